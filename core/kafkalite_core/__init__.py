@@ -1,0 +1,1 @@
+"""The rules of KafkaLite, without I/O, clock or randomness."""

@@ -1,0 +1,1 @@
+"""What broker, operator and CLI share."""
