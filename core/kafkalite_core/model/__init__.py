@@ -1,1 +1,1 @@
-""""""
+"""The nouns of KafkaLite: identifiers, limits, errors, configuration, partitions, brokers, clusters."""

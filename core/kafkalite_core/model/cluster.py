@@ -1,0 +1,160 @@
+"""Brokers and the cluster as the custom resources tell them; the verdicts which brokers and ISR entries count (S2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.partition import IsrEntry
+
+
+class BrokerState(StrEnum):
+    """`status.registration.state` of a `KafkaLiteBroker`."""
+
+    RECOVERING = "Recovering"
+    CATCHING_UP = "CatchingUp"
+    RUNNING = "Running"
+    SHUTTING_DOWN = "ShuttingDown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself, written by it alone in one compare-and-swap (S6).
+
+    Attributes:
+        broker_epoch: Drawn from the cluster's counter; above every earlier one of this broker and above its fence.
+        incarnation: Random id of the process.
+        directory_id: Random id of the data directory.
+        trusted_since: Lowest broker epoch since which the directory lost nothing that it ever reported (R9).
+        clean_since: The broker epoch of the last restart without the clean-shutdown marker; it replaces
+            `trusted_since` for topics with relaxed flush (S2).
+        host: Advertised host of the listener that other brokers use.
+        port: Advertised port of that listener.
+        rack: Failure domain, or the empty string.
+        state: Life-cycle state.
+        remaining_segments: Segments still to be recovered.
+        metrics_url: URL of the metrics endpoint, or the empty string.
+    """
+
+    broker_epoch: int
+    incarnation: str
+    directory_id: str
+    trusted_since: int
+    clean_since: int
+    host: str
+    port: int
+    rack: str = ""
+    state: BrokerState = BrokerState.RECOVERING
+    remaining_segments: int = 0
+    metrics_url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """One `KafkaLiteBroker`: the registration by the broker and the fence by the operator.
+
+    Attributes:
+        id: Broker id, the ordinal of its pod.
+        registration: None before the first registration.
+        fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
+        cordoned: No new replicas are placed here.
+        object_name: `metadata.name` of the object.
+        uid: `metadata.uid`.
+    """
+
+    id: int
+    registration: Registration | None = None
+    fenced_epoch: int = -1
+    cordoned: bool = False
+    object_name: str = ""
+    uid: str = ""
+
+    @property
+    def epoch(self) -> int:
+        """The registered broker epoch, or -1."""
+        return -1 if self.registration is None else self.registration.broker_epoch
+
+    @property
+    def fenced(self) -> bool:
+        """Not registered, or the registration is at or below the fence."""
+        return self.registration is None or self.registration.broker_epoch <= self.fenced_epoch
+
+    @property
+    def alive(self) -> bool:
+        """Registered, not fenced and caught up with the metadata: it may lead and may join an ISR."""
+        return not self.fenced and self.registration is not None and self.registration.state is BrokerState.RUNNING
+
+    @property
+    def reachable(self) -> bool:
+        """Listed in Metadata answers: registered and not fenced, in whatever state."""
+        return not self.fenced
+
+
+def entry_counts(entry: IsrEntry, brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> bool:
+    """Whether an ISR or ELR entry stands for data that its broker still has (S2).
+
+    entry counts <=> trustedSince <= entry.epoch <= brokerEpoch, with cleanSince in the place of trustedSince for
+    topics with relaxed flush. A broker that is unknown or never registered: no (deny on missing data).
+    """
+    broker = brokers.get(entry.id)
+    if broker is None or broker.registration is None:
+        return False
+    registration = broker.registration
+    since = max(registration.trusted_since, registration.clean_since) if relaxed_flush else registration.trusted_since
+    return since <= entry.epoch <= registration.broker_epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One listener of the brokers; see `spec.listeners` of `KafkaLiteCluster`.
+
+    Attributes:
+        name: Listener name.
+        type: `internal` (one port, advertised by the pod's DNS name) or `hostport` (port + broker id on `host`).
+        port: Port, or base port.
+        host: Address of a `hostport` listener.
+    """
+
+    name: str
+    type: str
+    port: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The parts of a `KafkaLiteCluster` that rules look at.
+
+    Attributes:
+        namespace: Namespace of the object.
+        name: `metadata.name`.
+        uid: `metadata.uid`.
+        cluster_id: 22 characters, base64 of a UUID; empty before the operator set it.
+        replicas: Number of brokers wanted.
+        config: Kafka's broker keys, as strings.
+        controller_epoch: `status.controller.epoch`.
+        controller_holder: `status.controller.holder`.
+        next_broker_epoch: Next broker epoch to be drawn.
+        next_producer_id: Next producer id to be drawn.
+        lease_duration_s: Silence after which a broker is fenced.
+        renew_interval_s: Interval of a broker's Lease renewals.
+        paused: The annotation `kafkalite.io/paused` is set.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    cluster_id: str = ""
+    replicas: int = 3
+    config: dict[str, str] = field(default_factory=dict)
+    controller_epoch: int = 0
+    controller_holder: str = ""
+    next_broker_epoch: int = 1
+    next_producer_id: int = 0
+    lease_duration_s: float = 5.0
+    renew_interval_s: float = 1.0
+    paused: bool = False

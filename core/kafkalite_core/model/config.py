@@ -1,0 +1,272 @@
+"""Kafka's configuration keys that KafkaLite understands, with their types, defaults and bounds.
+
+A key that is not listed is refused with a sentence (never silently ignored). Topic values fall back to the broker key
+named in `synonym`, then to `default`, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One key: `parse` turns the user's text into a value or raises `ConfigError`."""
+
+    name: str
+    default: str
+    parse: Callable[[str, str], object]
+    synonym: str = ""
+    doc: str = ""
+
+
+def integer(minimum: int, maximum: int) -> Callable[[str, str], int]:
+    """A parser for whole numbers from `minimum` to `maximum`."""
+
+    def parse(name: str, text: str) -> int:
+        try:
+            value = int(text.strip())
+        except ValueError:
+            raise ConfigError(f"{name}: {text!r} is not a whole number") from None
+        if not minimum <= value <= maximum:
+            raise ConfigError(f"{name}: {value} is out of range, use {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def fraction(name: str, text: str) -> float:
+    """A parser for a number from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"{name}: {text!r} is not a number") from None
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{name}: {text} is out of range, use 0 to 1")
+    return value
+
+
+def boolean(name: str, text: str) -> bool:
+    """A parser for true and false."""
+    lowered = text.strip().lower()
+    if lowered not in {"true", "false"}:
+        raise ConfigError(f"{name}: {text!r} is neither true nor false")
+    return lowered == "true"
+
+
+def choice(*allowed: str) -> Callable[[str, str], str]:
+    """A parser for one of several words."""
+
+    def parse(name: str, text: str) -> str:
+        if text.strip() not in allowed:
+            raise ConfigError(f"{name}: {text!r} is not allowed, use one of: {', '.join(allowed)}")
+        return text.strip()
+
+    return parse
+
+
+def cleanup_policy(name: str, text: str) -> tuple[str, ...]:
+    """A parser for `delete`, `compact` or both."""
+    words = tuple(sorted({word.strip() for word in text.split(",") if word.strip()}))
+    if not words or not set(words) <= {"delete", "compact"}:
+        raise ConfigError(f"{name}: {text!r} is not allowed, use delete, compact or delete,compact")
+    return words
+
+
+def text_value(_name: str, text: str) -> str:
+    """Any text."""
+    return text
+
+
+def _key(name: str, default: object, parse: Callable[[str, str], object], synonym: str = "") -> tuple[str, ConfigKey]:
+    return name, ConfigKey(name=name, default=str(default), parse=parse, synonym=synonym or name)
+
+
+TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
+    dict(
+        [
+            _key("cleanup.policy", "delete", cleanup_policy, "log.cleanup.policy"),
+            _key(
+                "compression.type",
+                "producer",
+                choice("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            ),
+            _key("delete.retention.ms", 86_400_000, integer(0, LONG_MAX), "log.cleaner.delete.retention.ms"),
+            _key("file.delete.delay.ms", 60_000, integer(0, LONG_MAX), "log.segment.delete.delay.ms"),
+            _key("flush.messages", 1, integer(1, LONG_MAX), "log.flush.interval.messages"),
+            _key("flush.ms", LONG_MAX, integer(0, LONG_MAX), "log.flush.interval.ms"),
+            _key("follower.replication.throttled.replicas", "", text_value),
+            _key("leader.replication.throttled.replicas", "", text_value),
+            _key("index.interval.bytes", 4096, integer(0, INT_MAX), "log.index.interval.bytes"),
+            _key("max.compaction.lag.ms", LONG_MAX, integer(1, LONG_MAX), "log.cleaner.max.compaction.lag.ms"),
+            _key("max.message.bytes", 1_048_588, integer(0, INT_MAX), "message.max.bytes"),
+            _key(
+                "message.timestamp.after.max.ms", 3_600_000, integer(0, LONG_MAX), "log.message.timestamp.after.max.ms"
+            ),
+            _key(
+                "message.timestamp.before.max.ms", LONG_MAX, integer(0, LONG_MAX), "log.message.timestamp.before.max.ms"
+            ),
+            _key(
+                "message.timestamp.type",
+                "CreateTime",
+                choice("CreateTime", "LogAppendTime"),
+                "log.message.timestamp.type",
+            ),
+            _key("min.cleanable.dirty.ratio", 0.5, fraction, "log.cleaner.min.cleanable.ratio"),
+            _key("min.compaction.lag.ms", 0, integer(0, LONG_MAX), "log.cleaner.min.compaction.lag.ms"),
+            _key("min.insync.replicas", 1, integer(1, INT_MAX)),
+            _key("preallocate", "false", boolean, "log.preallocate"),
+            _key("retention.bytes", -1, integer(-1, LONG_MAX), "log.retention.bytes"),
+            _key("retention.ms", 604_800_000, integer(-1, LONG_MAX), "log.retention.ms"),
+            _key("segment.bytes", 1_073_741_824, integer(1024, INT_MAX), "log.segment.bytes"),
+            _key("segment.index.bytes", 10_485_760, integer(4, INT_MAX), "log.index.size.max.bytes"),
+            _key("segment.jitter.ms", 0, integer(0, LONG_MAX), "log.roll.jitter.ms"),
+            _key("segment.ms", 604_800_000, integer(1, LONG_MAX), "log.roll.ms"),
+            _key("unclean.leader.election.enable", "false", boolean),
+        ]
+    )
+)
+
+BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
+    dict(
+        [
+            _key("auto.create.topics.enable", "false", boolean),
+            _key("auto.leader.rebalance.enable", "true", boolean),
+            _key("leader.imbalance.check.interval.seconds", 300, integer(1, INT_MAX)),
+            _key("leader.imbalance.per.broker.percentage", 10, integer(0, 100)),
+            _key("connections.max.idle.ms", 600_000, integer(1000, LONG_MAX)),
+            _key("default.replication.factor", 3, integer(1, 16)),
+            _key("num.partitions", 1, integer(1, 256)),
+            _key("log.retention.check.interval.ms", 300_000, integer(1, LONG_MAX)),
+            _key("kafkalite.log.tail.cache.bytes", 67_108_864, integer(1_048_576, LONG_MAX)),
+            _key("kafkalite.stray.retention.ms", 604_800_000, integer(0, LONG_MAX)),
+            _key("kafkalite.stray.deleted.retention.ms", 3_600_000, integer(0, LONG_MAX)),
+            _key("max.connections", 10_000, integer(1, INT_MAX)),
+            _key("num.io.threads", 8, integer(1, 64)),
+            _key("producer.id.expiration.ms", 86_400_000, integer(1, INT_MAX)),
+            _key("queued.max.request.bytes", 268_435_456, integer(1_048_576, LONG_MAX)),
+            _key("replica.fetch.max.bytes", 1_048_576, integer(1024, INT_MAX)),
+            _key("replica.fetch.response.max.bytes", 10_485_760, integer(1024, INT_MAX)),
+            _key("replica.fetch.wait.max.ms", 500, integer(1, INT_MAX)),
+            _key("replica.high.watermark.checkpoint.interval.ms", 5000, integer(100, LONG_MAX)),
+            _key("replica.lag.time.max.ms", 30_000, integer(100, LONG_MAX)),
+            _key("socket.request.max.bytes", 104_857_600, integer(1024, INT_MAX)),
+            *((key.synonym, ConfigKey(name=key.synonym, default=key.default, parse=key.parse, synonym=key.synonym))
+              for key in TOPIC_KEYS.values()),
+        ]
+    )
+)  # fmt: skip
+
+
+def check_topic_config(config: Mapping[str, str], *, replicas: int | None = None) -> list[str]:
+    """All that is wrong with a topic's configuration, as sentences that say what to do; empty when it is right."""
+    problems: list[str] = []
+    for name, text in sorted(config.items()):
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            problems.append(f"{name}: unknown topic configuration key; remove it or correct its spelling")
+            continue
+        try:
+            value = key.parse(name, text)
+        except ConfigError as error:
+            problems.append(str(error))
+            continue
+        if name == "min.insync.replicas" and replicas is not None and isinstance(value, int) and value > replicas:
+            problems.append(
+                f"{name}: {value} is more than the topic's {replicas} replicas, so no acks=all write could succeed"
+            )
+    return problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """The resolved configuration of a topic, typed. Times in ms, sizes in bytes; -1 means unlimited."""
+
+    cleanup_policy: tuple[str, ...]
+    file_delete_delay_ms: int
+    flush_messages: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_insync_replicas: int
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+    compression_type: str
+
+    @property
+    def relaxed_flush(self) -> bool:
+        """Acknowledgements do not wait for the disk (S2, S8)."""
+        return self.flush_messages > 1
+
+
+def resolve_value(name: str, topic: Mapping[str, str], broker: Mapping[str, str]) -> object:
+    """The value in force of a topic key: the topic's own, else the broker's synonym, else the default.
+
+    A topic value that does not parse is passed over (the condition on the topic says so); KeyError for an unknown key.
+    """
+    key = TOPIC_KEYS[name]
+    for text in (topic.get(name), broker.get(key.synonym)):
+        if text is not None:
+            try:
+                return key.parse(name, text)
+            except ConfigError:
+                continue
+    return key.parse(name, key.default)
+
+
+def resolve_topic_config(topic: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
+    """The configuration in force of one topic."""
+    names = (field for field in TopicConfig.__dataclass_fields__)
+    values = {field: resolve_value(field.replace("_", "."), topic, broker or {}) for field in names}
+    return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def broker_value(config: Mapping[str, str], name: str) -> object:
+    """The value in force of a broker key; a value that does not parse raises `ConfigError`."""
+    key = BROKER_KEYS[name]
+    return key.parse(name, config.get(name, key.default))
+
+
+def broker_integer(config: Mapping[str, str], name: str) -> int:
+    """As `broker_value`, for whole numbers."""
+    value = broker_value(config, name)
+    assert isinstance(value, int), name
+    return value
+
+
+def broker_flag(config: Mapping[str, str], name: str) -> bool:
+    """As `broker_value`, for true and false."""
+    value = broker_value(config, name)
+    assert isinstance(value, bool), name
+    return value
+
+
+def check_broker_config(config: Mapping[str, str]) -> list[str]:
+    """All that is wrong with a cluster's configuration, as sentences; empty when it is right."""
+    problems: list[str] = []
+    for name, text in sorted(config.items()):
+        key = BROKER_KEYS.get(name)
+        if key is None:
+            problems.append(f"{name}: unknown broker configuration key; remove it or correct its spelling")
+            continue
+        try:
+            key.parse(name, text)
+        except ConfigError as error:
+            problems.append(str(error))
+    return problems

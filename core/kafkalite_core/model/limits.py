@@ -1,0 +1,25 @@
+"""Every bound of the system in one place. A bound that a user may move is a configuration key instead (`config.py`)."""
+
+from typing import Final
+
+PARTITIONS_PER_TOPIC_MAX: Final = 256
+"""A custom resource with more entries makes one compare-and-swap slower than 10 ms (etcd's object limit is 1.5 MiB)."""
+
+REPLICAS_PER_PARTITION_MAX: Final = 16
+TOPIC_NAME_LENGTH_MAX: Final = 249
+"""Kafka's own limit: the directory name `<topic>-<partition>` has to fit a file name."""
+
+SOCKET_REQUEST_BYTES_MAX: Final = 104_857_600
+"""Default of `socket.request.max.bytes` (100 MiB)."""
+
+PRODUCER_BATCHES_KEPT: Final = 5
+"""Batches per producer id whose sequence numbers are remembered (Kafka: NUM_BATCHES_TO_RETAIN)."""
+
+PRODUCER_ID_BLOCK_SIZE: Final = 1000
+"""Producer ids drawn from the cluster's counter by one compare-and-swap."""
+
+RECORD_BATCH_OVERHEAD_BYTES: Final = 61
+OFFSET_MAX: Final = 2**63 - 1
+EPOCH_UNKNOWN: Final = -1
+NO_LEADER: Final = -1
+NO_PRODUCER_ID: Final = -1

@@ -1,0 +1,110 @@
+"""The replication state of one partition as it stands in the status of a `KafkaLiteTopic`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkalite_core.model.limits import NO_LEADER
+
+
+class TopicPartition(NamedTuple):
+    """Name of a partition as clients use it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRef:
+    """One incarnation of a topic. State kept for a partition is keyed by this and never by the name alone (S12).
+
+    Attributes:
+        namespace: Namespace of the custom resource.
+        object_name: `metadata.name` of the custom resource.
+        uid: `metadata.uid`; differs after delete and re-create.
+        topic_id: Random UUID in canonical text form; kept across a restore.
+        name: The topic's name for Kafka clients.
+    """
+
+    namespace: str
+    object_name: str
+    uid: str
+    topic_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IsrEntry:
+    """A member of the ISR (or ELR): a broker id with the broker epoch under which it was found in sync (R7)."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One entry of `status.partitions`. Every change of it raises `partition_epoch` by one (R1).
+
+    Attributes:
+        leader: Broker id, or -1 for none.
+        leader_epoch: Rises whenever the leader is chosen anew, even if it is the same broker.
+        partition_epoch: Rises with every change.
+        min_isr: The effective `min.insync.replicas` (S4): brokers read it here and nowhere else.
+        replicas: Broker ids in order of preference; the first is the preferred leader.
+        isr: In-sync replicas with their broker epochs.
+        elr: Eligible leader replicas (KIP-966).
+        adding: Replicas being added by a reassignment.
+        removing: Replicas being removed by a reassignment.
+    """
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    min_isr: int
+    replicas: tuple[int, ...]
+    isr: tuple[IsrEntry, ...]
+    elr: tuple[IsrEntry, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether some broker is named leader."""
+        return self.leader != NO_LEADER
+
+    def isr_ids(self) -> tuple[int, ...]:
+        """Broker ids of the ISR, in its order."""
+        return tuple(entry.id for entry in self.isr)
+
+    def isr_epoch_of(self, broker_id: int) -> int | None:
+        """The broker epoch in the ISR entry of that broker, or None when it is no member."""
+        return next((entry.epoch for entry in self.isr if entry.id == broker_id), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic with status: what brokers serve and what the controller plans with.
+
+    Attributes:
+        ref: Which incarnation of the topic this is.
+        generation: `metadata.generation` of the object.
+        resource_version: Opaque version of the object that this was read from.
+        controller_epoch: Epoch of the controller that wrote the status last.
+        partitions: By partition number. Empty before the first placement.
+        config: `spec.config`, as written by the user (strings).
+        deletion_policy: `Delete` or `Retain`.
+        deleting: The object has a deletion timestamp.
+    """
+
+    ref: TopicRef
+    generation: int
+    resource_version: str
+    controller_epoch: int
+    partitions: dict[int, Partition]
+    config: dict[str, str] = field(default_factory=dict)
+    deletion_policy: str = "Delete"
+    deleting: bool = False
