@@ -1,0 +1,343 @@
+"""What goes into a replica and what comes out of it.
+
+A driver (broker, simulator, exhaustive search) calls `Replica.step(now_ms, event)` and carries out the effects in
+order. `now_ms` is monotonic. Changes of the log itself happen inside the step, through the `ReplicaLog` port; what is
+asynchronous (answers, flushes, compare-and-swaps) is an effect, and comes back as an event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.config import TopicConfig
+    from kafkalite_core.model.partition import Partition
+    from kafkalite_core.protocol.record_batch import BatchHeader
+
+CONSUMER_ID = -1
+"""`replica_id` of a fetch that comes from a client."""
+
+
+class Role(StrEnum):
+    """What this broker is for the partition now."""
+
+    OFFLINE = "offline"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class CasOutcome(StrEnum):
+    """How a compare-and-swap ended (S5, R6)."""
+
+    APPLIED = "applied"
+    """200: the proposal is the committed state."""
+    REJECTED = "rejected"
+    """422: a test failed or a fence refused it. Earlier attempts of the same proposal may still have been applied."""
+    NOT_ATTEMPTED = "not attempted"
+    """Certainly never applied by any attempt (409, 429, connection refused); it may be proposed again."""
+    UNKNOWN = "unknown"
+    """Time-out, reset or 5xx: it may be applied now, later, or never."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataChanged:
+    """The committed state of the partition or of the brokers, as the metadata cache holds it.
+
+    Attributes:
+        partition: The entry of `status.partitions`; None when the partition is gone.
+        brokers: Every known broker by id.
+        broker_epoch: This broker's own registered epoch; -1 while it is not registered.
+        config: The topic's configuration in force.
+    """
+
+    partition: Partition | None
+    brokers: Mapping[int, Broker]
+    broker_epoch: int
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceRequested:
+    """A client's batch, already checked by `record_batch.analyze_client_batch`.
+
+    Attributes:
+        token: The driver's name for the request; comes back in exactly one `ProduceAnswered` (with acks=0 as well).
+        acks: 0, 1 or -1; any other value is answered INVALID_REQUIRED_ACKS.
+        batch: The bytes of exactly one batch; a writable buffer is patched in place.
+        header: Its parsed header.
+        deadline_ms: Monotonic time at which an unfinished acks=all request is answered REQUEST_TIMED_OUT.
+        wall_ms: Wall clock, for LogAppendTime and bounds of timestamps only.
+    """
+
+    token: object
+    acks: int
+    batch: bytearray | memoryview
+    header: BatchHeader
+    deadline_ms: float
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchRequested:
+    """One partition of a Fetch request, from a follower or a consumer.
+
+    Attributes:
+        token: The driver's name for it; comes back in exactly one `FetchAnswered`, in the same step.
+        replica_id: Broker id of the follower, or `CONSUMER_ID`.
+        replica_epoch: The follower's broker epoch, or -1.
+        current_leader_epoch: The leader epoch that the requester knows, or -1.
+        fetch_offset: First offset wanted. From a follower: its flushed end (S8).
+        last_fetched_epoch: Leader epoch of the record before `fetch_offset`, or -1.
+        log_start_offset: The follower's log start offset, or -1.
+        reread: The same request is looked at again after waiting: follower state is not touched a second time.
+    """
+
+    token: object
+    replica_id: int
+    replica_epoch: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int = -1
+    reread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResponded:
+    """One partition of the leader's answer to this broker's own fetch.
+
+    Attributes:
+        leader_id: Broker that answered.
+        leader_epoch: The leader epoch that the request carried.
+        fetch_offset: The offset that the request carried.
+        error_code: Kafka's error code.
+        high_watermark: The leader's.
+        log_start_offset: The leader's.
+        diverging: (epoch, end offset) when the logs diverge, else None.
+        records: Whole batches; empty when there are none.
+        wall_ms: Wall clock.
+    """
+
+    leader_id: int
+    leader_epoch: int
+    fetch_offset: int
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: memoryview
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushCompleted:
+    """`ReplicaLog.complete_flush` was called: `flushed_end` may have moved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalAnswered:
+    """The answer to one `ProposePartition`.
+
+    Attributes:
+        proposal_id: The effect's id.
+        outcome: How it ended.
+        observed: The entry as the API server returned it with the answer, where it did.
+    """
+
+    proposal_id: int
+    outcome: CasOutcome
+    observed: Partition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time went by: lag checks, expiry of waiting produce requests, proposals to be made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """Give leadership to another member of the ISR and leave the ISR: the disk is full, or the broker shuts down."""
+
+    reason: str
+
+
+Event = (
+    MetadataChanged
+    | ProduceRequested
+    | FetchRequested
+    | FetchResponded
+    | FlushCompleted
+    | ProposalAnswered
+    | Tick
+    | HandOver
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceAnswered:
+    """The end of a produce request (R11, S9 for duplicates).
+
+    Attributes:
+        token: Of the request.
+        error_code: 0 or Kafka's code.
+        base_offset: Offset of the first record; -1 on an error.
+        log_append_time_ms: Append time for LogAppendTime topics, else -1.
+        log_start_offset: Of the partition; -1 on an error.
+        message: A sentence, on errors.
+    """
+
+    token: object
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAnswered:
+    """What may be read. The driver reads `[read_from, read_end)` from the log; nothing when they are equal.
+
+    Attributes:
+        token: Of the request.
+        error_code: 0 or Kafka's code.
+        high_watermark: Of the leader (for a consumer, also the last stable offset as long as there are no transactions).
+        log_start_offset: Of the partition.
+        read_from: First offset to read.
+        read_end: Offset at which reading stops: the log end for followers, the high watermark for consumers.
+        diverging: (epoch, end offset) as KIP-595's DivergingEpoch; then nothing is read.
+    """
+
+    token: object
+    error_code: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    read_from: int = 0
+    read_end: int = 0
+    diverging: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlushWanted:
+    """The log has bytes that are not on disk: begin a flush soon and report `FlushCompleted`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEndAdvanced:
+    """Followers that wait for data can be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermarkAdvanced:
+    """Consumers that wait for data can be answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleChanged:
+    """The role or the leader epoch changed. All waiting fetches of the partition are to be looked at again.
+
+    Attributes:
+        role: The new role.
+        leader: Broker id of the leader, -1 for none.
+        leader_epoch: The new leader epoch.
+    """
+
+    role: Role
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPositionChanged:
+    """`Replica.fetch_position()` has changed for another reason than a flush (truncation, back-off over)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposePartition:
+    """Compare-and-swap `expected` for `proposed` (JSON Patch with tests); answer with `ProposalAnswered`.
+
+    The same id may be proposed again after an unknown outcome: it is the same patch.
+
+    Attributes:
+        proposal_id: Unique in this replica.
+        expected: The committed entry that the decision was made on.
+        proposed: The entry wanted; `partition_epoch` is one higher.
+        reason: For the log and the Event: what is done and on which facts.
+    """
+
+    proposal_id: int
+    expected: Partition
+    proposed: Partition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChanged:
+    """An ISR change by this leader was committed: for the counters IsrShrinks and IsrExpands.
+
+    Attributes:
+        shrunk: Members that left.
+        expanded: Members that joined.
+    """
+
+    shrunk: tuple[int, ...]
+    expanded: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """One decision with its inputs, for the log.
+
+    Attributes:
+        event: Short name in snake case.
+        facts: Inputs by name.
+    """
+
+    event: str
+    facts: Mapping[str, object]
+
+
+Effect = (
+    ProduceAnswered
+    | FetchAnswered
+    | FlushWanted
+    | LogEndAdvanced
+    | HighWatermarkAdvanced
+    | RoleChanged
+    | FetchPositionChanged
+    | ProposePartition
+    | IsrChanged
+    | Decided
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPosition:
+    """Where a follower goes on fetching.
+
+    Attributes:
+        leader: Broker id to fetch from.
+        current_leader_epoch: Epoch for the request.
+        fetch_offset: The flushed log end (S8).
+        last_fetched_epoch: Latest epoch in the log before it, -1 for an empty log.
+        log_start_offset: The follower's log start.
+        not_before_ms: Back-off: do not fetch before this monotonic time.
+    """
+
+    leader: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    not_before_ms: float = 0.0
