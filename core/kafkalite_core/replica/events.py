@@ -44,7 +44,7 @@ class CasOutcome(StrEnum):
     """Time-out, reset or 5xx: it may be applied now, later, or never."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- events
+# ---------------------------------------------------------------------------------------------------- events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ Event = (
 )
 
 
-# --------------------------------------------------------------------------------------------------------------- effects
+# ---------------------------------------------------------------------------------------------------- effects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +212,7 @@ class FetchAnswered:
     Attributes:
         token: Of the request.
         error_code: 0 or Kafka's code.
-        high_watermark: Of the leader (for a consumer, also the last stable offset as long as there are no transactions).
+        high_watermark: Of the leader; without transactions it is the last stable offset as well.
         log_start_offset: Of the partition.
         read_from: First offset to read.
         read_end: Offset at which reading stops: the log end for followers, the high watermark for consumers.
