@@ -1,1 +1,1 @@
-""""""
+"""The drivers that carry out what the replication core decides."""

@@ -1,1 +1,1 @@
-""""""
+"""Connections, framing, and the handlers of Kafka's requests."""

@@ -1,1 +1,1 @@
-""""""
+"""One module for each Kafka API that the broker serves."""

@@ -1,0 +1,185 @@
+"""One partition on this broker: the replica, its log, and who waits for it. Carries out the replica's effects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.clock import now_ms
+from kafkalite_core.replica import events
+from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    from kafkalite_core.replica.replica import Replica
+    from kafkalite_core.storage.log import Log
+
+    from kafkalite_broker.telemetry import PartitionTelemetry
+    from kafkalite_core.model.config import TopicConfig
+    from kafkalite_core.model.partition import TopicRef
+    from kafkalite_core.replica.events import Effect, Event, FetchRequested, ProposePartition
+
+    class Waiting(Protocol):
+        """A fetch that waits for this partition."""
+
+        def wake(self) -> None:
+            """Look again."""
+
+    class Surroundings(Protocol):
+        """What a driver asks of the broker around it."""
+
+        def mark_dirty(self, driver: PartitionDriver) -> None:
+            """Flush the log soon."""
+
+        def propose(self, driver: PartitionDriver, proposal: ProposePartition) -> None:
+            """Compare-and-swap; the answer comes back as an event."""
+
+        def role_changed(self, driver: PartitionDriver) -> None:
+            """Leader, leader epoch or role differ now."""
+
+        def position_changed(self, driver: PartitionDriver) -> None:
+            """The follower's fetch position differs now."""
+
+
+log_events = get_logger(__name__)
+
+
+class PartitionDriver:
+    """Drives one replica. Everything happens on the event loop's thread.
+
+    Args:
+        ref: The topic's incarnation.
+        number: Partition number.
+        replica: The state machine.
+        log: Its log.
+        config: The topic's configuration in force.
+        surroundings: The broker's side of the effects.
+        telemetry: Counters of this partition's topic.
+    """
+
+    def __init__(
+        self,
+        ref: TopicRef,
+        number: int,
+        replica: Replica,
+        log: Log,
+        config: TopicConfig,
+        surroundings: Surroundings,
+        telemetry: PartitionTelemetry,
+    ) -> None:
+        self.ref = ref
+        self.number = number
+        self.replica = replica
+        self.log = log
+        self.config = config
+        self.telemetry = telemetry
+        self._surroundings = surroundings
+        self._end_waiters: set[Waiting] = set()
+        self._high_watermark_waiters: set[Waiting] = set()
+        self._fetch_answer: FetchAnswered | None = None
+        self._carry_out: dict[type, Callable[..., None]] = {
+            events.ProduceAnswered: self._produce_answered,
+            events.FetchAnswered: self._fetch_answered,
+            events.FlushWanted: self._flush_wanted,
+            events.LogEndAdvanced: self._log_end_advanced,
+            events.HighWatermarkAdvanced: self._high_watermark_advanced,
+            events.RoleChanged: self._role_changed,
+            events.FetchPositionChanged: self._fetch_position_changed,
+            events.ProposePartition: self._propose,
+            events.IsrChanged: self._isr_changed,
+            events.Decided: self._decided,
+        }
+
+    @property
+    def name(self) -> str:
+        """`topic-partition`, for logs."""
+        return f"{self.ref.name}-{self.number}"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.replica.role is Role.LEADER
+
+    def step(self, event: Event) -> None:
+        """Feed an event to the replica and carry out what follows."""
+        for effect in self.replica.step(now_ms(), event):
+            self._carry_out[type(effect)](effect)
+
+    def fetch(self, event: FetchRequested) -> FetchAnswered:
+        """A fetch's question; its answer comes in the same step."""
+        self.step(event)
+        answer, self._fetch_answer = self._fetch_answer, None
+        assert answer is not None, "the replica left a fetch without an answer"
+        return answer
+
+    def metadata_changed(self, event: MetadataChanged) -> None:
+        """The committed state, the brokers or the configuration changed."""
+        if event.config != self.config:
+            self.config = event.config
+            self.log.reconfigure(event.config)
+        self.step(event)
+
+    def flushed(self) -> None:
+        """A flush that covered the log is complete."""
+        self.step(FlushCompleted())
+
+    def wait(self, waiter: Waiting, *, for_log_end: bool) -> None:
+        """Wake the waiter when the log end (followers) or the high watermark (consumers) moves, or the role changes."""
+        (self._end_waiters if for_log_end else self._high_watermark_waiters).add(waiter)
+
+    def stop_waiting(self, waiter: Waiting) -> None:
+        """Forget a waiter."""
+        self._end_waiters.discard(waiter)
+        self._high_watermark_waiters.discard(waiter)
+
+    def wake_all(self) -> None:
+        """Have everyone that waits look again."""
+        for waiter in (*self._end_waiters, *self._high_watermark_waiters):
+            waiter.wake()
+
+    # ---------------------------------------------------------------------------------------------------------- effects
+
+    def _produce_answered(self, effect: events.ProduceAnswered) -> None:
+        effect.token.produce_answered(effect)  # type: ignore[attr-defined]
+
+    def _fetch_answered(self, effect: FetchAnswered) -> None:
+        self._fetch_answer = effect
+
+    def _flush_wanted(self, _effect: Effect) -> None:
+        self._surroundings.mark_dirty(self)
+
+    def _log_end_advanced(self, _effect: Effect) -> None:
+        for waiter in self._end_waiters:
+            waiter.wake()
+
+    def _high_watermark_advanced(self, _effect: Effect) -> None:
+        for waiter in self._high_watermark_waiters:
+            waiter.wake()
+        # A follower learns of the new high watermark with the next data, or when its wait is over.
+
+    def _role_changed(self, effect: events.RoleChanged) -> None:
+        log_events.info(
+            "role changed",
+            partition=self.name,
+            role=str(effect.role),
+            leader=effect.leader,
+            leader_epoch=effect.leader_epoch,
+            log_end=self.log.end_offset,
+            high_watermark=self.replica.high_watermark,
+        )
+        self._surroundings.role_changed(self)
+        self.wake_all()
+
+    def _fetch_position_changed(self, _effect: Effect) -> None:
+        self._surroundings.position_changed(self)
+
+    def _propose(self, effect: ProposePartition) -> None:
+        self._surroundings.propose(self, effect)
+
+    def _isr_changed(self, effect: events.IsrChanged) -> None:
+        self.telemetry.isr_changed(shrunk=len(effect.shrunk), expanded=len(effect.expanded))
+
+    def _decided(self, effect: events.Decided) -> None:
+        log_events.info(effect.event.replace("_", " "), partition=self.name, **dict(effect.facts))

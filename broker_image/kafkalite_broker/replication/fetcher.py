@@ -1,0 +1,243 @@
+"""Fetching from one leader: all partitions that this broker follows there, in one request after the other.
+
+The fetch offset is the flushed log end (S8), so the next request goes out after the flush of what the last one brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import time
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkalite_core.protocol.apis import API
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
+
+from kafkalite_broker.clock import now_ms
+from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.replica.events import FetchResponded
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_core.protocol.fetch import FetchResponse
+
+    from kafkalite_broker.replication.driver import PartitionDriver
+    from kafkalite_broker.replication.peer import PeerConnection
+    from kafkalite_core.replica.events import FetchPosition
+
+FETCH = API[1]
+FETCH_VERSION = 16
+ANSWER_DEADLINE_S = 5.0
+"""How long an answer may take beyond the wait that was asked for; then the leader is taken for unreachable."""
+BACK_OFF_MIN_S = 0.02
+BACK_OFF_MAX_S = 0.5
+
+log = get_logger(__name__)
+
+
+class FetchSettings:
+    """What to ask for: `replica.fetch.wait.max.ms` and the like."""
+
+    __slots__ = ("max_bytes", "partition_max_bytes", "wait_max_ms")
+
+    def __init__(self, *, wait_max_ms: int, max_bytes: int, partition_max_bytes: int) -> None:
+        self.wait_max_ms = wait_max_ms
+        self.max_bytes = max_bytes
+        self.partition_max_bytes = partition_max_bytes
+
+
+class Fetcher:
+    """A task that follows one leader.
+
+    Args:
+        broker_id: This broker's id.
+        leader_id: The leader's id.
+        broker_epoch: Tells this broker's registered epoch (KIP-903).
+        endpoint: Tells the leader's host and port, or None while it is not registered.
+        settings: Sizes and waits.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        leader_id: int,
+        broker_epoch: Callable[[], int],
+        endpoint: Callable[[], tuple[str, int] | None],
+        settings: FetchSettings,
+    ) -> None:
+        self.leader_id = leader_id
+        self.drivers: set[PartitionDriver] = set()
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._endpoint = endpoint
+        self._settings = settings
+        self._connection: PeerConnection | None = None
+        self._connected_to: tuple[str, int] | None = None
+        self._changed = asyncio.Event()
+        self._in_flight = False
+        self._abandoned = False
+        self._back_off_s = BACK_OFF_MIN_S
+        self._unreachable = False
+        self._correlation_id = 0
+        self._task = asyncio.create_task(self._run(), name=f"fetcher of leader {leader_id}")
+
+    def kick(self) -> None:
+        """Positions changed. A request that only waits at the leader is given up, so that the new ones go out now."""
+        self._changed.set()
+        connection = self._connection
+        if self._in_flight and connection is not None and not connection.answering:
+            self._abandoned = True
+            connection.close()
+
+    def flushed(self) -> None:
+        """A flush is complete: positions may have moved."""
+        self._changed.set()
+
+    async def stop(self) -> None:
+        """End the task and close the connection."""
+        await close_quietly(self._task)
+        if self._connection is not None:
+            self._connection.close()
+
+    # ------------------------------------------------------------------------------------------------------------- loop
+
+    async def _run(self) -> None:
+        while True:
+            positions, wait_s = self._positions()
+            if not positions:
+                await self._wait(wait_s)
+                continue
+            try:
+                answer = await self._exchange(positions)
+            except (PeerError, KafkaLiteError) as error:
+                await self._failed(error)
+                continue
+            self._back_off_s = BACK_OFF_MIN_S
+            if self._unreachable:
+                self._unreachable = False
+                log.info("leader answers again", leader=self.leader_id)
+            self._apply(answer, positions)
+            await self._until_flushed(positions)
+
+    def _positions(self) -> tuple[dict[PartitionDriver, FetchPosition], float | None]:
+        """What to fetch now, and otherwise after how long to look again (None: when something changes)."""
+        now = now_ms()
+        self._changed.clear()
+        positions: dict[PartitionDriver, FetchPosition] = {}
+        wait_ms: float | None = None
+        for driver in self.drivers:
+            position = driver.replica.fetch_position()
+            if position is None or position.leader != self.leader_id:
+                continue
+            if position.not_before_ms > now:
+                wait_ms = min(position.not_before_ms - now, wait_ms if wait_ms is not None else 1e9)
+            else:
+                positions[driver] = position
+        return positions, None if wait_ms is None else wait_ms / 1000.0
+
+    async def _wait(self, wait_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def _failed(self, error: Exception) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._abandoned:
+            self._abandoned = False
+            return
+        if not self._unreachable:
+            self._unreachable = True
+            log.warning("leader does not answer", leader=self.leader_id, error=str(error))
+        await self._wait(self._back_off_s)
+        self._back_off_s = min(self._back_off_s * 2, BACK_OFF_MAX_S)
+
+    async def _until_flushed(self, positions: dict[PartitionDriver, FetchPosition]) -> None:
+        while any(driver.log.flushed_end < driver.log.end_offset for driver in positions if driver in self.drivers):
+            self._changed.clear()
+            await self._changed.wait()
+
+    # --------------------------------------------------------------------------------------------------------- requests
+
+    async def _exchange(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchResponse:
+        endpoint = self._endpoint()
+        if endpoint is None:
+            raise PeerError("the leader is not registered")
+        if self._connection is None or self._connection.transport is None or self._connected_to != endpoint:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = await connect(*endpoint)
+            self._connected_to = endpoint
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request_frame(
+            FETCH, FETCH_VERSION, self._correlation_id, f"broker-{self._broker_id}", self._request(positions)
+        )
+        self._in_flight = True
+        try:
+            answer = await self._connection.exchange(frame, self._settings.wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
+        finally:
+            self._in_flight = False
+        correlation_id, offset = decode_response_header(FETCH, FETCH_VERSION, answer)
+        if correlation_id != self._correlation_id:
+            raise PeerError("answer to another request")
+        response: FetchResponse = FETCH.decode_response(answer[offset:], FETCH_VERSION)
+        return response
+
+    def _request(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchRequest:
+        topics: dict[str, FetchTopic] = {}
+        for driver, position in positions.items():
+            topic = topics.get(driver.ref.topic_id)
+            if topic is None:
+                topic = topics[driver.ref.topic_id] = FetchTopic(topic_id=UUID(driver.ref.topic_id), partitions=[])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=driver.number,
+                    current_leader_epoch=position.current_leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
+                    partition_max_bytes=self._settings.partition_max_bytes,
+                )
+            )
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
+            max_wait_ms=self._settings.wait_max_ms,
+            min_bytes=1,
+            max_bytes=self._settings.max_bytes,
+            session_id=0,
+            session_epoch=-1,
+            topics=list(topics.values()),
+        )
+
+    def _apply(self, answer: FetchResponse, positions: dict[PartitionDriver, FetchPosition]) -> None:
+        asked = {(UUID(driver.ref.topic_id), driver.number): driver for driver in positions}
+        wall_ms = int(time() * 1000)
+        for topic in answer.responses:
+            for data in topic.partitions:
+                driver = asked.get((topic.topic_id, data.partition_index))
+                if driver is None or driver not in self.drivers:
+                    # Removed meanwhile (KAFKA-13207).
+                    continue
+                position = positions[driver]
+                diverging = data.diverging_epoch
+                driver.step(
+                    FetchResponded(
+                        leader_id=self.leader_id,
+                        leader_epoch=position.current_leader_epoch,
+                        fetch_offset=position.fetch_offset,
+                        error_code=data.error_code,
+                        high_watermark=data.high_watermark,
+                        log_start_offset=data.log_start_offset,
+                        diverging=None if diverging.epoch < 0 else (diverging.epoch, diverging.end_offset),
+                        records=memoryview(data.records or b""),
+                        wall_ms=wall_ms,
+                    )
+                )

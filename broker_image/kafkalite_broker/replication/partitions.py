@@ -1,0 +1,310 @@
+"""All replicas on this broker: which exist, who leads them, and who is fetched from."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kafkalite_core.replica.replica import Replica
+
+from kafkalite_broker.replication.driver import PartitionDriver
+from kafkalite_broker.replication.fetcher import Fetcher
+from kafkalite_core.model.config import broker_integer, resolve_topic_config
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import HandOver, MetadataChanged, Role, Tick
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite_core.membership.metadata_cache import MetadataCache
+    from kafkalite_core.storage.log import Log
+
+    from kafkalite_broker.cluster.isr_writer import PartitionWriter
+    from kafkalite_broker.log.flusher import GroupFlusher
+    from kafkalite_broker.log.manager import LogManager
+    from kafkalite_broker.replication.fetcher import FetchSettings
+    from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
+
+log_events = get_logger(__name__)
+
+
+class PartitionManager:
+    """The drivers of this broker, kept in step with the metadata cache.
+
+    Args:
+        broker_id: This broker.
+        broker_epoch: Tells the registered epoch, -1 while there is none.
+        broker_config: Kafka's broker keys.
+        cache: The metadata.
+        logs: Logs on disk.
+        flusher: Group commit.
+        writer: Compare-and-swaps on topics.
+        telemetry: Counters.
+        fetch_settings: For the fetchers.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        broker_config: Mapping[str, str],
+        cache: MetadataCache,
+        logs: LogManager,
+        flusher: GroupFlusher,
+        writer: PartitionWriter,
+        telemetry: BrokerTelemetry,
+        fetch_settings: FetchSettings,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._broker_config = broker_config
+        self._cache = cache
+        self._logs = logs
+        self._flusher = flusher
+        self._writer = writer
+        self._telemetry = telemetry
+        self._fetch_settings = fetch_settings
+        self._drivers: dict[tuple[str, int], PartitionDriver] = {}
+        self._by_log: dict[Log, PartitionDriver] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    # ---------------------------------------------------------------------------------------------------------- look-up
+
+    def hosted(self, topic: str, number: int) -> PartitionDriver:
+        """The replica here. Raises UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER when there is none."""
+        driver = self._drivers.get((topic, number))
+        if driver is not None:
+            return driver
+        found = self._cache.topic(topic)
+        if found is None or number not in found.partitions:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{number} does not exist")
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{number} is not on this broker")
+
+    def leader_of(self, topic: str, number: int) -> PartitionDriver:
+        """The replica here, when this broker leads it; else NOT_LEADER_OR_FOLLOWER."""
+        driver = self.hosted(topic, number)
+        if not driver.is_leader:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {topic}-{number}")
+        return driver
+
+    def drivers(self) -> Iterable[PartitionDriver]:
+        """Every replica on this broker."""
+        return self._drivers.values()
+
+    def led_count(self) -> int:
+        """Partitions that this broker leads."""
+        return sum(driver.is_leader for driver in self._drivers.values())
+
+    def behind_count(self) -> int:
+        """Replicas here that follow and are not yet in the ISR under the current broker epoch."""
+        epoch = self._broker_epoch()
+        return sum(
+            driver.replica.role is Role.FOLLOWER
+            and driver.replica.partition is not None
+            and driver.replica.partition.isr_epoch_of(self._broker_id) != epoch
+            for driver in self._drivers.values()
+        )
+
+    # --------------------------------------------------------------------------------------------------------- metadata
+
+    def partitions_changed(self, changed: Iterable[tuple[TopicRef, int]]) -> None:
+        """Entries of the cache changed, appeared or went."""
+        for ref, number in changed:
+            self._reconcile(ref.name, number)
+        self._assign_fetchers()
+
+    def brokers_changed(self) -> None:
+        """A broker registered, was fenced or changed its state; or this broker's own epoch changed."""
+        for driver in list(self._drivers.values()):
+            self._tell(driver)
+        self._assign_fetchers()
+
+    def reconcile_all(self) -> None:
+        """Bring every replica in step with the cache; used once the first consistent list is there."""
+        names = {(topic.ref.name, number) for topic in self._cache.topics() for number in topic.partitions}
+        for name, number in names | set(self._drivers):
+            self._reconcile(name, number)
+        self._assign_fetchers()
+
+    def _reconcile(self, name: str, number: int) -> None:
+        topic = self._cache.topic(name)
+        partition = None if topic is None else topic.partitions.get(number)
+        driver = self._drivers.get((name, number))
+        wanted = topic is not None and partition is not None and self._broker_id in partition.replicas
+        if driver is not None and (not wanted or topic is None or driver.ref.topic_id != topic.ref.topic_id):
+            self._drop(driver, reason="no replica here" if topic is not None else "topic is gone")
+            driver = None
+        if topic is None or partition is None or not wanted:
+            return
+        if driver is not None and driver.ref != topic.ref:
+            # The object was made again and adopted the same topic id: same data, other incarnation (S12).
+            self._forget(driver)
+            driver = None
+        if driver is None:
+            driver = self._host(topic.ref, number)
+        self._tell(driver)
+
+    def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
+        topic = self._cache.topic(ref.name)
+        assert topic is not None
+        config = resolve_topic_config(topic.config, self._broker_config)
+        log, high_watermark = self._logs.obtain(ref, number, config, deletion_policy=topic.deletion_policy)
+        replica = Replica(
+            broker_id=self._broker_id,
+            number=number,
+            ref=ref,
+            log=log,
+            high_watermark=high_watermark,
+            lag_time_max_ms=broker_integer(self._broker_config, "replica.lag.time.max.ms"),
+        )
+        driver = PartitionDriver(ref, number, replica, log, config, self, self._telemetry.topic(ref.name))
+        self._drivers[ref.name, number] = driver
+        self._by_log[log] = driver
+        return driver
+
+    def _tell(self, driver: PartitionDriver) -> None:
+        topic = self._cache.topic(driver.ref.name)
+        if topic is None or topic.ref != driver.ref:
+            return
+        partition: Partition | None = topic.partitions.get(driver.number)
+        if partition is not None:
+            self._logs.note_epochs(driver.log, partition, self._broker_epoch())
+        driver.metadata_changed(
+            MetadataChanged(
+                partition=partition,
+                brokers=self._cache.brokers,
+                broker_epoch=self._broker_epoch(),
+                config=resolve_topic_config(topic.config, self._broker_config),
+            )
+        )
+
+    def _drop(self, driver: PartitionDriver, reason: str) -> None:
+        """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""
+        log_events.info("replica set aside", partition=driver.name, reason=reason)
+        self._forget(driver)
+        seen_delete = self._cache.delete_seen(driver.ref)
+        self._logs.set_aside(driver.log, delete_seen=seen_delete)
+        if not any(name == driver.ref.name for name, _ in self._drivers):
+            self._telemetry.forget_topic(driver.ref.name)
+
+    def _forget(self, driver: PartitionDriver) -> None:
+        driver.metadata_changed(
+            MetadataChanged(
+                partition=None, brokers=self._cache.brokers, broker_epoch=self._broker_epoch(), config=driver.config
+            )
+        )
+        del self._drivers[driver.ref.name, driver.number]
+        self._by_log.pop(driver.log, None)
+        for fetcher in self._fetchers.values():
+            fetcher.drivers.discard(driver)
+        driver.wake_all()
+
+    # --------------------------------------------------------------------------------------------------------- fetchers
+
+    def _assign_fetchers(self) -> None:
+        """Every follower is with the fetcher of its leader; fetchers without partitions end."""
+        wanted: dict[int, set[PartitionDriver]] = {}
+        for driver in self._drivers.values():
+            replica = driver.replica
+            if replica.role is Role.FOLLOWER and replica.leader_id >= 0:
+                wanted.setdefault(replica.leader_id, set()).add(driver)
+        for leader in [leader for leader in self._fetchers if leader not in wanted]:
+            task = asyncio.create_task(self._fetchers.pop(leader).stop(), name=f"stop fetcher of {leader}")
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+        for leader, drivers in wanted.items():
+            fetcher = self._fetchers.get(leader)
+            if fetcher is None:
+                fetcher = self._fetchers[leader] = self._new_fetcher(leader)
+            if fetcher.drivers != drivers:
+                fetcher.drivers = drivers
+                fetcher.kick()
+
+    def _new_fetcher(self, leader: int) -> Fetcher:
+        def endpoint() -> tuple[str, int] | None:
+            broker = self._cache.brokers.get(leader)
+            if broker is None or broker.registration is None:
+                return None
+            return broker.registration.host, broker.registration.port
+
+        return Fetcher(
+            broker_id=self._broker_id,
+            leader_id=leader,
+            broker_epoch=self._broker_epoch,
+            endpoint=endpoint,
+            settings=self._fetch_settings,
+        )
+
+    # ------------------------------------------------------------------------------------------- surroundings of drivers
+
+    def mark_dirty(self, driver: PartitionDriver) -> None:
+        """The log wants a flush."""
+        self._flusher.mark_dirty(driver.log)
+
+    def log_flushed(self, log: Log) -> None:
+        """A group flush covered this log."""
+        driver = self._by_log.get(log)
+        if driver is None:
+            return
+        driver.flushed()
+        fetcher = self._fetchers.get(driver.replica.leader_id)
+        if fetcher is not None:
+            fetcher.flushed()
+
+    def propose(self, driver: PartitionDriver, proposal: ProposePartition) -> None:
+        """Compare-and-swap; the answer goes back to the driver as long as it is hosted."""
+
+        def answer(event: ProposalAnswered) -> None:
+            if self._drivers.get((driver.ref.name, driver.number)) is driver:
+                driver.step(event)
+
+        log_events.info(
+            "proposing partition change",
+            partition=driver.name,
+            reason=proposal.reason,
+            isr=[entry.id for entry in proposal.proposed.isr],
+            partition_epoch=proposal.proposed.partition_epoch,
+        )
+        self._writer.propose(driver.ref, driver.number, proposal, answer)
+
+    def role_changed(self, driver: PartitionDriver) -> None:
+        """Fetchers are assigned anew after the change of metadata; positions of this one moved."""
+        fetcher = self._fetchers.get(driver.replica.leader_id)
+        if fetcher is not None and driver in fetcher.drivers:
+            fetcher.kick()
+
+    def position_changed(self, driver: PartitionDriver) -> None:
+        """Truncation, or a back-off."""
+        fetcher = self._fetchers.get(driver.replica.leader_id)
+        if fetcher is not None:
+            fetcher.kick()
+
+    # ------------------------------------------------------------------------------------------------------ housekeeping
+
+    def tick(self) -> None:
+        """Time went by."""
+        event = Tick()
+        for driver in list(self._drivers.values()):
+            driver.step(event)
+
+    def high_watermarks(self) -> dict[Log, int]:
+        """For the checkpoint."""
+        return {driver.log: driver.replica.high_watermark for driver in self._drivers.values()}
+
+    def hand_over_all(self, reason: str) -> None:
+        """Give away every leadership by this broker's own compare-and-swaps."""
+        event = HandOver(reason=reason)
+        for driver in list(self._drivers.values()):
+            if driver.is_leader:
+                driver.step(event)
+
+    async def stop_fetching(self) -> None:
+        """End all fetchers."""
+        await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()), *self._stopping)
+        self._fetchers.clear()

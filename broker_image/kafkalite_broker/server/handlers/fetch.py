@@ -1,0 +1,236 @@
+"""Fetch (key 1): for consumers up to the high watermark, for followers up to the log end.
+
+Fetch sessions (KIP-227) are declined with session id 0, which every client accepts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkalite_core.protocol.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
+
+if TYPE_CHECKING:
+    from kafkalite_core.protocol.fetch import FetchPartition
+
+    from kafkalite_broker.replication.driver import PartitionDriver
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+
+TOPIC_IDS_FROM_VERSION = 13
+REPLICA_STATE_FROM_VERSION = 15
+HINTS_FROM_VERSION = 16
+INVALID_SESSION_ID = 0
+LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+EMPTY = b""
+
+
+class Wanted:
+    """One partition of a fetch: the question, its driver, and the current answer."""
+
+    __slots__ = ("data", "driver", "question", "size_bytes", "topic")
+
+    def __init__(self, topic: str, question: FetchPartition) -> None:
+        self.topic = topic
+        self.question = question
+        self.driver: PartitionDriver | None = None
+        self.data = PartitionData(partition_index=question.partition)
+        self.size_bytes = 0
+
+
+class PendingFetch:
+    """One Fetch request until it is answered."""
+
+    __slots__ = ("_deadline_s", "_groups", "_loop", "_replica_epoch", "_replica_id", "_request", "_scheduled",
+                 "_services", "_wanted", "done")  # fmt: skip
+
+    def __init__(self, request: Request, services: Services) -> None:
+        body = request.body
+        self._request = request
+        self._services = services
+        self._loop = asyncio.get_running_loop()
+        self._deadline_s = 0.0
+        self._scheduled = False
+        self.done = False
+        if request.version >= REPLICA_STATE_FROM_VERSION:
+            self._replica_id = body.replica_state.replica_id
+            self._replica_epoch = body.replica_state.replica_epoch
+        else:
+            self._replica_id, self._replica_epoch = body.replica_id, -1
+        self._groups: list[tuple[str, UUID | None, list[Wanted]]] = []
+        self._wanted: list[Wanted] = []
+        self._collect()
+
+    @property
+    def from_follower(self) -> bool:
+        """Whether a broker asks, and not a client."""
+        return self._replica_id != CONSUMER_ID
+
+    def _collect(self) -> None:
+        by_id = self._request.version >= TOPIC_IDS_FROM_VERSION
+        partitions = self._services.partitions
+        for topic in self._request.body.topics:
+            name, topic_id, unknown = topic.topic, None, False
+            if by_id:
+                topic_id = topic.topic_id
+                found = self._services.cache.topic_by_id(str(topic_id))
+                unknown = found is None
+                name = "" if found is None else found.ref.name
+            group = [Wanted(name, question) for question in topic.partitions]
+            for wanted in group:
+                if unknown:
+                    wanted.data.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                    continue
+                try:
+                    wanted.driver = partitions.hosted(name, wanted.question.partition)
+                except BrokerError as error:
+                    wanted.data.error_code = error.error_code
+            self._groups.append((name, topic_id, group))
+            self._wanted.extend(group)
+
+    def start(self) -> None:
+        """Answer at once when there is something to tell, else wait."""
+        body = self._request.body
+        if self._attempt(reread=False) or body.max_wait_ms <= 0:
+            self._respond()
+            return
+        self._deadline_s = self._loop.time() + body.max_wait_ms / 1000.0
+        for wanted in self._wanted:
+            if wanted.driver is not None:
+                wanted.driver.wait(self, for_log_end=self.from_follower)
+        self._services.waiting.add(self, self._deadline_s)
+
+    def wake(self) -> None:
+        """Something moved: look again, once per turn of the loop however many partitions moved."""
+        if not self._scheduled and not self.done:
+            self._scheduled = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._scheduled = False
+        if self.done:
+            return
+        if self._request.abandoned or self._attempt(reread=True):
+            self._respond()
+
+    def expire(self) -> None:
+        """`max_wait_ms` is over: answer with what there is."""
+        if not self.done:
+            self._attempt(reread=True)
+            self._respond()
+
+    def _attempt(self, *, reread: bool) -> bool:
+        """Read every partition. True when the answer must not wait: enough bytes, an error, a divergence."""
+        body = self._request.body
+        left_bytes = body.max_bytes
+        total_bytes = 0
+        urgent = not self._wanted
+        for wanted in self._wanted:
+            if wanted.driver is None:
+                urgent = True
+                continue
+            urgent |= self._read(wanted.driver, wanted, left_bytes, first=total_bytes == 0, reread=reread)
+            total_bytes += wanted.size_bytes
+            left_bytes -= wanted.size_bytes
+        return urgent or total_bytes >= body.min_bytes
+
+    def _read(self, driver: PartitionDriver, wanted: Wanted, left_bytes: int, *, first: bool, reread: bool) -> bool:
+        question, data = wanted.question, wanted.data
+        answer = driver.fetch(
+            FetchRequested(
+                token=self,
+                replica_id=self._replica_id,
+                replica_epoch=self._replica_epoch,
+                current_leader_epoch=question.current_leader_epoch,
+                fetch_offset=question.fetch_offset,
+                last_fetched_epoch=question.last_fetched_epoch,
+                log_start_offset=question.log_start_offset,
+                reread=reread,
+            )
+        )
+        data.error_code = answer.error_code
+        data.high_watermark = answer.high_watermark
+        data.last_stable_offset = answer.high_watermark
+        data.log_start_offset = answer.log_start_offset
+        data.records = EMPTY
+        wanted.size_bytes = 0
+        if answer.error_code:
+            return True
+        if answer.diverging is not None:
+            epoch, end_offset = answer.diverging
+            data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            return True
+        if answer.read_from < answer.read_end and (left_bytes > 0 or first):
+            result = driver.log.read(
+                answer.read_from,
+                max_bytes=min(question.partition_max_bytes, max(left_bytes, 0)),
+                end=answer.read_end,
+                minimum_one=first,
+            )
+            data.records = result.buffers
+            wanted.size_bytes = result.size
+        return False
+
+    def _respond(self) -> None:
+        self.done = True
+        for wanted in self._wanted:
+            if wanted.driver is not None:
+                wanted.driver.stop_waiting(self)
+        if self._request.abandoned:
+            self._request.answer_nothing()
+            return
+        response = FetchResponse(
+            session_id=INVALID_SESSION_ID,
+            responses=[
+                FetchableTopicResponse(
+                    topic=name, topic_id=topic_id or UUID(int=0), partitions=[wanted.data for wanted in group]
+                )
+                for name, topic_id, group in self._groups
+            ],
+        )
+        self._add_leader_hints(response)
+        for wanted in self._wanted:
+            if wanted.size_bytes and wanted.driver is not None:
+                wanted.driver.telemetry.fetched(wanted.size_bytes, follower=self.from_follower)
+        self._request.answer(response)
+
+    def _add_leader_hints(self, response: FetchResponse) -> None:
+        """KIP-951: tell the new leader, so that the client need not ask."""
+        if self._request.version < HINTS_FROM_VERSION:
+            return
+        leaders = set()
+        for wanted in self._wanted:
+            if wanted.data.error_code not in LEADER_MOVED:
+                continue
+            state = self._services.partition_of(wanted.topic, wanted.question.partition)
+            if state is not None and state.leader >= 0:
+                wanted.data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                leaders.add(state.leader)
+        response.node_endpoints = [
+            NodeEndpoint(node_id=leader, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
+            for leader in sorted(leaders)
+            if (endpoint := self._services.endpoint(leader)) is not None
+        ]
+
+
+class FetchHandler:
+    """Reads from partitions, waiting up to `max_wait_ms` for `min_bytes`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, request: Request) -> None:
+        """Answer now or when there is enough."""
+        PendingFetch(request, self._services).start()

@@ -1,0 +1,89 @@
+"""ListOffsets (key 2): earliest, latest, by time, and the offset of the greatest timestamp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafkalite_core.protocol.list_offsets import ListOffsetsPartition
+
+    from kafkalite_broker.replication.driver import PartitionDriver
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+OFFSET_NOT_AVAILABLE_FROM_VERSION = 5
+
+
+class ListOffsetsHandler:
+    """Answers from the log of partitions that this broker leads."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, request: Request) -> None:
+        """Answer for every partition asked for."""
+        body = request.body
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    self._partition(topic.name, entry, body.replica_id >= 0, request.version)
+                    for entry in topic.partitions
+                ],
+            )
+            for topic in body.topics
+        ]
+        request.answer(ListOffsetsResponse(topics=topics))
+
+    def _partition(
+        self, topic: str, entry: ListOffsetsPartition, from_replica: bool, version: int
+    ) -> ListOffsetsPartitionResponse:
+        index = entry.partition_index
+        try:
+            partition = self._services.partitions.leader_of(topic, index)
+            timestamp, offset, epoch = lookup(partition, entry, from_replica)
+        except BrokerError as error:
+            code = error.error_code
+            if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_FROM_VERSION:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            return ListOffsetsPartitionResponse(
+                partition_index=index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+        return ListOffsetsPartitionResponse(
+            partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        )
+
+
+def lookup(partition: PartitionDriver, entry: ListOffsetsPartition, from_replica: bool) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch) for one question; -1 where there is none. Raises `BrokerError`.
+
+    The upper bound is the high watermark for clients; it is withheld after an election until it is certain (R13).
+    """
+    replica, log = partition.replica, partition.log
+    if entry.timestamp in {EARLIEST, EARLIEST_LOCAL}:
+        # Known with certainty on any leader, but a fenced requester must still hear that it is fenced.
+        replica.end_offset_for_epoch(entry.current_leader_epoch, log.epochs.latest_epoch)
+        start = log.start_offset
+        return -1, start, log.epochs.epoch_at(start)
+    end = replica.list_offset_bounds(entry.current_leader_epoch, from_replica)
+    if entry.timestamp == LATEST:
+        return -1, end, replica.leader_epoch
+    found = (
+        log.max_timestamp(end=end)
+        if entry.timestamp == MAX_TIMESTAMP
+        else log.offset_for_timestamp(entry.timestamp, end=end)
+    )
+    return (-1, -1, -1) if found is None else (found[0], found[1], found[2])

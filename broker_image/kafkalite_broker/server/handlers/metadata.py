@@ -1,0 +1,103 @@
+"""Metadata (key 3): brokers, topics, leaders."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkalite_core.protocol.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
+from kafkalite_core.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+    from kafkalite_core.model.partition import Partition, Topic
+
+LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._\-]+")
+ZERO_UUID = UUID(int=0)
+
+
+def legal_topic_name(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return bool(LEGAL_TOPIC_NAME.fullmatch(name)) and len(name) <= TOPIC_NAME_LENGTH_MAX and name not in {".", ".."}
+
+
+class MetadataHandler:
+    """Answers from the metadata cache; never waits."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, request: Request) -> None:
+        """Answer with all topics, or with those asked for by name or id."""
+        services = self._services
+        brokers = [
+            MetadataResponseBroker(node_id=broker_id, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
+            for broker_id in sorted(services.cache.brokers)
+            if (endpoint := services.endpoint(broker_id)) is not None
+        ]
+        request.answer(
+            MetadataResponse(
+                brokers=brokers,
+                cluster_id=services.cluster_id,
+                # Every broker takes administration requests; clients only need an id that is in the list.
+                controller_id=brokers[0].node_id if brokers else services.broker_id,
+                topics=self._topics(request),
+            )
+        )
+
+    def _topics(self, request: Request) -> list[MetadataResponseTopic]:
+        cache = self._services.cache
+        wanted = request.body.topics
+        if wanted is None or (request.version == 0 and not wanted):
+            return [self._topic(topic) for topic in cache.topics() if topic.partitions]
+        answers = []
+        for entry in wanted:
+            topic = cache.topic_by_id(str(entry.topic_id)) if entry.name is None else cache.topic(entry.name)
+            if topic is not None and topic.partitions:
+                answers.append(self._topic(topic))
+            elif entry.name is None:
+                answers.append(
+                    MetadataResponseTopic(
+                        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id, partitions=[]
+                    )
+                )
+            else:
+                # A topic without placement yet exists soon: clients retry on either code.
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                if legal_topic_name(entry.name):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.LEADER_NOT_AVAILABLE
+                answers.append(
+                    MetadataResponseTopic(error_code=code, name=entry.name, topic_id=ZERO_UUID, partitions=[])
+                )
+        return answers
+
+    def _topic(self, topic: Topic) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.ref.name,
+            topic_id=UUID(topic.ref.topic_id),
+            is_internal=topic.ref.name == "__consumer_offsets",
+            partitions=[self._partition(number, topic.partitions[number]) for number in sorted(topic.partitions)],
+        )
+
+    def _partition(self, number: int, partition: Partition) -> MetadataResponsePartition:
+        services = self._services
+        leader_there = partition.has_leader and services.endpoint(partition.leader) is not None
+        return MetadataResponsePartition(
+            error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
+            partition_index=number,
+            leader_id=partition.leader if leader_there else -1,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr_ids()),
+            offline_replicas=[replica for replica in partition.replicas if services.endpoint(replica) is None],
+        )

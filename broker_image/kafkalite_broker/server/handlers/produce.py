@@ -1,0 +1,163 @@
+"""Produce (key 0)."""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kafkalite_core.protocol.record_batch import analyze_client_batch
+
+from kafkalite_broker.clock import now_ms
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import ProduceRequested
+
+if TYPE_CHECKING:
+    from kafkalite_core.protocol.produce import PartitionProduceData
+
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+    from kafkalite_core.replica.events import ProduceAnswered
+
+LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+HINTS_FROM_VERSION = 10
+
+
+class PendingProduce:
+    """One Produce request until the last of its partitions is answered."""
+
+    __slots__ = ("_open", "_request", "_responses", "_services", "_topics")
+
+    def __init__(self, request: Request, services: Services) -> None:
+        self._request = request
+        self._services = services
+        self._topics: list[TopicProduceResponse] = []
+        self._responses: dict[tuple[str, int], PartitionProduceResponse] = {}
+        self._open = 1
+
+    def start(self) -> None:
+        """Hand every batch to its partition. Answers may come back before this returns."""
+        body = self._request.body
+        for topic in body.topic_data:
+            responses = []
+            for data in topic.partition_data:
+                response = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
+                responses.append(response)
+                self._open += 1
+                try:
+                    self._append(topic.name, data, response)
+                except BrokerError as error:
+                    self._refuse(topic.name, response, error)
+            self._topics.append(TopicProduceResponse(name=topic.name, partition_responses=responses))
+        self._closed_one()
+
+    def _append(self, topic: str, data: PartitionProduceData, response: PartitionProduceResponse) -> None:
+        partition = self._services.partitions.leader_of(topic, data.index)
+        if data.records is None or len(data.records) == 0:
+            raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
+        records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
+        config = partition.config
+        header = analyze_client_batch(
+            records, produce_version=self._request.version, max_message_bytes=config.max_message_bytes
+        )
+        body = self._request.body
+        partition.telemetry.produced(header.record_count, len(records))
+        partition.step(
+            ProduceRequested(
+                token=Answer(self, topic, response),
+                acks=body.acks,
+                batch=records,
+                header=header,
+                deadline_ms=now_ms() + body.timeout_ms,
+                wall_ms=int(time() * 1000),
+            )
+        )
+
+    def _refuse(self, topic: str, response: PartitionProduceResponse, error: BrokerError) -> None:
+        response.error_code = error.error_code
+        response.error_message = error.message or None
+        self._services.telemetry.produce_failed(topic, error.error_code)
+        self._closed_one()
+
+    def answered(self, topic: str, response: PartitionProduceResponse, answer: ProduceAnswered) -> None:
+        """One partition has its answer."""
+        response.error_code = answer.error_code
+        response.base_offset = answer.base_offset
+        response.log_append_time_ms = answer.log_append_time_ms
+        response.log_start_offset = answer.log_start_offset
+        if answer.error_code:
+            response.error_message = answer.message or None
+            self._services.telemetry.produce_failed(topic, answer.error_code)
+        self._closed_one()
+
+    def _closed_one(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        failed = [
+            (topic.name, response)
+            for topic in self._topics
+            for response in topic.partition_responses
+            if response.error_code
+        ]
+        if self._request.body.acks == 0:
+            if failed:
+                # Without an answer, closing is the only way to make the producer ask for metadata again.
+                topic, response = failed[0]
+                self._request.close(f"produce with acks=0 to {topic}-{response.index} failed: {response.error_code}")
+            else:
+                self._request.answer_nothing()
+            return
+        answer = ProduceResponse(responses=self._topics)
+        if failed and self._request.version >= HINTS_FROM_VERSION:
+            self._add_leader_hints(answer, failed)
+        self._request.answer(answer)
+
+    def _add_leader_hints(self, answer: ProduceResponse, failed: list[tuple[str, PartitionProduceResponse]]) -> None:
+        """KIP-951: tell the new leader, so that the client need not ask."""
+        leaders = set()
+        for topic, response in failed:
+            state = self._services.partition_of(topic, response.index)
+            if response.error_code in LEADER_MOVED and state is not None and state.leader >= 0:
+                response.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                leaders.add(state.leader)
+        answer.node_endpoints = [
+            NodeEndpoint(node_id=leader, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
+            for leader in sorted(leaders)
+            if (endpoint := self._services.endpoint(leader)) is not None
+        ]
+
+
+class Answer:
+    """Token of one partition's batch: leads the answer back to its place in the request."""
+
+    __slots__ = ("_pending", "_response", "_topic")
+
+    def __init__(self, pending: PendingProduce, topic: str, response: PartitionProduceResponse) -> None:
+        self._pending = pending
+        self._topic = topic
+        self._response = response
+
+    def produce_answered(self, answer: ProduceAnswered) -> None:
+        """Called once, by the partition's driver."""
+        self._pending.answered(self._topic, self._response, answer)
+
+
+class ProduceHandler:
+    """Appends a client's batches to partitions that this broker leads."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, request: Request) -> None:
+        """Append now; answer when `acks` is satisfied."""
+        PendingProduce(request, self._services).start()

@@ -1,0 +1,111 @@
+"""The sockets of a broker, the set of its connections, and the bounds on both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.server.budget import InFlightBudget
+from kafkalite_broker.server.connection import Connection
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from kafkalite_broker.server.connection import Slot
+    from kafkalite_broker.server.dispatch import RequestTable
+
+SWEEP_INTERVAL_S = 10.0
+FRAME_DEADLINE_S = 60.0
+"""A client that needs longer than this for one frame is slower than any real one (slow-loris)."""
+
+log = get_logger(__name__)
+
+
+class ListenerError(Exception):
+    """An address that the broker cannot listen on; the text says which and why."""
+
+
+class Server:
+    """All listeners of a broker.
+
+    Args:
+        table: Dispatch table of the Kafka APIs.
+        frame_bytes_max: `socket.request.max.bytes`.
+        in_flight_bytes_max: `queued.max.request.bytes`.
+        connections_max: `max.connections`.
+        idle_s: `connections.max.idle.ms` in seconds.
+    """
+
+    def __init__(
+        self,
+        table: RequestTable,
+        *,
+        frame_bytes_max: int,
+        in_flight_bytes_max: int,
+        connections_max: int,
+        idle_s: float,
+    ) -> None:
+        self._table = table
+        self._frame_bytes_max = frame_bytes_max
+        self._connections_max = connections_max
+        self._idle_s = idle_s
+        self.budget = InFlightBudget(in_flight_bytes_max)
+        self.connections: set[Connection] = set()
+        self._servers: list[asyncio.Server] = []
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def listen(self, name: str, host: str, port: int) -> int:
+        """Listen on an address; returns the port (of use when `port` is 0). Raises `ListenerError`."""
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(
+                lambda: Connection(self, self.budget, self._frame_bytes_max, name), host, port, backlog=512
+            )
+        except OSError as error:
+            raise ListenerError(f"listener {name}: cannot listen on {host}:{port}: {error.strerror}") from error
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="connection sweeper")
+        address = server.sockets[0].getsockname()
+        log.info("listening", listener=name, host=address[0], port=address[1])
+        return int(address[1])
+
+    def dispatch(self, frame: bytearray, slot: Slot) -> None:
+        """Hand a frame to the API table."""
+        self._table.dispatch(frame, slot)
+
+    def connection_made(self, connection: Connection) -> bool:
+        """Count a connection; False when there are too many."""
+        if len(self.connections) >= self._connections_max:
+            return False
+        self.connections.add(connection)
+        return True
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+
+    async def stop_accepting(self) -> None:
+        """Close the listening sockets; existing connections go on."""
+        for server in self._servers:
+            server.close()
+
+    async def stop(self) -> None:
+        """Close everything."""
+        await self.stop_accepting()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        # One turn of the loop, so that transports can flush what was answered.
+        await asyncio.sleep(0)
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            now_s = loop.time()
+            for connection in list(self.connections):
+                if now_s - connection.last_activity_s > self._idle_s:
+                    connection.close()
+                elif connection.frame_started_s is not None and now_s - connection.frame_started_s > FRAME_DEADLINE_S:
+                    connection.close(f"a request did not arrive whole within {FRAME_DEADLINE_S:.0f} s")

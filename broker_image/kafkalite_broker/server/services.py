@@ -1,0 +1,51 @@
+"""What request handlers may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite_core.membership.metadata_cache import MetadataCache
+
+    from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+    from kafkalite_broker.replication.partitions import PartitionManager
+    from kafkalite_broker.server.waiting import WaitingFetches
+    from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.model.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The parts of the broker that handlers call.
+
+    Attributes:
+        broker_id: Of this broker.
+        cluster_id: Of the cluster, as in `status.clusterId`.
+        cache: Topics and brokers.
+        partitions: The replicas on this broker.
+        waiting: Fetches that wait for data.
+        producer_ids: Cluster-unique producer ids.
+        telemetry: Counters.
+    """
+
+    broker_id: int
+    cluster_id: str
+    cache: MetadataCache
+    partitions: PartitionManager
+    waiting: WaitingFetches
+    producer_ids: ProducerIdAllocator
+    telemetry: BrokerTelemetry
+
+    def partition_of(self, topic: str, number: int) -> Partition | None:
+        """The committed state of a partition, or None when it does not exist."""
+        found = self.cache.topic(topic)
+        return None if found is None else found.partitions.get(number)
+
+    def endpoint(self, broker_id: int) -> tuple[str, int, str | None] | None:
+        """Host, port and rack of a broker that clients may connect to, or None."""
+        broker = self.cache.brokers.get(broker_id)
+        if broker is None or broker.registration is None or not broker.reachable:
+            return None
+        registration = broker.registration
+        return registration.host, registration.port, registration.rack or None
