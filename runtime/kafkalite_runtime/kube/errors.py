@@ -1,0 +1,67 @@
+"""What can go wrong between a caller and the Kubernetes API.
+
+Two families: `KubeError` is an answer of the API server, so the caller knows what became of the request (nothing
+was applied); `KubeUnavailable` is the absence of a usable answer, and its `ambiguous` says whether the write may
+have been applied all the same.
+"""
+
+from kafkalite_core.model.errors import KafkaLiteError
+
+
+class KubeError(KafkaLiteError):
+    """The API server refused: the request was not applied.
+
+    Attributes:
+        status: HTTP status (for an ERROR event of a watch, the `code` of its Status object).
+        reason: `reason` of the Status object, for example `AlreadyExists`; may be empty.
+        message: the server's sentence.
+    """
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class KubeNotFound(KubeError):
+    """404."""
+
+
+class KubeConflict(KubeError):
+    """409: not applied; the resourceVersion, the uid precondition or the name was already taken."""
+
+
+class KubeInvalid(KubeError):
+    """422: a failed `test` of a JSON Patch (no detail), or a schema or CEL rule (its text in `message`)."""
+
+
+class KubeGone(KubeError):
+    """410: the resourceVersion or continue token is too old; list again."""
+
+
+class KubeForbidden(KubeError):
+    """401 or 403."""
+
+
+class KubeThrottled(KubeError):
+    """429: not applied; come back after `retry_after_s` seconds."""
+
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: float) -> None:
+        super().__init__(status, reason, message)
+        self.retry_after_s = retry_after_s
+
+
+class KubeUnavailable(KafkaLiteError):
+    """No usable answer: connection refused or reset, deadline passed, answer cut off, or a 5xx.
+
+    Attributes:
+        ambiguous: True when a write had, or may have, reached the server: it may have been applied. Always False
+            for reads.
+        status: the 5xx status when there was one, else 0.
+    """
+
+    def __init__(self, message: str, *, ambiguous: bool, status: int = 0) -> None:
+        super().__init__(message)
+        self.ambiguous = ambiguous
+        self.status = status

@@ -1,0 +1,123 @@
+"""List and watch for ever: keeps a consumer's picture of one kind of object current."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
+
+from kafkalite_runtime.kube.client import KubeClient, WatchEvent
+from kafkalite_runtime.kube.errors import KubeError, KubeGone, KubeThrottled, KubeUnavailable
+from kafkalite_runtime.kube.kinds import Kind
+from kafkalite_runtime.logging import get_logger
+
+BACKOFF_MIN_S = 0.1
+BACKOFF_MAX_S = 2.0
+
+JsonObject = dict[str, Any]
+_log = get_logger(__name__)
+
+
+class Reflector:
+    """List once, then follow the changes; list again only when the server has forgotten our version (410).
+
+    `on_list` gets every object that exists: what the consumer knows and the list lacks was deleted unseen.
+    `on_event` gets (ADDED | MODIFIED | DELETED, object). Both are called on the event loop and must not block.
+
+    Attributes:
+        last_contact: `clock()` of the last sign of life of the API server (list, event, bookmark, regular end of
+            a watch); -inf before the first.
+        synced: set after the first list was delivered.
+        last_error: why contact is missing, for messages; empty while all is well.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kind: Kind,
+        namespace: str | None,
+        label_selector: str,
+        on_list: Callable[[list[JsonObject]], None],
+        on_event: Callable[[str, JsonObject], None],
+        clock: Callable[[], float],
+        *,
+        silence_limit_s: float = 15.0,
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._on_list = on_list
+        self._on_event = on_event
+        self._clock = clock
+        self._silence_limit_s = silence_limit_s
+        self._version = ""  # the resourceVersion to continue from; empty: list first
+        self.last_contact = float("-inf")
+        self.last_error = ""
+        self.synced = asyncio.Event()
+
+    async def run(self) -> None:
+        """Never returns; cancel it to stop."""
+        failures = 0
+        while True:
+            started = self._clock()
+            contact = self.last_contact
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                # A server that ends every watch at once must not be asked in a tight loop.
+                failures = 0 if self._clock() - started >= BACKOFF_MIN_S else 1
+                pause_s = BACKOFF_MIN_S if failures else 0.0
+            except (KubeError, KubeUnavailable) as error:
+                if isinstance(error, KubeGone):
+                    self._version = ""
+                # A watch that was alive before it broke starts the back-off afresh.
+                failures = 1 if self.last_contact > contact else failures + 1
+                pause_s = _backoff_s(failures, error)
+                self._complain(error)
+            await asyncio.sleep(pause_s)
+
+    async def _list(self) -> None:
+        listed = await self._client.list(self._kind, self._namespace, label_selector=self._label_selector)
+        self._contact()
+        self._version = listed.resource_version
+        self._on_list(listed.items)
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        stream = self._client.watch(
+            self._kind,
+            self._namespace,
+            resource_version=self._version,
+            label_selector=self._label_selector,
+            silence_limit_s=self._silence_limit_s,
+        )
+        async with aclosing(stream) as events:
+            async for event in events:
+                self._contact()
+                self._version = str(event.object["metadata"]["resourceVersion"])
+                if event.type != "BOOKMARK":
+                    self._deliver(event)
+        self._contact()
+
+    def _complain(self, error: Exception) -> None:
+        if self.last_error != str(error):
+            _log.info("watch interrupted", kind=self._kind.kind, error=str(error))
+        self.last_error = str(error)
+
+    def _deliver(self, event: WatchEvent) -> None:
+        event.object.setdefault("apiVersion", self._kind.api_version)
+        event.object.setdefault("kind", self._kind.kind)
+        self._on_event(event.type, event.object)
+
+    def _contact(self) -> None:
+        self.last_contact = self._clock()
+        self.last_error = ""
+
+
+def _backoff_s(failures: int, error: Exception) -> float:
+    if isinstance(error, KubeThrottled):
+        return max(BACKOFF_MIN_S, error.retry_after_s)
+    ceiling = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(failures, 10))
+    return random.uniform(max(BACKOFF_MIN_S, ceiling / 2), ceiling)

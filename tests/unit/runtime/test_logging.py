@@ -1,0 +1,43 @@
+import io
+import json
+import logging
+
+import pytest
+import structlog
+
+from kafkalite_runtime.logging import configure_logging, get_logger
+
+
+@pytest.fixture
+def stream():
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:], level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_json_lines_for_us_and_for_libraries(stream):
+    configure_logging("broker", "info", json=True, stream=stream)
+    get_logger("a.b").bind(partition=3).info("shrunk", isr=[1, 2])
+    get_logger("a.b").debug("not shown")
+    logging.getLogger("library").warning("about %s", "it")
+    try:
+        {}[1]
+    except KeyError:
+        get_logger("a.b").exception("broken")
+    ours, theirs, broken = map(json.loads, stream.getvalue().splitlines())
+    assert ours.items() >= {
+        "component": "broker", "logger": "a.b", "level": "info", "msg": "shrunk", "partition": 3, "isr": [1, 2]
+    }.items()  # fmt: skip
+    assert "ts" in ours
+    assert theirs.items() >= {"component": "broker", "logger": "library", "level": "warning", "msg": "about it"}.items()
+    assert "KeyError" in broken["exception"]
+
+
+def test_lines_for_people(stream):
+    configure_logging("kubelet", "debug", json=False, stream=stream)
+    get_logger("x").debug("pod started", pod="a")
+    assert "pod started" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()

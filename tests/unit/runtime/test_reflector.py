@@ -1,0 +1,142 @@
+import asyncio
+import time
+
+import pytest
+from aiohttp import web
+
+from kafkalite_runtime.kube import PODS, Reflector, reflector
+from tests.unit.runtime.fake_api import event, reset, running, status, stream
+
+
+class Picture:
+    """What a consumer would keep, and a way to wait for a state of it."""
+
+    def __init__(self):
+        self.names = set()
+        self.lists = 0
+        self.changed = asyncio.Event()
+
+    def on_list(self, items):
+        self.lists += 1
+        self.names = {item["metadata"]["name"] for item in items}
+        self.changed.set()
+
+    def on_event(self, type_, obj):
+        assert obj["kind"] == "Pod"
+        name = obj["metadata"]["name"]
+        if type_ == "DELETED":
+            self.names.discard(name)
+        else:
+            self.names.add(name)
+        self.changed.set()
+
+    async def until(self, condition):
+        async with asyncio.timeout(5):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture
+def picture():
+    return Picture()
+
+
+@pytest.fixture
+def follow(client, picture, monkeypatch):
+    monkeypatch.setattr(reflector, "BACKOFF_MIN_S", 0.005)
+    monkeypatch.setattr(reflector, "BACKOFF_MAX_S", 0.02)
+    return Reflector(client, PODS, None, "", picture.on_list, picture.on_event, time.monotonic, silence_limit_s=0.2)
+
+
+def listing(version, *names):
+    items = [{"metadata": {"name": name, "resourceVersion": version}} for name in names]
+    return web.json_response({"metadata": {"resourceVersion": version}, "items": items})
+
+
+def scripted(api, lists, watches):
+    """Answers lists and watches from two scripts; the last step of each repeats."""
+    seen = []
+
+    async def answer(request):
+        script = watches if request.query.get("watch") else lists
+        if request.query.get("watch"):
+            seen.append(request.query["resourceVersion"])
+        step = script.pop(0) if len(script) > 1 else script[0]
+        response = step(request)
+        return await response if asyncio.iscoroutine(response) else response
+
+    api.answer = answer
+    return seen
+
+
+async def test_every_fault_of_a_watch_continues_from_the_last_version(api, picture, follow):
+    async def hang(request):
+        await api.release.wait()
+
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    seen = scripted(
+        api,
+        [lambda _: listing("5", "a", "b")],
+        [
+            lambda request: stream(request, event("ADDED", "c", "6"), then=reset),
+            lambda request: stream(request, event("DELETED", "a", "7"), then=hang),
+            lambda _: status(500),
+            lambda request: stream(request, {"type": "ERROR", "object": {"code": 500}}),
+            lambda request: stream(request, bookmark),
+            lambda request: stream(request, event("MODIFIED", "d", "10"), then=hang),
+        ],
+    )
+    async with running(follow.run()):
+        await picture.until(lambda: "d" in picture.names)
+    assert picture.names == {"b", "c", "d"}
+    assert picture.lists == 1
+    assert seen == ["5", "6", "7", "7", "7", "9"]
+    assert follow.synced.is_set()
+    assert time.monotonic() - follow.last_contact < 1
+
+
+@pytest.mark.parametrize("in_stream", [True, False])
+async def test_410_lists_again(api, picture, follow, in_stream):
+    def gone(request):
+        return stream(request, {"type": "ERROR", "object": {"code": 410}}) if in_stream else status(410)
+
+    seen = scripted(
+        api,
+        [lambda _: listing("5", "a", "b"), lambda _: listing("50", "b")],
+        [gone, lambda request: stream(request, event("ADDED", "c", "51"))],
+    )
+    async with running(follow.run()):
+        await picture.until(lambda: "c" in picture.names)
+    assert picture.names == {"b", "c"}
+    assert seen[:2] == ["5", "50"]
+
+
+async def test_the_list_is_tried_until_it_answers(api, picture, follow):
+    def cut(request):
+        request.transport.abort()
+        return web.Response()
+
+    scripted(
+        api,
+        [lambda _: status(503), cut, lambda _: status(429, **{"Retry-After": "0"}), lambda _: listing("5", "a")],
+        [lambda request: stream(request, then=lambda _: api.release.wait())],
+    )
+    async with running(follow.run()):
+        await picture.until(lambda: picture.lists)
+        assert follow.last_error == ""
+    assert picture.names == {"a"}
+
+
+async def test_a_server_that_ends_every_watch_is_not_asked_in_a_tight_loop(api, picture, follow, monkeypatch):
+    monkeypatch.setattr(reflector, "BACKOFF_MIN_S", 0.1)
+    seen = scripted(api, [lambda _: listing("5")], [lambda request: stream(request)])
+    async with running(follow.run()):
+        await asyncio.sleep(0.35)
+    assert 2 <= len(seen) <= 5
+
+
+def test_back_off_grows_to_its_ceiling():
+    error = RuntimeError()
+    assert 0.1 <= reflector._backoff_s(1, error) <= 0.2
+    assert all(1 <= reflector._backoff_s(99, error) <= 2 for _ in range(50))
