@@ -1,0 +1,157 @@
+"""Framing, order of answers and limits of a connection, against a transport that only remembers."""
+
+import asyncio
+
+import pytest
+
+from kafkalite_broker.server.budget import InFlightBudget
+from kafkalite_broker.server.connection import REQUESTS_IN_FLIGHT_MAX, Connection, Slot
+
+FRAME_MAX = 1000
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self):
+        super().__init__()
+        self.sent = bytearray()
+        self.closing = False
+        self.reading = True
+
+    def get_extra_info(self, name, default=None):
+        return ("127.0.0.1", 1234) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high=None, low=None):
+        pass
+
+    def writelines(self, list_of_data):
+        for data in list_of_data:
+            self.sent += data
+
+    def close(self):
+        self.closing = True
+
+    def abort(self):
+        self.closing = True
+
+    def is_closing(self):
+        return self.closing
+
+    def pause_reading(self):
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self):
+        assert not self.reading
+        self.reading = True
+
+
+class FakeDispatcher:
+    def __init__(self):
+        self.frames: list[tuple[bytes, Slot]] = []
+        self.accept = True
+        self.lost = 0
+
+    def dispatch(self, frame, slot):
+        self.frames.append((bytes(frame), slot))
+
+    def connection_made(self, connection):
+        return self.accept
+
+    def connection_lost(self, connection):
+        self.lost += 1
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(4, "big", signed=True) + payload
+
+
+@pytest.fixture
+async def parts():
+    dispatcher, budget, transport = FakeDispatcher(), InFlightBudget(5000), FakeTransport()
+    connection = Connection(dispatcher, budget, FRAME_MAX, "plain")
+    connection.connection_made(transport)
+    return connection, dispatcher, budget, transport
+
+
+async def test_frames_are_cut_wherever_the_stream_is_torn(parts):
+    connection, dispatcher, _, _ = parts
+    stream = frame(b"first") + frame(b"x" * 300) + frame(b"third")
+    for torn_at in range(1, 12):
+        dispatcher.frames.clear()
+        for start in range(0, len(stream), torn_at):
+            connection.data_received(stream[start : start + torn_at])
+        assert [payload for payload, _ in dispatcher.frames] == [b"first", b"x" * 300, b"third"]
+        for _, slot in dispatcher.frames:
+            slot.finish(())
+
+
+async def test_answers_leave_in_the_order_of_the_requests(parts):
+    connection, dispatcher, _, transport = parts
+    connection.data_received(frame(b"1") + frame(b"2") + frame(b"3"))
+    slots = [slot for _, slot in dispatcher.frames]
+    slots[2].finish([b"three"])
+    slots[1].finish([])
+    assert transport.sent == b""
+    slots[0].finish([b"o", b"ne "])
+    assert transport.sent == b"one three"
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), FRAME_MAX + 1, 2**31 - 1])
+async def test_a_bad_frame_length_closes_and_allocates_nothing(parts, length):
+    connection, dispatcher, budget, transport = parts
+    connection.data_received(length.to_bytes(4, "big", signed=True) + b"rest")
+    assert transport.closing
+    assert connection.closed
+    assert dispatcher.frames == []
+    assert budget.used_bytes == 0
+
+
+async def test_a_claimed_length_costs_only_what_arrived(parts):
+    connection, _, budget, _ = parts
+    connection.data_received(FRAME_MAX.to_bytes(4, "big") + b"abc")
+    assert budget.used_bytes == 3
+    connection.connection_lost(None)
+    assert budget.used_bytes == 0
+
+
+async def test_too_many_unanswered_requests_stop_the_reading_until_half_are_answered(parts):
+    connection, dispatcher, _, transport = parts
+    connection.data_received(frame(b"r") * (REQUESTS_IN_FLIGHT_MAX + 10))
+    assert len(dispatcher.frames) == REQUESTS_IN_FLIGHT_MAX
+    assert not transport.reading
+    for _, slot in dispatcher.frames[: REQUESTS_IN_FLIGHT_MAX // 2]:
+        slot.finish([])
+    await asyncio.sleep(0)
+    assert len(dispatcher.frames) == REQUESTS_IN_FLIGHT_MAX + 10
+    assert transport.reading
+
+
+async def test_the_shared_budget_stops_the_reading_of_a_connection(parts):
+    connection, dispatcher, budget, transport = parts
+    for _ in range(5):
+        connection.data_received(frame(b"y" * 999))
+    connection.data_received(frame(b"y" * 999))
+    assert not transport.reading
+    for _, slot in dispatcher.frames:
+        slot.finish([])
+    await asyncio.sleep(0)
+    assert transport.reading
+    assert budget.used_bytes == 0
+
+
+async def test_a_slot_that_closes_gives_its_bytes_back(parts):
+    connection, dispatcher, budget, transport = parts
+    connection.data_received(frame(b"junk"))
+    dispatcher.frames[0][1].close("cannot be read")
+    assert transport.closing
+    assert budget.used_bytes == 0
+    dispatcher.frames[0][1].finish([b"late"])
+    assert transport.sent == b""
+    assert budget.used_bytes == 0
+
+
+async def test_more_connections_than_allowed_are_closed():
+    dispatcher, transport = FakeDispatcher(), FakeTransport()
+    dispatcher.accept = False
+    Connection(dispatcher, InFlightBudget(100), FRAME_MAX, "plain").connection_made(transport)
+    assert transport.closing
