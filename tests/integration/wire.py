@@ -30,7 +30,7 @@ class Wire:
     def request(self, key: int, version: int, request: object):
         self.send_request(key, version, request)
         frame = memoryview(self.receive_frame())
-        correlation_id, offset = decode_response_header(API[key], version, frame)
+        correlation_id, offset = decode_response_header(frame, API[key], version)
         assert correlation_id == self.correlation_id
         return API[key].decode_response(frame[offset:], version)
 

@@ -139,7 +139,7 @@ class PartitionDriver:
         for waiter in (*self._end_waiters, *self._high_watermark_waiters):
             waiter.wake()
 
-    # ---------------------------------------------------------------------------------------------------------- effects
+    # ------------------------------------------------------------ effects
 
     def _produce_answered(self, effect: events.ProduceAnswered) -> None:
         effect.token.produce_answered(effect)  # type: ignore[attr-defined]

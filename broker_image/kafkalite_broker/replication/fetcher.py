@@ -104,7 +104,7 @@ class Fetcher:
         if self._connection is not None:
             self._connection.close()
 
-    # ------------------------------------------------------------------------------------------------------------- loop
+    # ------------------------------------------------------------ loop
 
     async def _run(self) -> None:
         while True:
@@ -165,7 +165,7 @@ class Fetcher:
             self._changed.clear()
             await self._changed.wait()
 
-    # --------------------------------------------------------------------------------------------------------- requests
+    # ------------------------------------------------------------ requests
 
     async def _exchange(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchResponse:
         endpoint = self._endpoint()
@@ -185,7 +185,7 @@ class Fetcher:
             answer = await self._connection.exchange(frame, self._settings.wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
         finally:
             self._in_flight = False
-        correlation_id, offset = decode_response_header(FETCH, FETCH_VERSION, answer)
+        correlation_id, offset = decode_response_header(answer, FETCH, FETCH_VERSION)
         if correlation_id != self._correlation_id:
             raise PeerError("answer to another request")
         response: FetchResponse = FETCH.decode_response(answer[offset:], FETCH_VERSION)

@@ -74,7 +74,7 @@ class PartitionManager:
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
-    # ---------------------------------------------------------------------------------------------------------- look-up
+    # ------------------------------------------------------------ look-up
 
     def hosted(self, topic: str, number: int) -> PartitionDriver:
         """The replica here. Raises UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER when there is none."""
@@ -111,7 +111,7 @@ class PartitionManager:
             for driver in self._drivers.values()
         )
 
-    # --------------------------------------------------------------------------------------------------------- metadata
+    # ------------------------------------------------------------ metadata
 
     def partitions_changed(self, changed: Iterable[tuple[TopicRef, int]]) -> None:
         """Entries of the cache changed, appeared or went."""
@@ -205,7 +205,7 @@ class PartitionManager:
             fetcher.drivers.discard(driver)
         driver.wake_all()
 
-    # --------------------------------------------------------------------------------------------------------- fetchers
+    # ------------------------------------------------------------ fetchers
 
     def _assign_fetchers(self) -> None:
         """Every follower is with the fetcher of its leader; fetchers without partitions end."""
@@ -241,7 +241,7 @@ class PartitionManager:
             settings=self._fetch_settings,
         )
 
-    # ------------------------------------------------------------------------------------------- surroundings of drivers
+    # ------------------------------------------------------------ surroundings of drivers
 
     def mark_dirty(self, driver: PartitionDriver) -> None:
         """The log wants a flush."""
@@ -285,7 +285,7 @@ class PartitionManager:
         if fetcher is not None:
             fetcher.kick()
 
-    # ------------------------------------------------------------------------------------------------------ housekeeping
+    # ------------------------------------------------------------ housekeeping
 
     def tick(self) -> None:
         """Time went by."""

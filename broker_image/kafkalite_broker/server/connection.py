@@ -103,7 +103,7 @@ class Connection(asyncio.Protocol):
         self._paused_by: set[str] = set()
         self._loop = asyncio.get_running_loop()
 
-    # ------------------------------------------------------------------------------------------------ asyncio callbacks
+    # ------------------------------------------------------------ asyncio callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection, or close it when there are too many."""
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         """The client reads again."""
         self._resume("answers not read")
 
-    # ----------------------------------------------------------------------------------------------------------- frames
+    # ------------------------------------------------------------ frames
 
     def _consume(self, data: memoryview) -> None:
         position = 0
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
             self._pause("requests in flight")
         self._dispatcher.dispatch(frame, slot)
 
-    # ---------------------------------------------------------------------------------------------------------- answers
+    # ------------------------------------------------------------ answers
 
     def slot_finished(self, size_bytes: int) -> None:
         """An answer is ready: send every answer whose turn has come."""
@@ -229,7 +229,7 @@ class Connection(asyncio.Protocol):
             self._budget.give_back(held)
         self._unread.clear()
 
-    # ----------------------------------------------------------------------------------------------------------- pausing
+    # ------------------------------------------------------------ pausing
 
     def _budget_free(self) -> None:
         self._resume("budget")

@@ -1,4 +1,4 @@
-"""The dispatch table: API key and version -> codec and handler. A new Kafka API is one row here and one handler module."""
+"""The dispatch table: API key and version -> codec and handler. A new Kafka API is one row and one handler module."""
 
 from __future__ import annotations
 
