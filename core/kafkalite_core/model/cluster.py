@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.model.partition import IsrEntry
+    from kafkalite_core.model.topic import Stray
 
 
 class BrokerState(StrEnum):
@@ -64,6 +65,7 @@ class Broker:
         cordoned: No new replicas are placed here.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
+        strays: Directories on this broker that no topic claims (S10).
     """
 
     id: int
@@ -72,6 +74,7 @@ class Broker:
     cordoned: bool = False
     object_name: str = ""
     uid: str = ""
+    strays: tuple[Stray, ...] = ()
 
     @property
     def epoch(self) -> int:

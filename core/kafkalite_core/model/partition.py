@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 
 
 class TopicPartition(NamedTuple):
@@ -85,6 +86,26 @@ class Partition:
         return next((entry.epoch for entry in self.isr if entry.id == broker_id), None)
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """One partition's compare-and-swap: the entry that the decision was made on, and the one to put in its place.
+
+    Raises:
+        AssertionError: the change would break a fence of the API server (R1), so it must not be sent.
+    """
+
+    expected: Partition
+    proposed: Partition
+
+    def __post_init__(self) -> None:
+        old, new = self.expected, self.proposed
+        assert new.partition_epoch > old.partition_epoch, "every change raises partitionEpoch"
+        assert new.leader_epoch >= old.leader_epoch, "leaderEpoch never falls"
+        assert new.leader == old.leader or new.leader_epoch > old.leader_epoch, "a new leader has a new leaderEpoch"
+        assert not new.has_leader or new.leader in new.isr_ids(), "the leader is a member of the ISR"
+        assert set(new.isr_ids()) <= set(new.replicas), "the ISR is a subset of the replicas"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """A topic with status: what brokers serve and what the controller plans with.
@@ -98,6 +119,7 @@ class Topic:
         config: `spec.config`, as written by the user (strings).
         deletion_policy: `Delete` or `Retain`.
         deleting: The object has a deletion timestamp.
+        cluster: Name of the `KafkaLiteCluster` that it belongs to.
     """
 
     ref: TopicRef
@@ -108,3 +130,4 @@ class Topic:
     config: dict[str, str] = field(default_factory=dict)
     deletion_policy: str = "Delete"
     deleting: bool = False
+    cluster: str = DEFAULT_CLUSTER_NAME

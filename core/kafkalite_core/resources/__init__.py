@@ -1,1 +1,1 @@
-""""""
+"""Custom resources and other Kubernetes objects <-> model, and the JSON Patches that change them."""

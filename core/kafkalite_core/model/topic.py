@@ -1,0 +1,69 @@
+"""What a user asks of a topic (`spec` of a `KafkaLiteTopic`), and the conditions that answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DEFAULT_CLUSTER_NAME = "kafkalite"
+"""A topic without `spec.clusterRef` belongs to the `KafkaLiteCluster` of this name in its namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """`spec` of a `KafkaLiteTopic`.
+
+    Attributes:
+        cluster: Name of the `KafkaLiteCluster` in the same namespace.
+        topic_name: Name for Kafka clients.
+        partitions: Number of partitions wanted.
+        replicas: Replication factor wanted.
+        config: Kafka's topic keys, as the user wrote them.
+        replica_assignment: Manual placement, broker ids by partition number; empty for automatic placement.
+        deletion_policy: `Delete` or `Retain`.
+    """
+
+    cluster: str
+    topic_name: str
+    partitions: int = 1
+    replicas: int = 3
+    config: dict[str, str] = field(default_factory=dict)
+    replica_assignment: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    deletion_policy: str = "Delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One entry of `status.conditions`, without its times.
+
+    Attributes:
+        type: `Ready`, `Healthy`, `Progressing` or `ReconciliationPaused`.
+        status: `True`, `False` or `Unknown`.
+        reason: One word in CamelCase.
+        message: A sentence that says why, and what to do if something is to be done.
+    """
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A directory of a partition that no topic claims, as a broker lists it in `status.strays` (S10).
+
+    Attributes:
+        topic: Name of the topic that it belonged to.
+        topic_id: That topic's id.
+        partition: Partition number.
+        leader_epoch: Highest leader epoch that the directory knows, from its log or its metadata file.
+        partition_epoch: Highest partition epoch that it knows.
+        end_offset: Flushed end of the log.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    end_offset: int

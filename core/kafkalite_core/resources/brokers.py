@@ -1,0 +1,97 @@
+"""`KafkaLiteBroker`: JSON <-> model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+from kafkalite_core.model.topic import Stray
+from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def parse_broker(obj: Mapping[str, Any]) -> Broker:
+    """A broker with its registration and its fence.
+
+    Raises:
+        ResourceError: the object cannot be understood.
+    """
+    fields, metadata = open_object(obj)
+    spec = fields.required_map("spec")
+    status = fields.map("status")
+    return Broker(
+        id=spec.integer("brokerId"),
+        registration=_registration(status.map("registration")) if status.has("registration") else None,
+        fenced_epoch=status.map("fencing").integer("fencedEpoch", -1),
+        cordoned=spec.flag("cordoned"),
+        object_name=metadata.text("name"),
+        uid=metadata.text("uid", ""),
+        strays=tuple(_stray(stray) for stray in status.maps("strays")),
+    )
+
+
+def cluster_of_broker(obj: Mapping[str, Any]) -> str:
+    """Name of the cluster that a `KafkaLiteBroker` belongs to. Raises `ResourceError`."""
+    fields, _ = open_object(obj)
+    return fields.required_map("spec").required_map("clusterRef").text("name")
+
+
+def _registration(fields: Fields) -> Registration:
+    state = fields.text("state", BrokerState.RECOVERING.value)
+    if state not in {member.value for member in BrokerState}:
+        raise ResourceError(f"{fields.where('state')}: {state!r} is not a state of a broker")
+    return Registration(
+        broker_epoch=fields.integer("brokerEpoch"),
+        incarnation=fields.text("incarnation"),
+        directory_id=fields.text("directoryId"),
+        trusted_since=fields.integer("trustedSince"),
+        clean_since=fields.integer("cleanSince"),
+        host=fields.text("host", ""),
+        port=fields.integer("port", 0),
+        rack=fields.text("rack", ""),
+        state=BrokerState(state),
+        remaining_segments=fields.integer("remainingSegments", 0),
+        metrics_url=fields.text("metrics", ""),
+    )
+
+
+def render_registration(registration: Registration) -> dict[str, Any]:
+    """The JSON of `status.registration`."""
+    return {
+        "brokerEpoch": registration.broker_epoch,
+        "incarnation": registration.incarnation,
+        "directoryId": registration.directory_id,
+        "trustedSince": registration.trusted_since,
+        "cleanSince": registration.clean_since,
+        "host": registration.host,
+        "port": registration.port,
+        "rack": registration.rack,
+        "state": registration.state.value,
+        "remainingSegments": registration.remaining_segments,
+        "metrics": registration.metrics_url,
+    }
+
+
+def _stray(fields: Fields) -> Stray:
+    return Stray(
+        topic=fields.text("topic"),
+        topic_id=fields.text("topicId"),
+        partition=fields.integer("partition"),
+        leader_epoch=fields.integer("leaderEpoch", -1),
+        partition_epoch=fields.integer("partitionEpoch", -1),
+        end_offset=fields.integer("endOffset", 0),
+    )
+
+
+def render_stray(stray: Stray) -> dict[str, Any]:
+    """The JSON of one entry of `status.strays`."""
+    return {
+        "topic": stray.topic,
+        "topicId": stray.topic_id,
+        "partition": stray.partition,
+        "leaderEpoch": stray.leader_epoch,
+        "partitionEpoch": stray.partition_epoch,
+        "endOffset": stray.end_offset,
+    }

@@ -1,0 +1,101 @@
+"""Names of objects, labels and annotations."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
+
+GROUP: Final = "kafkalite.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+TOPIC_KIND: Final = "KafkaLiteTopic"
+CLUSTER_KIND: Final = "KafkaLiteCluster"
+BROKER_KIND: Final = "KafkaLiteBroker"
+
+LABEL_NAME: Final = "app.kubernetes.io/name"
+LABEL_COMPONENT: Final = "app.kubernetes.io/component"
+LABEL_CLUSTER: Final = "kafkalite.io/cluster"
+LABEL_BROKER_ID: Final = "kafkalite.io/broker-id"
+ANNOTATION_PAUSED: Final = "kafkalite.io/paused"
+ANNOTATION_ADOPT: Final = "kafkalite.io/adopt-strays"
+"""`"false"` on a new topic: start empty even if brokers still hold data of a deleted topic of that name (S10)."""
+ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
+BROKER_CONTAINER: Final = "broker"
+OPERATOR_LEASE: Final = "kafkalite-operator"
+
+OBJECT_NAME_LENGTH_MAX: Final = 253
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL_OF_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_DIGEST_HEX_DIGITS: Final = 8
+
+
+def is_object_name(name: str) -> bool:
+    """Whether Kubernetes takes it as `metadata.name` (RFC 1123 subdomain)."""
+    return (
+        0 < len(name) <= OBJECT_NAME_LENGTH_MAX
+        and _OBJECT_NAME.fullmatch(name) is not None
+        and all(_LABEL_OF_NAME.fullmatch(label) is not None for label in name.split("."))
+    )
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether Kafka takes it as a topic name: letters, digits, `.`, `_`, `-`, at most 249, not `.` or `..`."""
+    return len(name) <= TOPIC_NAME_LENGTH_MAX and name not in {".", ".."} and _TOPIC_NAME.fullmatch(name) is not None
+
+
+def topic_object_name(topic_name: str) -> str:
+    """`metadata.name` of the object for a topic: its own name, or a slug plus 8 hex digits of its SHA-256.
+
+    Two topics get one name only if they are equal: a slug always ends in the digest, and a topic whose own name looks
+    like such a slug differs from it in the digest with overwhelming likelihood.
+    """
+    if is_object_name(topic_name):
+        return topic_name
+    digest = hashlib.sha256(topic_name.encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
+    slug = re.sub(r"[^a-z0-9]+", "-", topic_name.lower()).strip("-")
+    slug = slug[: OBJECT_NAME_LENGTH_MAX - _DIGEST_HEX_DIGITS - 1].strip("-")
+    return f"{slug}-{digest}" if slug else f"topic-{digest}"
+
+
+def stateful_set_name(cluster: str) -> str:
+    """Name of the StatefulSet and of the PodDisruptionBudget."""
+    return f"{cluster}-broker"
+
+
+def broker_name(cluster: str, broker_id: int) -> str:
+    """Name of a broker's pod, Service, Lease and `KafkaLiteBroker`."""
+    return f"{cluster}-broker-{broker_id}"
+
+
+def headless_service_name(cluster: str) -> str:
+    """Name of the headless Service."""
+    return f"{cluster}-brokers"
+
+
+def bootstrap_service_name(cluster: str) -> str:
+    """Name of the bootstrap Service."""
+    return f"{cluster}-bootstrap"
+
+
+def config_map_name(cluster: str) -> str:
+    """Name of the ConfigMap with `broker.json`."""
+    return f"{cluster}-config"
+
+
+def broker_id_of(cluster: str, name: str) -> int | None:
+    """The broker id in the name of a pod, Lease or `KafkaLiteBroker`; None when it is not one of that cluster."""
+    prefix = f"{stateful_set_name(cluster)}-"
+    digits = name.removeprefix(prefix)
+    if not name.startswith(prefix) or not digits.isascii() or not digits.isdigit() or str(int(digits)) != digits:
+        return None
+    return int(digits)
+
+
+def broker_labels(cluster: str, broker_id: int | None = None) -> dict[str, str]:
+    """Labels of everything that belongs to a cluster's brokers."""
+    labels = {LABEL_NAME: "kafkalite", LABEL_COMPONENT: "broker", LABEL_CLUSTER: cluster}
+    return labels if broker_id is None else {**labels, LABEL_BROKER_ID: str(broker_id)}

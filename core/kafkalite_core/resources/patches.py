@@ -1,0 +1,234 @@
+"""JSON Patches (RFC 6902) that change a status, each with a `test` for every input of the decision (R14, S12).
+
+A patch either lands on exactly the state that it was decided on or not at all: the API server answers 422 when a
+`test` fails. Partition entries are replaced whole. Tests of `metadata.uid` and `topicId` keep a delayed patch off a
+topic that was deleted and made again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
+from kafkalite_core.model.partition import PartitionChange
+from kafkalite_core.resources.brokers import render_registration, render_stray
+from kafkalite_core.resources.topics import in_sync, render_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kafkalite_core.model.cluster import Broker, Cluster, Registration
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.topic import Stray
+
+    Operation = dict[str, Any]
+
+
+def _test(path: str, value: object) -> Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _set(path: str, value: object) -> Operation:
+    # `add` on an object member creates or replaces it, so that an absent field needs no case of its own.
+    return {"op": "add", "path": path, "value": value}
+
+
+def _tests_of_partition(number: int, expected: Partition) -> list[Operation]:
+    base = f"/status/partitions/{number}"
+    return [
+        _test(f"{base}/leader", expected.leader),
+        _test(f"{base}/leaderEpoch", expected.leader_epoch),
+        _test(f"{base}/partitionEpoch", expected.partition_epoch),
+    ]
+
+
+def _tests_of_topic(topic: TopicRef) -> list[Operation]:
+    return [_test("/metadata/uid", topic.uid), _test("/status/topicId", topic.topic_id)]
+
+
+def isr_change(topic: TopicRef, number: int, expected: Partition, proposed: Partition) -> list[Operation]:
+    """A leader's proposal of another ISR for one partition (KIP-497's AlterPartition). On `/status` of the topic.
+
+    It does not write `controllerEpoch`, and leader and leaderEpoch stay as they are.
+    """
+    return isr_changes(topic, {number: PartitionChange(expected, proposed)})
+
+
+def isr_changes(topic: TopicRef, changes: Mapping[int, PartitionChange]) -> list[Operation]:
+    """As `isr_change`, for several partitions of one topic at once: all of them land, or none."""
+    for change in changes.values():
+        assert change.proposed.leader == change.expected.leader, "a broker never names a leader"
+        assert change.proposed.leader_epoch == change.expected.leader_epoch, "a broker never raises leaderEpoch"
+    return _tests_of_topic(topic) + _replacements(changes)
+
+
+def _replacements(changes: Mapping[int, PartitionChange]) -> list[Operation]:
+    operations: list[Operation] = []
+    for number, change in sorted(changes.items()):
+        operations += _tests_of_partition(number, change.expected)
+    for number, change in sorted(changes.items()):
+        value = render_partition(change.proposed)
+        operations.append({"op": "replace", "path": f"/status/partitions/{number}", "value": value})
+    return operations
+
+
+def elections(
+    topic: TopicRef,
+    changes: Mapping[int, PartitionChange],
+    *,
+    controller_epoch: int,
+    unclean_generation: int | None = None,
+) -> list[Operation]:
+    """Changes of partitions by the controller. On `/status` of the topic.
+
+    `unclean_generation` is the `metadata.generation` whose `unclean.leader.election.enable` allows an unclean
+    election; it has to be given when one is among the changes, so that a withdrawn permission stops it.
+    """
+    operations = _tests_of_topic(topic)
+    if unclean_generation is not None:
+        operations.append(_test("/metadata/generation", unclean_generation))
+    return [*operations, *_replacements(changes), _set("/status/controllerEpoch", controller_epoch)]
+
+
+def first_status(
+    topic: TopicRef,
+    partitions: Mapping[int, Partition],
+    *,
+    resource_version: str,
+    has_status: bool,
+    controller_epoch: int,
+) -> list[Operation]:
+    """The first placement of a topic: id, partitions and controller epoch at once. On `/status` of the topic.
+
+    `topic.topic_id` is the id to be set; `has_status` tells whether a status (with conditions alone) exists.
+    """
+    assert topic.topic_id, "the first status sets the topic's id"
+    operations = [_test("/metadata/uid", topic.uid), _test("/metadata/resourceVersion", resource_version)]
+    fields: dict[str, Any] = {
+        "topicId": topic.topic_id,
+        "controllerEpoch": controller_epoch,
+        "partitions": {str(number): render_partition(entry) for number, entry in sorted(partitions.items())},
+        "inSync": in_sync(partitions),
+    }
+    if not has_status:
+        return [*operations, _set("/status", fields)]
+    return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+
+
+def added_partitions(
+    topic: TopicRef, partitions: Mapping[int, Partition], *, resource_version: str, controller_epoch: int
+) -> list[Operation]:
+    """More partitions for a topic that has some. On `/status` of the topic."""
+    operations = [*_tests_of_topic(topic), _test("/metadata/resourceVersion", resource_version)]
+    operations += [_set(f"/status/partitions/{n}", render_partition(entry)) for n, entry in sorted(partitions.items())]
+    return [*operations, _set("/status/controllerEpoch", controller_epoch)]
+
+
+def status_summary(
+    uid: str,
+    fields: Mapping[str, Any],
+    *,
+    resource_version: str,
+    has_status: bool,
+) -> list[Operation]:
+    """Conditions and other fields that no rule depends on, written as one compare-and-swap on the whole object.
+
+    `fields` are members of `status` and must not name partitions, registration or fencing.
+    """
+    assert not {"partitions", "topicId", "registration", "fencing"} & set(fields), "these have patches of their own"
+    operations = [_test("/metadata/uid", uid), _test("/metadata/resourceVersion", resource_version)]
+    if not has_status:
+        return [*operations, _set("/status", dict(fields))]
+    return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+
+
+def fence(broker: Broker, *, reason: str, since: str) -> list[Operation]:
+    """Fence the registered incarnation and no other (R15, S7). On `/status` of the broker; `since` is RFC 3339."""
+    registration = broker.registration
+    assert registration is not None, "only a registered broker is fenced"
+    return [
+        _test("/metadata/uid", broker.uid),
+        _test("/status/registration/incarnation", registration.incarnation),
+        _test("/status/registration/brokerEpoch", registration.broker_epoch),
+        _set(
+            "/status/fencing",
+            {"fencedEpoch": registration.broker_epoch, "reason": reason[:1024], "since": since},
+        ),
+    ]
+
+
+def registration(obj: Mapping[str, Any], new: Registration, strays: Sequence[Stray] = ()) -> list[Operation]:
+    """A broker's registration, decided on `obj` as just read with a consistent GET (S6). On `/status` of the broker.
+
+    It tests the whole object's version, so that neither a fence nor another incarnation slips in between.
+    """
+    metadata = obj["metadata"]
+    operations = [
+        _test("/metadata/uid", metadata["uid"]),
+        _test("/metadata/resourceVersion", metadata["resourceVersion"]),
+    ]
+    fields = {"registration": render_registration(new), "strays": [render_stray(stray) for stray in strays]}
+    if obj.get("status") is None:
+        return [*operations, _set("/status", fields)]
+    return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+
+
+def registration_update(broker: Broker, new: Registration, strays: Sequence[Stray] | None = None) -> list[Operation]:
+    """A change within one registration (state, remaining segments, strays). On `/status` of the broker.
+
+    `broker.registration` is what stands there now; epoch and incarnation must not change.
+    """
+    old = broker.registration
+    assert old is not None, "an update needs a registration"
+    assert (old.broker_epoch, old.incarnation) == (new.broker_epoch, new.incarnation), "that would be a registration"
+    operations = [
+        _test("/metadata/uid", broker.uid),
+        _test("/status/registration/incarnation", old.incarnation),
+        _test("/status/registration/brokerEpoch", old.broker_epoch),
+        _set("/status/registration", render_registration(new)),
+    ]
+    if strays is not None:
+        operations.append(_set("/status/strays", [render_stray(stray) for stray in strays]))
+    return operations
+
+
+def next_broker_epoch(cluster: Cluster) -> list[Operation]:
+    """Draw `cluster.next_broker_epoch` (R8). On `/status` of the cluster; when it lands, the epoch is the drawer's."""
+    assert cluster.cluster_id, "the operator has not written the cluster's first status yet"
+    return [
+        _test("/metadata/uid", cluster.uid),
+        _test("/status/nextBrokerEpoch", cluster.next_broker_epoch),
+        _set("/status/nextBrokerEpoch", cluster.next_broker_epoch + 1),
+    ]
+
+
+def producer_id_block(cluster: Cluster, size: int = PRODUCER_ID_BLOCK_SIZE) -> list[Operation]:
+    """Draw the ids from `cluster.next_producer_id` on, `size` of them (KIP-730). On `/status` of the cluster."""
+    assert cluster.cluster_id, "the operator has not written the cluster's first status yet"
+    return [
+        _test("/metadata/uid", cluster.uid),
+        _test("/status/nextProducerId", cluster.next_producer_id),
+        _set("/status/nextProducerId", cluster.next_producer_id + size),
+    ]
+
+
+def take_control(
+    obj: Mapping[str, Any], *, holder: str, epoch: int, cluster_id: str, first_broker_epoch: int = 1
+) -> list[Operation]:
+    """Make `holder` the controller with that epoch, decided on `obj` as read. On `/status` of the cluster.
+
+    It also sets cluster id and counters where they are missing; `first_broker_epoch` has to be above every broker
+    epoch that any broker has been seen with.
+    """
+    metadata = obj["metadata"]
+    status = obj.get("status")
+    operations = [
+        _test("/metadata/uid", metadata["uid"]),
+        _test("/metadata/resourceVersion", metadata["resourceVersion"]),
+    ]
+    fields: dict[str, Any] = {"controller": {"holder": holder, "epoch": epoch}}
+    counters = {"clusterId": cluster_id, "nextBrokerEpoch": first_broker_epoch, "nextProducerId": 0}
+    fields |= {name: value for name, value in counters.items() if (status or {}).get(name) is None}
+    if status is None:
+        return [*operations, _set("/status", fields)]
+    return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]

@@ -1,0 +1,110 @@
+"""`KafkaLiteTopic`: JSON <-> model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, TopicSpec
+from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def parse_topic(obj: Mapping[str, Any]) -> Topic:
+    """The topic as brokers and the controller see it; without status `topic_id` is empty and there is no partition.
+
+    Raises:
+        ResourceError: the object cannot be understood; the caller logs it and goes on.
+    """
+    fields, metadata = open_object(obj)
+    spec = parse_topic_spec(obj)
+    status = fields.map("status")
+    ref = TopicRef(
+        namespace=metadata.text("namespace", ""),
+        object_name=metadata.text("name"),
+        uid=metadata.text("uid", ""),
+        topic_id=status.text("topicId", ""),
+        name=spec.topic_name,
+    )
+    return Topic(
+        ref=ref,
+        generation=metadata.integer("generation", 0),
+        resource_version=metadata.text("resourceVersion", ""),
+        controller_epoch=status.integer("controllerEpoch", 0),
+        partitions=_partitions(status),
+        config=spec.config,
+        deletion_policy=spec.deletion_policy,
+        deleting=metadata.has("deletionTimestamp"),
+        cluster=spec.cluster,
+    )
+
+
+def parse_topic_spec(obj: Mapping[str, Any]) -> TopicSpec:
+    """What the user asks for, with the defaults of the CRD. Raises `ResourceError`."""
+    fields, metadata = open_object(obj)
+    spec = fields.map("spec")
+    assignment = spec.map("replicaAssignment")
+    return TopicSpec(
+        cluster=spec.map("clusterRef").text("name", DEFAULT_CLUSTER_NAME),
+        topic_name=spec.text("topicName", metadata.text("name")),
+        partitions=spec.integer("partitions", 1),
+        replicas=spec.integer("replicas", 3),
+        config=spec.texts("config"),
+        replica_assignment={_number(key, assignment): assignment.integers(key) for key in assignment.raw},
+        deletion_policy=spec.text("deletionPolicy", "Delete"),
+    )
+
+
+def _number(key: str, fields: Fields) -> int:
+    if not key.isascii() or not key.isdigit():
+        raise ResourceError(f"{fields.where(key)}: {key!r} is not a partition number")
+    return int(key)
+
+
+def _partitions(status: Fields) -> dict[int, Partition]:
+    partitions = status.map("partitions")
+    numbers = sorted(_number(key, partitions) for key in partitions.raw)
+    return {number: parse_partition(partitions.required_map(str(number))) for number in numbers}
+
+
+def parse_partition(fields: Fields) -> Partition:
+    """One entry of `status.partitions`. Raises `ResourceError`."""
+    return Partition(
+        leader=fields.integer("leader", NO_LEADER),
+        leader_epoch=fields.integer("leaderEpoch"),
+        partition_epoch=fields.integer("partitionEpoch"),
+        min_isr=fields.integer("minIsr", 1),
+        replicas=fields.integers("replicas"),
+        isr=_entries(fields, "isr"),
+        elr=_entries(fields, "elr"),
+        adding=fields.integers("adding"),
+        removing=fields.integers("removing"),
+    )
+
+
+def _entries(fields: Fields, key: str) -> tuple[IsrEntry, ...]:
+    return tuple(IsrEntry(entry.integer("id"), entry.integer("epoch")) for entry in fields.maps(key))
+
+
+def render_partition(partition: Partition) -> dict[str, Any]:
+    """The JSON of one entry of `status.partitions`; `parse_partition` is its inverse."""
+    return {
+        "leader": partition.leader,
+        "leaderEpoch": partition.leader_epoch,
+        "partitionEpoch": partition.partition_epoch,
+        "minIsr": partition.min_isr,
+        "replicas": list(partition.replicas),
+        "isr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.isr],
+        "elr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.elr],
+        "adding": list(partition.adding),
+        "removing": list(partition.removing),
+    }
+
+
+def in_sync(partitions: Mapping[int, Partition]) -> str:
+    """`status.inSync`: members of all ISRs / replicas, for example `17/18`."""
+    members = sum(len(partition.isr) for partition in partitions.values())
+    return f"{members}/{sum(len(partition.replicas) for partition in partitions.values())}"

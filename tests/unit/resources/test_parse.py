@@ -1,0 +1,187 @@
+import json
+
+import pytest
+
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.topic import Condition, Stray
+from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker, render_registration, render_stray
+from kafkalite_core.resources.clusters import parse_cluster
+from kafkalite_core.resources.conditions import parse_conditions, set_condition
+from kafkalite_core.resources.fields import Fields, ResourceError
+from kafkalite_core.resources.leases import parse_lease, render_lease
+from kafkalite_core.resources.pods import container_exits, is_ready, render_termination_message
+from kafkalite_core.resources.topics import in_sync, parse_partition, parse_topic, parse_topic_spec, render_partition
+from tests.unit.resources.builders import broker_object, cluster_object, partition_json, registration, topic_object
+
+
+def test_topic_with_status():
+    status = {"topicId": "id-1", "controllerEpoch": 12, "partitions": {"10": partition_json(), "2": partition_json(1)}}
+    topic = parse_topic(topic_object(spec={"topicName": "Orders", "config": {"retention.ms": 5}}, status=status))
+    assert (topic.ref.name, topic.ref.object_name, topic.ref.uid, topic.ref.topic_id) == (
+        "Orders",
+        "orders",
+        "uid-1",
+        "id-1",
+    )
+    assert list(topic.partitions) == [2, 10]
+    assert topic.partitions[2].isr == (IsrEntry(0, 7), IsrEntry(1, 8))
+    assert topic.config == {"retention.ms": "5"}
+    assert topic.cluster == "kafkalite"
+    assert topic.controller_epoch == 12
+    assert in_sync(topic.partitions) == "4/6"
+
+
+def test_topic_without_status_has_no_id_and_no_partition():
+    topic = parse_topic(topic_object())
+    assert (topic.ref.topic_id, topic.partitions, topic.ref.name) == ("", {}, "orders")
+
+
+def test_topic_spec_with_manual_assignment():
+    spec = parse_topic_spec(topic_object(spec={"replicaAssignment": {"0": [2, 1]}, "clusterRef": {"name": "c"}}))
+    assert spec.replica_assignment == {0: (2, 1)}
+    assert spec.cluster == "c"
+
+
+def test_partition_round_trip():
+    value = partition_json()
+    assert render_partition(parse_partition(Fields(value, "p"))) == value
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"metadata": {}},
+        {"metadata": {"name": 3}},
+        {"metadata": {"name": "x"}, "spec": []},
+        {"metadata": {"name": "x"}, "spec": {"partitions": "three"}},
+        {"metadata": {"name": "x"}, "spec": {"partitions": True}},
+        {"metadata": {"name": "x"}, "spec": {"config": {"a": []}}},
+        {"metadata": {"name": "x"}, "spec": {"replicaAssignment": {"a": [1]}}},
+        {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": {"leader": 1}}}},
+        {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": 7}}},
+        {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": partition_json() | {"isr": [4]}}}},
+        {
+            "metadata": {"name": "x"},
+            "spec": {},
+            "status": {"partitions": {"0": partition_json() | {"replicas": "012"}}},
+        },
+        "text",
+    ],
+)
+def test_malformed_topics_raise_a_resource_error(broken):
+    with pytest.raises(ResourceError):
+        parse_topic(broken)
+
+
+def test_the_error_names_the_object_and_the_field():
+    with pytest.raises(
+        ResourceError, match=r"KafkaLiteTopic default/orders\.spec\.partitions is not a whole number: 'x'"
+    ):
+        parse_topic(topic_object(spec={"partitions": "x"}))
+
+
+def test_broker_round_trip():
+    stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99)
+    status = {
+        "registration": render_registration(registration(7, rack="a")),
+        "fencing": {"fencedEpoch": 6},
+        "strays": [render_stray(stray)],
+    }
+    obj = broker_object(2, status=status, cordoned=True)
+    broker = parse_broker(obj)
+    assert broker.registration == registration(7, rack="a")
+    assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
+    assert broker.strays == (stray,)
+    assert cluster_of_broker(obj) == "kafkalite"
+
+
+def test_broker_before_registration_is_fenced():
+    assert parse_broker(broker_object()).fenced
+
+
+def test_broker_with_an_unknown_state_raises():
+    status = {"registration": render_registration(registration()) | {"state": "Dancing"}}
+    with pytest.raises(ResourceError, match="Dancing"):
+        parse_broker(broker_object(status=status))
+
+
+def test_cluster_defaults_and_pause():
+    cluster = parse_cluster(cluster_object())
+    assert (cluster.cluster_id, cluster.replicas, cluster.lease_duration_s, cluster.paused) == ("", 3, 5.0, False)
+    assert parse_cluster(cluster_object(annotations={"kafkalite.io/paused": "true"})).paused
+
+
+def test_cluster_status():
+    status = {"clusterId": "c", "controller": {"holder": "h", "epoch": 4}, "nextBrokerEpoch": 9, "nextProducerId": 2000}
+    cluster = parse_cluster(cluster_object(status=status))
+    assert (cluster.controller_epoch, cluster.next_broker_epoch, cluster.next_producer_id) == (4, 9, 2000)
+
+
+def test_lease_round_trip():
+    obj = render_lease(
+        "ns", "n", holder="h", renewed="r", acquired="a", duration_s=5, transitions=2, resource_version="8"
+    )
+    lease = parse_lease(obj)
+    assert (lease.holder, lease.renewed, lease.duration_s, lease.resource_version) == ("h", "r", 5, "8")
+
+
+def pod(state=None, last=None, ready="True"):
+    return {
+        "metadata": {"name": "kafkalite-broker-1"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": ready}],
+            "containerStatuses": [
+                {"name": "sidecar", "state": {"terminated": {"message": '{"incarnation": "other"}'}}},
+                {"name": "broker", "state": state or {}, "lastState": last or {}},
+            ],
+        },
+    }
+
+
+def terminated(message, code=137):
+    return {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+
+
+def test_an_exit_names_its_incarnation():
+    message = render_termination_message("inc-1", 7, "fsync failed")
+    assert json.loads(message) == {"incarnation": "inc-1", "brokerEpoch": 7, "reason": "fsync failed"}
+    (found,) = container_exits(pod(terminated(message)))
+    assert (found.pod, found.incarnation, found.exit_code, found.reason) == (
+        "kafkalite-broker-1",
+        "inc-1",
+        137,
+        "fsync failed",
+    )
+
+
+def test_an_exit_is_also_seen_after_the_restart_and_once():
+    message = render_termination_message("inc-1", None)
+    assert [e.incarnation for e in container_exits(pod({"running": {}}, terminated(message)))] == ["inc-1"]
+    assert len(container_exits(pod(terminated(message), terminated(message)))) == 1
+
+
+@pytest.mark.parametrize("message", ["", "killed", "[]", '{"incarnation": ""}', '{"incarnation": 5}', "{" * 5000])
+def test_an_exit_without_incarnation_is_no_evidence(message):
+    assert container_exits(pod(terminated(message))) == []
+
+
+def test_readiness():
+    assert is_ready(pod())
+    assert not is_ready(pod(ready="False"))
+
+
+def test_condition_keeps_its_time_while_the_status_is_the_same():
+    first = set_condition([], Condition(type="Ready", status="False", reason="A"), generation=1, now="t1")
+    second = set_condition(first, Condition(type="Ready", status="False", reason="B"), generation=2, now="t2")
+    third = set_condition(second, Condition(type="Ready", status="True", reason="C"), generation=2, now="t3")
+    assert [c[0]["lastTransitionTime"] for c in (first, second, third)] == ["t1", "t1", "t3"]
+    assert second[0]["observedGeneration"] == 2
+    assert parse_conditions({"conditions": third}) == (Condition(type="Ready", status="True", reason="C"),)
+
+
+def test_other_conditions_stay_in_their_places():
+    conditions = [{"type": "A", "status": "True"}, {"type": "B", "status": "True"}, {"type": "C", "status": "True"}]
+    result = set_condition(conditions, Condition(type="B", status="False", reason="R"), generation=1, now="t")
+    assert [entry["type"] for entry in result] == ["A", "B", "C"]
+    assert parse_conditions({"conditions": "nonsense"}) == ()

@@ -1,0 +1,193 @@
+from dataclasses import replace
+
+import jsonpatch
+import pytest
+
+from kafkalite_core.model.partition import IsrEntry, PartitionChange
+from kafkalite_core.model.topic import Stray
+from kafkalite_core.resources import patches
+from kafkalite_core.resources.brokers import parse_broker, render_registration
+from kafkalite_core.resources.clusters import parse_cluster
+from kafkalite_core.resources.topics import parse_topic
+from tests.unit.resources.builders import broker_object, cluster_object, partition_json, registration, topic_object
+
+
+@pytest.fixture
+def obj():
+    partitions = {"0": partition_json(), "1": partition_json(1)}
+    return topic_object(status={"topicId": "id-1", "controllerEpoch": 3, "partitions": partitions})
+
+
+def apply(obj, operations):
+    return jsonpatch.apply_patch(obj, operations)
+
+
+def refused(obj, operations):
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        apply(obj, operations)
+    return True
+
+
+def shrunk(entry):
+    return replace(
+        entry, isr=tuple(e for e in entry.isr if e.id == entry.leader), partition_epoch=entry.partition_epoch + 1
+    )
+
+
+def elected(entry):
+    return replace(entry, leader=1, leader_epoch=5, isr=(IsrEntry(1, 8),), partition_epoch=entry.partition_epoch + 1)
+
+
+def test_isr_change_lands_on_the_state_it_was_decided_on_only(obj):
+    topic = parse_topic(obj)
+    entry = topic.partitions[0]
+    operations = patches.isr_change(topic.ref, 0, entry, shrunk(entry))
+    after = apply(obj, operations)
+    assert parse_topic(after).partitions[0] == shrunk(entry)
+    assert after["status"]["controllerEpoch"] == 3
+    assert refused(after, operations), "a second arrival of the same patch"
+    for path, value in [("leader", 1), ("leaderEpoch", 5), ("partitionEpoch", 12)]:
+        changed = jsonpatch.apply_patch(
+            obj, [{"op": "replace", "path": f"/status/partitions/0/{path}", "value": value}]
+        )
+        assert refused(changed, operations), path
+
+
+def test_a_delayed_patch_misses_the_topic_that_was_made_again(obj):
+    topic = parse_topic(obj)
+    operations = patches.isr_change(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
+    assert refused({**obj, "metadata": {**obj["metadata"], "uid": "uid-2"}}, operations)
+    assert refused({**obj, "status": {**obj["status"], "topicId": "id-2"}}, operations)
+
+
+def test_changes_of_other_partitions_do_not_conflict(obj):
+    topic = parse_topic(obj)
+    one = patches.isr_change(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
+    two = patches.isr_change(topic.ref, 1, topic.partitions[1], shrunk(topic.partitions[1]))
+    assert parse_topic(apply(apply(obj, one), two)).partitions[1].partition_epoch == 12
+
+
+def test_a_broker_may_not_elect(obj):
+    topic = parse_topic(obj)
+    with pytest.raises(AssertionError, match="never names a leader"):
+        patches.isr_change(topic.ref, 0, topic.partitions[0], elected(topic.partitions[0]))
+
+
+def test_election_writes_the_controller_epoch_and_is_all_or_nothing(obj):
+    topic = parse_topic(obj)
+    changes = {n: PartitionChange(e, elected(e)) for n, e in topic.partitions.items() if e.leader == 0}
+    changes[1] = PartitionChange(topic.partitions[1], replace(topic.partitions[1], min_isr=1, partition_epoch=12))
+    operations = patches.elections(topic.ref, changes, controller_epoch=4)
+    after = parse_topic(apply(obj, operations))
+    assert (after.controller_epoch, after.partitions[0].leader, after.partitions[1].min_isr) == (4, 1, 1)
+    raced = jsonpatch.apply_patch(obj, [{"op": "replace", "path": "/status/partitions/1/partitionEpoch", "value": 12}])
+    assert refused(raced, operations)
+
+
+def test_unclean_election_tests_the_generation(obj):
+    topic = parse_topic(obj)
+    changes = {0: PartitionChange(topic.partitions[0], elected(topic.partitions[0]))}
+    operations = patches.elections(topic.ref, changes, controller_epoch=4, unclean_generation=1)
+    apply(obj, operations)
+    assert refused({**obj, "metadata": {**obj["metadata"], "generation": 2}}, operations)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partition_epoch": 11},
+        {"partition_epoch": 12, "leader_epoch": 3},
+        {"partition_epoch": 12, "leader": 1},
+        {"partition_epoch": 12, "leader": 2, "leader_epoch": 5},
+        {"partition_epoch": 12, "replicas": (0,)},
+    ],
+)
+def test_changes_that_break_a_fence_are_never_built(obj, changes):
+    entry = parse_topic(obj).partitions[0]
+    with pytest.raises(AssertionError):
+        PartitionChange(entry, replace(entry, **changes))
+
+
+@pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Ready", "status": "False"}]}])
+def test_first_status_tests_the_version(status):
+    obj = topic_object(status=status)
+    topic = parse_topic(obj)
+    ref = replace(topic.ref, topic_id="new")
+    entry = parse_topic(topic_object(status={"partitions": {"0": partition_json()}})).partitions[0]
+    operations = patches.first_status(
+        ref, {0: entry}, resource_version=topic.resource_version, has_status=status is not None, controller_epoch=2
+    )
+    after = apply(obj, operations)
+    assert parse_topic(after).ref.topic_id == "new"
+    assert after["status"]["inSync"] == "2/3"
+    assert after["status"].get("conditions") == (status or {}).get("conditions")
+    assert refused({**obj, "metadata": {**obj["metadata"], "resourceVersion": "8"}}, operations)
+
+
+def test_added_partitions(obj):
+    topic = parse_topic(obj)
+    operations = patches.added_partitions(topic.ref, {2: topic.partitions[0]}, resource_version="7", controller_epoch=4)
+    assert list(parse_topic(apply(obj, operations)).partitions) == [0, 1, 2]
+    assert refused({**obj, "metadata": {**obj["metadata"], "resourceVersion": "8"}}, operations)
+
+
+def test_fence_names_the_incarnation():
+    obj = broker_object(1, status={"registration": render_registration(registration(7))})
+    operations = patches.fence(parse_broker(obj), reason="ContainerExited", since="t")
+    assert parse_broker(apply(obj, operations)).fenced
+    successor = broker_object(1, status={"registration": render_registration(registration(8))})
+    assert refused(successor, operations)
+
+
+def test_registration_tests_the_whole_object():
+    obj = broker_object(1)
+    strays = [Stray(topic="t", topic_id="i", partition=0, leader_epoch=1, partition_epoch=1, end_offset=3)]
+    after = apply(obj, patches.registration(obj, registration(7), strays))
+    assert parse_broker(after).strays == tuple(strays)
+    fenced = {**after, "status": {**after["status"], "fencing": {"fencedEpoch": 7}}}
+    again = apply(fenced, patches.registration(fenced, registration(9)))
+    assert parse_broker(again).alive
+    assert again["status"]["fencing"] == {"fencedEpoch": 7}
+    assert refused(
+        {**fenced, "metadata": {**fenced["metadata"], "resourceVersion": "4"}},
+        patches.registration(fenced, registration(9)),
+    )
+
+
+def test_registration_update_keeps_the_registration():
+    obj = broker_object(1, status={"registration": render_registration(registration(7))})
+    broker = parse_broker(obj)
+    operations = patches.registration_update(broker, registration(7, remaining_segments=4), [])
+    assert parse_broker(apply(obj, operations)).registration.remaining_segments == 4
+    with pytest.raises(AssertionError):
+        patches.registration_update(broker, registration(8))
+
+
+def test_counters_are_drawn_once():
+    obj = cluster_object(status={"clusterId": "c", "nextBrokerEpoch": 5, "nextProducerId": 1000})
+    cluster = parse_cluster(obj)
+    epoch = patches.next_broker_epoch(cluster)
+    assert parse_cluster(apply(obj, epoch)).next_broker_epoch == 6
+    assert refused(apply(obj, epoch), epoch)
+    block = patches.producer_id_block(cluster)
+    assert parse_cluster(apply(obj, block)).next_producer_id == 2000
+    with pytest.raises(AssertionError, match="first status"):
+        patches.next_broker_epoch(parse_cluster(cluster_object()))
+
+
+def test_take_control_initialises_only_what_is_missing():
+    fresh = cluster_object()
+    after = apply(fresh, patches.take_control(fresh, holder="op-1", epoch=1, cluster_id="abc"))
+    cluster = parse_cluster(after)
+    assert (cluster.cluster_id, cluster.controller_epoch, cluster.next_broker_epoch) == ("abc", 1, 1)
+    again = apply(after, patches.take_control(after, holder="op-2", epoch=2, cluster_id="other"))
+    assert again["status"]["clusterId"] == "abc"
+    assert again["status"]["controller"] == {"holder": "op-2", "epoch": 2}
+
+
+def test_summary_cannot_touch_safety_fields():
+    with pytest.raises(AssertionError):
+        patches.status_summary("u", {"partitions": {}}, resource_version="1", has_status=True)
+    obj = topic_object()
+    operations = patches.status_summary("uid-1", {"inSync": "0/0"}, resource_version="7", has_status=False)
+    assert apply(obj, operations)["status"] == {"inSync": "0/0"}
