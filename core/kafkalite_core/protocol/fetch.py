@@ -1,0 +1,41 @@
+"""Fetch (key 1): its messages and their codec."""
+
+from kafkalite_core.protocol.generated.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ReplicaState,
+    SnapshotId,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+
+__all__ = [
+    "AbortedTransaction",
+    "EpochEndOffset",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchTopic",
+    "FetchableTopicResponse",
+    "ForgottenTopic",
+    "LeaderIdAndEpoch",
+    "NodeEndpoint",
+    "PartitionData",
+    "ReplicaState",
+    "SnapshotId",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+]

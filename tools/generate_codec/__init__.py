@@ -1,0 +1,1 @@
+"""Makes the codec in `kafkalite_core.protocol.generated` from the tables in `kafkalite_core.protocol.schema`."""
