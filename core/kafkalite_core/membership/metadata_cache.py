@@ -1,0 +1,314 @@
+"""The metadata cache: topics and brokers as this process knows them (S12, threats 3 and 5).
+
+Theorem: the state depends on the set of sightings, not on their order or number. Within one uid the entry of a
+partition with the greatest partition epoch wins (every change raises it, R1), and the registration with the greatest
+(broker epoch, state) wins; across uids the one that the server created later wins. A relist is a diff: what it lacks
+is gone. So a stale or repeated event can make the cache slow, never wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from kafkalite_core.membership.objects import Held, Objects, is_newer, version_number
+from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kafkalite_core.model.partition import Partition, Topic, TopicRef
+
+_STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
+
+DELETIONS_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """A topic or broker as one answer of the API server showed it.
+
+    Attributes:
+        value: The parsed object.
+        resource_version: `metadata.resourceVersion`.
+        created: `metadata.creationTimestamp`, RFC 3339 in UTC; decides between two claims of one topic name.
+    """
+
+    value: Topic | Broker
+    resource_version: str
+    created: str = ""
+
+
+@dataclass(slots=True)
+class CacheChange:
+    """What one event or list changed.
+
+    Attributes:
+        partitions: Partitions that came, went or changed, or whose topic's configuration did.
+        brokers: Ids of brokers that came, went or changed.
+        deleted: Topics that are gone; whether brokers may delete data on their account is S10's business.
+        went_back: Topics of which a consistent list showed older epochs than are known (S11).
+    """
+
+    partitions: set[tuple[TopicRef, int]] = field(default_factory=set)
+    brokers: set[int] = field(default_factory=set)
+    deleted: list[Topic] = field(default_factory=list)
+    went_back: list[TopicRef] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions or self.brokers or self.deleted or self.went_back)
+
+
+class MetadataCache:
+    """Topics and brokers of one cluster in one namespace.
+
+    Of two topics that claim one `topicName` the one with status wins, then the oldest; the other one is not visible.
+    """
+
+    def __init__(self) -> None:
+        self._topics: Objects[Topic] = Objects()
+        self._brokers: Objects[Broker] = Objects()
+        self._claims: dict[str, set[str]] = {}
+        self._visible: dict[str, Topic] = {}
+        self._by_id: dict[str, dict[str, Topic]] = {}
+        self._broker_view: dict[int, Broker] = {}
+        self._deletions: dict[str, Topic] = {}
+
+    # ------------------------------------------------------------------------------------------------ look-ups
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """Every known broker by id: a read-only view that follows the cache."""
+        return MappingProxyType(self._broker_view)
+
+    def topics(self) -> list[Topic]:
+        """All visible topics in the order of their names; those without placement have no partitions."""
+        return [self._visible[name] for name in sorted(self._visible)]
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name for Kafka clients."""
+        return self._visible.get(name)
+
+    def topic_by_id(self, topic_id: str) -> Topic | None:
+        """The topic with that id (canonical UUID text)."""
+        found = self._by_id.get(topic_id)
+        return None if not found else found[min(found)]
+
+    def topic_of(self, ref: TopicRef) -> Topic | None:
+        """That very incarnation of a topic, or None when it is gone (S12)."""
+        found = self._visible.get(ref.name)
+        return found if found is not None and found.ref == ref else None
+
+    def partition(self, ref: TopicRef, number: int) -> Partition | None:
+        """The committed entry of a partition, or None when the partition (or that incarnation) is gone."""
+        found = self.topic_of(ref)
+        return None if found is None else found.partitions.get(number)
+
+    def deleted_topic(self, uid: str) -> Topic | None:
+        """The last state of a topic that was seen to go, among the last thousand; for S10's retention of strays."""
+        return self._deletions.get(uid)
+
+    # ------------------------------------------------------------------------------------------------- topics
+
+    def list_topics(self, sightings: Iterable[Sighting]) -> CacheChange:
+        """A consistent list of all topics: what is not in it is gone."""
+        change = CacheChange()
+        listed: set[str] = set()
+        for sighting in sightings:
+            topic = _as_topic(sighting)
+            listed.add(topic.ref.uid)
+            self._topics.revive(topic.ref.uid)
+            known = self._topics.get(topic.ref.uid)
+            if known is not None and _went_back(known.value, topic):
+                change.went_back.append(topic.ref)
+            self._see_topic(topic, sighting, change, authoritative=True)
+        for uid in self._topics.uids():
+            if uid not in listed:
+                self._forget_topic(uid, change)
+        return change
+
+    def see_topic(self, sighting: Sighting) -> CacheChange:
+        """A topic as an event, a read or the answer to a write shows it."""
+        change = CacheChange()
+        self._see_topic(_as_topic(sighting), sighting, change, authoritative=False)
+        return change
+
+    def delete_topic(self, uid: str) -> CacheChange:
+        """The topic with that uid is gone."""
+        change = CacheChange()
+        self._forget_topic(uid, change)
+        return change
+
+    def _see_topic(self, topic: Topic, sighting: Sighting, change: CacheChange, *, authoritative: bool) -> None:
+        uid, version = topic.ref.uid, version_number(sighting.resource_version)
+        known = self._topics.get(uid)
+        if known is None:
+            held = Held(topic.ref.object_name, uid, topic, version, sighting.created)
+            admitted, namesake = self._topics.admit(held)
+            if namesake is not None:
+                self._withdraw(namesake, change)
+            if admitted:
+                self._claims.setdefault(topic.ref.name, set()).add(uid)
+                self._show(topic.ref.name, change)
+            return
+        newer = authoritative or is_newer(version, known.version)
+        known.value = _merge_topics(known.value, topic, newer=newer)
+        known.version = version if newer else known.version
+        self._show(topic.ref.name, change)
+
+    def _forget_topic(self, uid: str, change: CacheChange) -> None:
+        held = self._topics.remove(uid)
+        if held is not None:
+            self._withdraw(held, change)
+
+    def _withdraw(self, held: Held[Topic], change: CacheChange) -> None:
+        change.deleted.append(held.value)
+        self._deletions[held.uid] = held.value
+        while len(self._deletions) > DELETIONS_KEPT:
+            del self._deletions[next(iter(self._deletions))]
+        claims = self._claims[held.value.ref.name]
+        claims.discard(held.uid)
+        self._show(held.value.ref.name, change)
+        if not claims:
+            del self._claims[held.value.ref.name]
+
+    def _show(self, name: str, change: CacheChange) -> None:
+        """Choose which claim of a topic name is visible, and note what that changes."""
+        claims = [held for uid in self._claims[name] if (held := self._topics.get(uid)) is not None]
+        winner = min(claims, key=lambda held: (not held.value.partitions, held.created, held.uid), default=None)
+        before, after = self._visible.get(name), None if winner is None else winner.value
+        if before == after:
+            return
+        change.partitions |= _changed_partitions(before, after)
+        if before is not None:
+            self._by_id[before.ref.topic_id].pop(before.ref.name)
+            if not self._by_id[before.ref.topic_id]:
+                del self._by_id[before.ref.topic_id]
+        if after is None:
+            del self._visible[name]
+            return
+        self._visible[name] = after
+        self._by_id.setdefault(after.ref.topic_id, {})[name] = after
+
+    # ------------------------------------------------------------------------------------------------ brokers
+
+    def list_brokers(self, sightings: Iterable[Sighting]) -> CacheChange:
+        """A consistent list of all brokers: what is not in it is gone."""
+        change = CacheChange()
+        listed: set[str] = set()
+        for sighting in sightings:
+            broker = _as_broker(sighting)
+            listed.add(broker.uid)
+            self._brokers.revive(broker.uid)
+            self._see_broker(broker, sighting, change, authoritative=True)
+        for uid in self._brokers.uids():
+            if uid not in listed:
+                self._forget_broker(uid, change)
+        return change
+
+    def see_broker(self, sighting: Sighting) -> CacheChange:
+        """A broker as an event, a read or the answer to a write shows it."""
+        change = CacheChange()
+        self._see_broker(_as_broker(sighting), sighting, change, authoritative=False)
+        return change
+
+    def delete_broker(self, uid: str) -> CacheChange:
+        """The object with that uid is gone."""
+        change = CacheChange()
+        self._forget_broker(uid, change)
+        return change
+
+    def _see_broker(self, broker: Broker, sighting: Sighting, change: CacheChange, *, authoritative: bool) -> None:
+        version = version_number(sighting.resource_version)
+        known = self._brokers.get(broker.uid)
+        if known is None:
+            held = Held(broker.object_name, broker.uid, broker, version, sighting.created)
+            admitted, namesake = self._brokers.admit(held)
+            if namesake is not None and namesake.value.id != broker.id:
+                self._show_broker(namesake.value.id, None, change)
+            if admitted:
+                self._show_broker(broker.id, broker, change)
+            return
+        newer = authoritative or is_newer(version, known.version)
+        known.value = _merge_brokers(known.value, broker, newer=newer)
+        known.version = version if newer else known.version
+        self._show_broker(broker.id, known.value, change)
+
+    def _forget_broker(self, uid: str, change: CacheChange) -> None:
+        held = self._brokers.remove(uid)
+        if held is not None:
+            self._show_broker(held.value.id, None, change)
+
+    def _show_broker(self, broker_id: int, broker: Broker | None, change: CacheChange) -> None:
+        if self._broker_view.get(broker_id) == broker:
+            return
+        change.brokers.add(broker_id)
+        if broker is None:
+            del self._broker_view[broker_id]
+        else:
+            self._broker_view[broker_id] = broker
+
+
+def _as_topic(sighting: Sighting) -> Topic:
+    assert not isinstance(sighting.value, Broker), "a topic is expected here"
+    return sighting.value
+
+
+def _as_broker(sighting: Sighting) -> Broker:
+    assert isinstance(sighting.value, Broker), "a broker is expected here"
+    return sighting.value
+
+
+def _went_back(known: Topic, listed: Topic) -> bool:
+    """Whether a consistent read shows less than was known before: the store was restored from a backup (S11)."""
+    if known.ref != listed.ref:
+        return known.ref.topic_id not in {"", listed.ref.topic_id}
+    return any(
+        number not in listed.partitions or listed.partitions[number].partition_epoch < entry.partition_epoch
+        for number, entry in known.partitions.items()
+    )
+
+
+def _merge_topics(known: Topic, seen: Topic, *, newer: bool) -> Topic:
+    """Both sightings of one uid in one: the greatest epoch wins for each partition, the newer copy for the rest."""
+    if known.ref.topic_id and seen.ref.topic_id and known.ref.topic_id != seen.ref.topic_id:
+        return seen if newer else known
+    base = seen if newer else known
+    ref = base.ref if base.ref.topic_id else (known.ref if known.ref.topic_id else seen.ref)
+    partitions = dict(known.partitions)
+    for number, entry in seen.partitions.items():
+        current = partitions.get(number)
+        if current is None or entry.partition_epoch > current.partition_epoch:
+            partitions[number] = entry
+    return replace(
+        base,
+        ref=ref,
+        partitions=partitions,
+        controller_epoch=max(known.controller_epoch, seen.controller_epoch),
+        deleting=known.deleting or seen.deleting,
+    )
+
+
+def _merge_brokers(known: Broker, seen: Broker, *, newer: bool) -> Broker:
+    """Both sightings of one uid in one: epochs never go back, the newer copy decides the rest."""
+    base = seen if newer else known
+    registration = max(known.registration, seen.registration, key=_registration_order)
+    return replace(base, registration=registration, fenced_epoch=max(known.fenced_epoch, seen.fenced_epoch))
+
+
+def _registration_order(registration: Registration | None) -> tuple[int, int, int]:
+    if registration is None:
+        return (-1, 0, 0)
+    state = _STATE_ORDER.index(registration.state)
+    return (registration.broker_epoch, state, -registration.remaining_segments)
+
+
+def _changed_partitions(before: Topic | None, after: Topic | None) -> set[tuple[TopicRef, int]]:
+    if before is None or after is None or before.ref != after.ref or before.config != after.config:
+        return {(topic.ref, number) for topic in (before, after) if topic is not None for number in topic.partitions}
+    return {
+        (after.ref, number)
+        for number in before.partitions.keys() | after.partitions.keys()
+        if before.partitions.get(number) != after.partitions.get(number)
+    }

@@ -1,0 +1,399 @@
+"""Registration of a broker: who may take a broker id, with which epoch, and what it then says of itself (R8, R9, S6).
+
+Invariant: for one broker id at most one incarnation is registered with a given broker epoch e, and it is the one that
+the object names: registered(i, e) => some compare-and-swap wrote (i, e) and was answered, or was read back. An epoch
+comes only from a draw that was answered with 200, so no two processes ever hold the same one; the write tests the
+version of the object that the decision was made on, so nothing (a fence, a rival) slips in between.
+
+The machine does no I/O. `step` takes what happened and returns what to do: at most one piece of work is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.membership.settlement import Settled
+from kafkalite_core.model.cluster import BrokerState, Registration
+
+if TYPE_CHECKING:
+    from kafkalite_core.model.cluster import Broker
+
+STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a broker process registers.
+
+    Attributes:
+        broker_id: Ordinal of the pod.
+        incarnation: Random id of this process.
+        directory_id: Random id of the data directory whose lock this process holds.
+        trusted: The directory lost nothing that it ever reported: it is neither new nor foreign, and recovery did not
+            cut below the checkpointed flushed end (R9).
+        clean_epoch: Broker epoch in the clean-shutdown marker, or None without the marker.
+        host: Advertised host.
+        port: Advertised port.
+        rack: Failure domain or the empty string.
+        metrics_url: URL of the metrics endpoint or the empty string.
+    """
+
+    broker_id: int
+    incarnation: str
+    directory_id: str
+    trusted: bool
+    clean_epoch: int | None
+    host: str
+    port: int
+    rack: str = ""
+    metrics_url: str = ""
+
+
+# ---------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSeen:
+    """The broker's own object as the watch shows it; None when it does not exist."""
+
+    broker: Broker | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRead:
+    """The answer to `ReadBroker`: the object as a consistent read shows it; None when it does not exist."""
+
+    broker: Broker | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDrawn:
+    """The answer to `DrawEpoch`: this epoch is ours and nobody else's."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationAnswered:
+    """The answer to `WriteRegistration`."""
+
+    registration: Registration
+    outcome: Settled
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """The answer to `CatchUp`: the metadata cache is as new as the registration with that epoch."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The work under way came to nothing (no answer, no counter, throttled); it may be begun again."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateWanted:
+    """The broker wants to be in that state. A state never goes back within a process."""
+
+    state: BrokerState
+    remaining_segments: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time went by: look again at what was waited for."""
+
+
+Event = BrokerSeen | BrokerRead | EpochDrawn | RegistrationAnswered | CaughtUp | CallFailed | StateWanted | Tick
+
+# --------------------------------------------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBroker:
+    """Read the broker's own object consistently; answer with `BrokerRead`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawEpoch:
+    """Draw a broker epoch that is at least `minimum` from the cluster's counter; answer with `EpochDrawn`."""
+
+    minimum: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRegistration:
+    """Write the registration; answer with `RegistrationAnswered`.
+
+    Attributes:
+        registration: What to write.
+        update: It changes the registration that stands there (test its epoch and incarnation); else it is a new one,
+            decided on the object that was read last (test that object's version).
+    """
+
+    registration: Registration
+    update: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatchUp:
+    """Bring the metadata cache up to at least the moment of the registration (R15); answer with `CaughtUp`."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The broker is registered with a new epoch: followers, leases and answers use it from now on."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Another incarnation took over: this process must end (R8)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Registration waits; the reason is for the log and the readiness probe. Said once for each reason."""
+
+    reason: str
+
+
+Work = ReadBroker | DrawEpoch | WriteRegistration | CatchUp
+Effect = Work | Registered | Superseded | Waits
+
+
+class RegistrationMachine:
+    """See the module.
+
+    Attributes:
+        broker_epoch: Epoch registered last by this process; -1 before the first registration.
+        waiting: Why there is no registration (yet), or the empty string.
+        superseded: Why this process must end, or the empty string.
+    """
+
+    def __init__(self, identity: Identity, *, state: BrokerState = BrokerState.CATCHING_UP) -> None:
+        self._identity = identity
+        self._wanted_state = state
+        self._remaining_segments = 0
+        self._seen: Broker | None = None
+        self._fresh = False
+        self._reread = False
+        self._busy = False
+        self._drawn = -1
+        self._trust: tuple[int, int] | None = None
+        """(trustedSince, cleanSince), once registered."""
+        self._caught_up_epoch = -1
+        self.broker_epoch = -1
+        self.waiting = "not registered yet"
+        self.superseded = ""
+
+    @property
+    def registered(self) -> bool:
+        """The object names this incarnation with its epoch, and no fence covers it."""
+        seen = self._seen
+        return (
+            self.broker_epoch >= 0
+            and seen is not None
+            and seen.registration is not None
+            and seen.registration.incarnation == self._identity.incarnation
+            and seen.registration.broker_epoch == self.broker_epoch
+            and not seen.fenced
+        )
+
+    @property
+    def settled(self) -> bool:
+        """The object says all that the broker wants it to say."""
+        return self.registered and self._seen is not None and self._seen.registration == self._target()
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take in one event; the effects are to be carried out in order."""
+        if self.superseded:
+            return []
+        effects: list[Effect] = []
+        match event:
+            case BrokerSeen(broker):
+                self._see(broker, effects)
+            case BrokerRead(broker):
+                self._busy = False
+                self._fresh = True
+                self._see(broker, effects, consistent=True)
+            case EpochDrawn(broker_epoch):
+                self._busy = False
+                assert broker_epoch > self._drawn, "an epoch is drawn once"
+                self._drawn = broker_epoch
+            case RegistrationAnswered(registration, outcome):
+                self._busy = False
+                self._answered(registration, outcome, effects)
+            case CaughtUp(broker_epoch):
+                self._busy = False
+                self._caught_up_epoch = broker_epoch
+            case StateWanted(state, remaining_segments):
+                self._want(state, remaining_segments)
+            case CallFailed():
+                self._busy = False
+                self._fresh = False
+            case Tick():
+                self._fresh = False
+        self._decide(effects)
+        return effects
+
+    # -------------------------------------------------------------------------------------------- what is known
+
+    def _see(self, broker: Broker | None, effects: list[Effect], *, consistent: bool = False) -> None:
+        if not consistent:
+            if _is_older(broker, self._seen):
+                return
+            if broker != self._seen:
+                # A new registration is decided on the whole object as read, not on what a watch shows of it.
+                self._fresh = False
+        was_registered = self.registered
+        self._seen = broker
+        registration = None if broker is None else broker.registration
+        if was_registered and not self.registered and (registration is None or self._is_own(registration)):
+            self._wait(self._why_lost(), effects)
+        if registration is None:
+            return
+        if self._is_own(registration):
+            if registration.broker_epoch > self.broker_epoch:
+                self._registered(registration, effects)
+        elif self.broker_epoch >= 0 and registration.broker_epoch >= self.broker_epoch:
+            self.superseded = (
+                f"broker {self._identity.broker_id} is registered as incarnation {registration.incarnation} with "
+                f"epoch {registration.broker_epoch}, this one ({self._identity.incarnation}) had {self.broker_epoch}"
+            )
+            effects.append(Superseded(self.superseded))
+
+    def _registered(self, registration: Registration, effects: list[Effect]) -> None:
+        self.broker_epoch = registration.broker_epoch
+        # Whatever happens to the object later, this process knows since when its directory can be trusted.
+        self._trust = (registration.trusted_since, registration.clean_since)
+        self.waiting = ""
+        effects.append(Registered(registration.broker_epoch))
+
+    def _answered(self, registration: Registration, outcome: Settled, effects: list[Effect]) -> None:
+        if outcome is not Settled.APPLIED:
+            # Lost, refused or unknown: the object tells. An earlier copy that still lands is our own registration.
+            self._fresh = False
+            self._reread = self.registered
+            return
+        assert self._seen is not None, "a registration is written on an object that was read"
+        if registration.broker_epoch >= self._seen.epoch:
+            self._see(replace(self._seen, registration=registration), effects, consistent=True)
+
+    def _is_own(self, registration: Registration) -> bool:
+        return registration.incarnation == self._identity.incarnation
+
+    def _why_lost(self) -> str:
+        if self._seen is None or self._seen.registration is None:
+            return f"the registration with epoch {self.broker_epoch} is gone; registering anew"
+        return f"fenced up to epoch {self._seen.fenced_epoch}, registered with {self.broker_epoch}; registering anew"
+
+    def _wait(self, reason: str, effects: list[Effect]) -> None:
+        if reason != self.waiting:
+            self.waiting = reason
+            effects.append(Waits(reason))
+
+    def _want(self, state: BrokerState, remaining_segments: int) -> None:
+        if STATE_ORDER.index(state) >= STATE_ORDER.index(self._wanted_state):
+            self._wanted_state = state
+            self._remaining_segments = remaining_segments
+
+    # -------------------------------------------------------------------------------------------- what to do
+
+    def _decide(self, effects: list[Effect]) -> None:
+        if self.superseded or self._busy:
+            return
+        work = self._next_update() if self.registered else self._next_registration(effects)
+        if work is not None:
+            self._busy = True
+            effects.append(work)
+
+    def _next_update(self) -> Work | None:
+        if self._caught_up_epoch < self.broker_epoch:
+            return CatchUp(self.broker_epoch)
+        if self._reread:
+            self._reread = False
+            return ReadBroker()
+        return None if self.settled else WriteRegistration(self._target(), update=True)
+
+    def _next_registration(self, effects: list[Effect]) -> Work | None:
+        if self.broker_epoch >= 0 and self._wanted_state is BrokerState.SHUTTING_DOWN:
+            return None
+        if not self._fresh:
+            return ReadBroker()
+        reason = self._obstacle()
+        if reason:
+            self._wait(reason, effects)
+            return None
+        assert self._seen is not None
+        floor = max(self.broker_epoch, self._seen.epoch, self._seen.fenced_epoch)
+        if self._drawn <= floor:
+            return DrawEpoch(floor + 1)
+        return WriteRegistration(self._new_registration(self._drawn), update=False)
+
+    def _obstacle(self) -> str:
+        """Why this incarnation may not register now, or the empty string (S6)."""
+        if self._seen is None:
+            return f"there is no KafkaLiteBroker for broker {self._identity.broker_id} yet; the operator makes it"
+        registration = self._seen.registration
+        if registration is None or self._seen.fenced or registration.directory_id == self._identity.directory_id:
+            return ""
+        return (
+            f"incarnation {registration.incarnation} with data directory {registration.directory_id} is registered as "
+            f"broker {self._identity.broker_id} with epoch {registration.broker_epoch}; this one has directory "
+            f"{self._identity.directory_id} and waits until that one is fenced"
+        )
+
+    def _new_registration(self, broker_epoch: int) -> Registration:
+        trusted_since, clean_since = self._trust or self._first_trust(broker_epoch)
+        return self._registration(broker_epoch, trusted_since, clean_since, caught_up=False)
+
+    def _first_trust(self, broker_epoch: int) -> tuple[int, int]:
+        """(trustedSince, cleanSince) of a process that starts; without proof it is the new epoch (R9, S2)."""
+        assert self._seen is not None
+        previous, identity = self._seen.registration, self._identity
+        if previous is None or previous.directory_id != identity.directory_id or not identity.trusted:
+            return broker_epoch, broker_epoch
+        clean = identity.clean_epoch is not None and identity.clean_epoch == previous.broker_epoch
+        return previous.trusted_since, previous.clean_since if clean else broker_epoch
+
+    def _target(self) -> Registration:
+        assert self._trust is not None
+        caught_up = self._caught_up_epoch >= self.broker_epoch
+        return self._registration(self.broker_epoch, *self._trust, caught_up=caught_up)
+
+    def _registration(self, epoch: int, trusted_since: int, clean_since: int, *, caught_up: bool) -> Registration:
+        state = self._wanted_state
+        if state is BrokerState.RUNNING and not caught_up:
+            state = BrokerState.CATCHING_UP
+        identity = self._identity
+        assert trusted_since <= epoch
+        assert clean_since <= epoch
+        return Registration(
+            broker_epoch=epoch,
+            incarnation=identity.incarnation,
+            directory_id=identity.directory_id,
+            trusted_since=trusted_since,
+            clean_since=clean_since,
+            host=identity.host,
+            port=identity.port,
+            rack=identity.rack,
+            state=state,
+            remaining_segments=self._remaining_segments if state is BrokerState.RECOVERING else 0,
+            metrics_url=identity.metrics_url,
+        )
+
+
+def _is_older(broker: Broker | None, than: Broker | None) -> bool:
+    """Whether a watch shows a state of the same object that is behind what was read or written meanwhile."""
+    if broker is None or than is None or broker.uid != than.uid:
+        return False
+    return broker.epoch < than.epoch or broker.fenced_epoch < than.fenced_epoch
