@@ -1,0 +1,190 @@
+"""`kafkalite verify run` and `kafkalite verify check`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kafkalite_cli.verify.checker import Checker, Report
+from kafkalite_cli.verify.history import read_history
+from kafkalite_core.model.errors import KafkaLiteError
+
+if TYPE_CHECKING:
+    from kafkalite_cli.verify.load import Load
+
+FEED = 20_000  # events between two movements of the progress bar
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the verdict.",
+)
+
+
+@click.group()
+def verify() -> None:
+    r"""Prove that a topic loses, repeats and reorders nothing that it acknowledged.
+
+    \b
+    Examples:
+      kafkalite verify run --topic quickstart --rate 2000 --duration 30
+      kafkalite verify run --topic quickstart --count 100000 --rate 0 --history run.jsonl
+      kafkalite verify check run.jsonl -o json
+    """
+
+
+@verify.command()
+@click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="Addresses of brokers.")
+@click.option("-t", "--topic", required=True, help="The topic; it must exist.")
+@click.option("--rate", type=click.FloatRange(min=0), default=2000, show_default=True, help="Records/s; 0: no limit.")
+@click.option("--duration", type=click.FloatRange(min=0), help="Seconds to produce for.  [default: 10]")
+@click.option("--count", type=click.IntRange(min=1), help="Records to produce, instead of --duration.")
+@click.option("--keys", type=click.IntRange(min=1, max=100_000), default=60, show_default=True)
+@click.option("--producers", type=click.IntRange(min=1, max=64), default=1, show_default=True)
+@click.option(
+    "--size", type=click.IntRange(min=1, max=1_000_000), default=100, show_default=True, help="Bytes a value."
+)
+@click.option("--history", type=click.Path(dir_okay=False, path_type=Path), help="Write the history to this file.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait at the end."
+)
+@output_option
+def run(
+    bootstrap: str,
+    topic: str,
+    rate: float,
+    duration: float | None,
+    count: int | None,
+    keys: int,
+    producers: int,
+    size: int,
+    history: Path | None,
+    timeout: float,
+    output: str,
+) -> None:
+    """Produce and consume, then judge what the clients saw. Exit code 1: something acknowledged was not kept."""
+    from kafkalite_cli.verify.load import Load
+
+    if count is None and duration is None:
+        duration = 10.0
+    try:
+        load = Load(
+            bootstrap,
+            topic,
+            rate,
+            keys=keys,
+            size=size,
+            count=count,
+            producers=producers,
+            history=history,
+        )
+        load.start()
+        try:
+            _watch(load, duration, count)
+        finally:
+            load.stop(timeout)
+        report = load.report()
+    except KafkaLiteError as error:
+        _fail(error)
+    _show(report, output)
+
+
+@verify.command()
+@click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_option
+def check(histories: tuple[Path, ...], output: str) -> None:
+    """Judge histories that earlier runs wrote. Exit code 1: at least one of them has an anomaly."""
+    reports = {}
+    try:
+        with _progress() as progress:
+            for path in histories:
+                reports[str(path)] = _check_file(path, progress)
+    except KafkaLiteError as error:
+        _fail(error)
+    if output == "json":
+        sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
+    else:
+        for name, report in reports.items():
+            _print(report, name)
+    sys.exit(0 if all(report.ok for report in reports.values()) else 1)
+
+
+def _check_file(path: Path, progress: Progress) -> Report:
+    checker = Checker()
+    task = progress.add_task(path.name, total=None)
+    events = read_history(path)
+    chunk = []
+    for event in events:
+        chunk.append(event)
+        if len(chunk) == FEED:
+            checker.feed(chunk)
+            progress.advance(task, len(chunk))
+            chunk.clear()
+    progress.advance(task, len(chunk))
+    return checker.feed(chunk).report()
+
+
+def _progress() -> Progress:
+    """On standard error and only for a terminal: standard output belongs to the verdict."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True)
+
+
+def _watch(load: Load, duration: float | None, count: int | None) -> None:
+    """Show progress until the run is over; an interrupt ends it early and the history is judged all the same."""
+    limit = None if duration is None else time.monotonic() + duration
+    total = count if count is not None else round(load.rate * (duration or 0)) or None
+    try:
+        with _progress() as progress:
+            task = progress.add_task("acknowledged", total=total)
+            while limit is None or time.monotonic() < limit:
+                step_s = 0.2 if limit is None else min(0.2, max(0.0, limit - time.monotonic()))
+                ended = load.wait_produced(step_s)
+                progress.update(task, completed=load.acks.count)
+                if ended:
+                    break
+    except KeyboardInterrupt:
+        click.echo("interrupted: judging what there is", err=True)
+
+
+def _fail(error: KafkaLiteError) -> NoReturn:
+    click.echo(f"error: {error}", err=True)
+    sys.exit(2)
+
+
+def _show(report: Report, output: str) -> NoReturn:
+    if output == "json":
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        _print(report, "verdict")
+    sys.exit(0 if report.ok else 1)
+
+
+def _print(report: Report, title: str) -> None:
+    console = Console()
+    if not report.ok:
+        table = Table("anomaly", "count", "partition", "offset", "record", "what was seen")
+        for example in report.examples:
+            counted = str(report.counts[example.kind])
+            table.add_row(
+                example.kind, counted, str(example.partition), str(example.offset), example.record, example.text
+            )
+        console.print(table)
+    anomalies = sum(report.counts.values())
+    console.print(
+        f"{title}: {'OK' if report.ok else 'BROKEN'}: {report.acked:,} acknowledged, {report.unknown:,} unknown, "
+        f"{report.read:,} read on {report.partitions} partitions, {anomalies:,} anomalies; "
+        f"longest pause between acknowledgements {report.longest_ack_gap_ms:,.0f} ms",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,207 @@
+"""The history of a verification run: one JSON array per line, written as things happen (docs/verify.md).
+
+Every record that a producer of `verify` sends is identified by (producer, key, sequence): sequences count 1, 2, 3, …
+per producer and key, and a key always goes to the same partition. Times are microseconds of the machine's
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from kafkalite_core.model.errors import KafkaLiteError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import BinaryIO, Self
+
+VERSION = 1
+PRODUCERS_MAX = 1 << 12
+KEYS_MAX = 1 << 20
+SEQUENCE_MAX = (1 << 32) - 1
+_MAGIC = b"kafkalite-verify"
+
+
+class HistoryError(KafkaLiteError):
+    """A history that cannot be read; the text names file, line and reason."""
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
+    """First line: format version, run id, topic, number of partitions, wall clock in milliseconds at the start."""
+
+    version: int
+    run: str
+    topic: str
+    partitions: int
+    started_ms: int
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack", gc=False):
+    """The broker acknowledged a record at `offset`; `invoked_us` is when produce() was called."""
+
+    producer: int
+    key: int
+    sequence: int
+    partition: int
+    offset: int
+    invoked_us: int
+    acked_us: int
+
+
+class Unknown(msgspec.Struct, frozen=True, array_like=True, tag="unknown", gc=False):
+    """A record without an acknowledgement: it may be in the log or not, but at most once and in order."""
+
+    producer: int
+    key: int
+    sequence: int
+    partition: int
+    error: str
+    invoked_us: int
+    ended_us: int
+
+
+class Assign(msgspec.Struct, frozen=True, array_like=True, tag="assign", gc=False):
+    """A consumer begins to read a partition at `offset`; -1: wherever its first record is."""
+
+    consumer: int
+    partition: int
+    offset: int
+    at_us: int
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag="read", gc=False):
+    """A consumer got a record of this run."""
+
+    consumer: int
+    partition: int
+    offset: int
+    producer: int
+    key: int
+    sequence: int
+    at_us: int
+
+
+class Foreign(msgspec.Struct, frozen=True, array_like=True, tag="foreign", gc=False):
+    """A consumer got a record that no producer of this run made; it counts for the order of offsets only."""
+
+    consumer: int
+    partition: int
+    offset: int
+    at_us: int
+
+
+class End(msgspec.Struct, frozen=True, array_like=True, tag="end", gc=False):
+    """A consumer stopped: all below `offset` was served to it. The last one of a partition is the final read."""
+
+    consumer: int
+    partition: int
+    offset: int
+    at_us: int
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
+    """Somebody did harm: `partitions` are those whose leader it hit."""
+
+    name: str
+    partitions: list[int]
+    at_us: int
+
+
+Event = Header | Ack | Unknown | Assign | Read | Foreign | End | Fault
+
+
+class Recorder(Protocol):
+    """Where the clients of a run write what they saw; called from several threads."""
+
+    def record(self, event: Event) -> None:
+        """Append one event."""
+
+
+class MemoryRecorder:
+    """Keeps the events in a list: for tests and short demonstrations."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record(self, event: Event) -> None:
+        """Append one event; list.append is atomic."""
+        self.events.append(event)
+
+
+class FileRecorder:
+    """Writes the events to a file as they come, so that a run's length does not matter to memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = Lock()
+        self._encode = msgspec.json.Encoder().encode
+        self._file: BinaryIO = path.open("wb", buffering=1 << 20)
+
+    def record(self, event: Event) -> None:
+        """Append one line."""
+        line = self._encode(event)
+        with self._lock:
+            self._file.write(line + b"\n")
+
+    def close(self) -> None:
+        """Write out what is buffered."""
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_history(path: Path) -> Iterator[Event]:
+    """Yield the events of a file, one line in memory at a time.
+
+    Raises:
+        HistoryError: a line that is no event, or a file that does not begin with a header of this version. A last line
+            without its newline is what a killed run leaves behind: it is ignored.
+    """
+    decode = msgspec.json.Decoder(Event).decode
+    try:
+        file = path.open("rb", buffering=1 << 20)
+    except OSError as error:
+        raise HistoryError(f"{path}: {error.strerror}") from error
+    with file:
+        number = 0
+        try:
+            for number, line in enumerate(file, 1):  # noqa: B007 - the error names it
+                yield decode(line)
+        except msgspec.MsgspecError as error:
+            with contextlib.suppress(UnboundLocalError):
+                if number > 1 and not line.endswith(b"\n"):
+                    return
+            raise HistoryError(f"{path}, line {number}: {error}") from error
+
+
+def write_history(path: Path, events: Iterable[Event]) -> None:
+    """Write a whole history; the twin of `read_history` for tests and generators."""
+    with FileRecorder(path) as recorder:
+        for event in events:
+            recorder.record(event)
+
+
+def encode_value(run: str, producer: int, key: int, sequence: int, size: int) -> bytes:
+    """The value of a record: readable text that names it, padded with dots to `size` bytes."""
+    return (b"%s %s %d %d %d " % (_MAGIC, run.encode(), producer, key, sequence)).ljust(size, b".")
+
+
+def decode_value(value: bytes | None, run: str) -> tuple[int, int, int] | None:
+    """(producer, key, sequence) of a record of this run, None for anybody else's."""
+    words = (value or b"").split(b" ", 5)
+    if len(words) < 6 or words[0] != _MAGIC or words[1] != run.encode():
+        return None
+    return int(words[2]), int(words[3]), int(words[4])
