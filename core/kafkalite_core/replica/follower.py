@@ -1,0 +1,187 @@
+"""A replica that follows: what it does with its leader's answers (KIP-101, KIP-279, KIP-320)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kafkalite_core.model.errors import BrokerError, StorageError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import FetchPosition
+from kafkalite_core.replica.state import FETCH_POSITION_CHANGED, HIGH_WATERMARK_ADVANCED, STORAGE_RETRY_MS
+from kafkalite_core.storage.errors import UnexpectedAppendOffset
+
+if TYPE_CHECKING:
+    from kafkalite_core.replica.events import FetchResponded
+    from kafkalite_core.replica.state import ReplicaState
+
+BACK_OFF_MIN_MS: Final = 20.0
+BACK_OFF_MAX_MS: Final = 1_000.0
+_BASE_OFFSET_BYTES: Final = 8
+
+
+class Follower:
+    """Follows one leader in one leader epoch; a new one is made for every leader epoch.
+
+    The log before `fetch_offset` agrees with the leader's exactly when the leader accepts the fetch; so the first
+    fetch of an epoch is also the question where the logs diverge, and nothing is cut before it is answered (R3).
+    """
+
+    __slots__ = ("_failures", "_not_before_ms", "_state", "epoch", "leader")
+
+    def __init__(self, state: ReplicaState, leader: int, epoch: int) -> None:
+        self._state = state
+        self.leader = leader
+        self.epoch = epoch
+        self._failures = 0
+        self._not_before_ms = 0.0
+
+    def fetch_position(self) -> FetchPosition | None:
+        """Where to go on; None while bytes of the log are not on disk, since a fetch reports the flushed end (S8).
+
+        The epoch is the newest in the cache, even if it has no record yet: a leader that does not know it answers
+        where to cut, and that cut removes it. Otherwise later records of a lower epoch would be filed under it.
+        """
+        log = self._state.log
+        if log.flushed_end < log.end_offset:
+            return None
+        return FetchPosition(
+            leader=self.leader,
+            current_leader_epoch=self.epoch,
+            fetch_offset=log.end_offset,
+            last_fetched_epoch=log.epochs.latest_epoch,
+            log_start_offset=log.start_offset,
+            not_before_ms=self._not_before_ms,
+        )
+
+    def tick(self, now_ms: float) -> None:
+        """Announce the end of a back-off."""
+        if self._not_before_ms and now_ms >= self._not_before_ms:
+            self._not_before_ms = 0.0
+            self._state.effects.append(FETCH_POSITION_CHANGED)
+
+    def responded(self, now_ms: float, event: FetchResponded) -> None:
+        """Apply an answer, if it belongs to the present leader epoch and to the present end (KAFKA-7786, 18991)."""
+        log = self._state.log
+        if (
+            event.leader_epoch != self.epoch
+            or event.leader_id != self.leader
+            or event.fetch_offset != log.end_offset
+            or log.flushed_end < log.end_offset
+        ):
+            return
+        if event.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and log.end_offset < event.log_start_offset:
+            # The leader has deleted what would come next.
+            self._state.decided("log_restarted", end_offset=log.end_offset, start_offset=event.log_start_offset)
+            self._cut(event.log_start_offset)
+        elif event.error_code != ErrorCode.NONE:
+            self._back_off(now_ms, "fetch_refused", error=_error_name(event.error_code))
+        elif event.diverging is not None:
+            self._diverged(now_ms, event.diverging)
+        else:
+            self._append(now_ms, event)
+
+    def _diverged(self, now_ms: float, diverging: tuple[int, int]) -> None:
+        """Cut where the logs may still agree, then ask again; it takes several rounds if both have epochs that the
+        other has not (KIP-279). Neither high watermark nor log start is taken from such an answer (KAFKA-14704).
+        """
+        log = self._state.log
+        epoch, leader_end = diverging
+        end, latest = log.end_offset, log.epochs.latest_epoch
+        local_epoch, local_end = log.epochs.end_offset_for(epoch, end)
+        if local_epoch < 0:
+            target = min(leader_end, end)
+        elif local_epoch == epoch:
+            target = min(leader_end, local_end, end)
+        else:
+            target = min(local_end, end)
+        self._state.decided(
+            "truncated",
+            leader=self.leader,
+            leader_epoch=self.epoch,
+            diverging_epoch=epoch,
+            diverging_end=leader_end,
+            local_epoch=local_epoch,
+            end_offset=end,
+            truncated_to=target,
+            high_watermark=self._state.high_watermark,
+        )
+        self._cut(target)
+        if log.end_offset == end and log.epochs.latest_epoch == latest:
+            self._back_off(now_ms, "divergence_without_progress", epoch=epoch, end_offset=leader_end)
+
+    def _append(self, now_ms: float, event: FetchResponded) -> None:
+        state = self._state
+        log = state.log
+        before = log.end_offset
+        if len(event.records):
+            try:
+                self._restart_inside_batch(event.records)
+                log.append_as_follower(event.records, max_epoch=event.leader_epoch, now_ms=event.wall_ms)
+            except StorageError as error:
+                state.storage_full_until_ms = now_ms + STORAGE_RETRY_MS
+                self._back_off(now_ms, "append_failed", at_least_ms=STORAGE_RETRY_MS, error=str(error))
+                return
+            except (BrokerError, UnexpectedAppendOffset) as error:
+                self._back_off(now_ms, "append_failed", error=str(error))
+                return
+            if log.end_offset == before:
+                # All of it was of a higher epoch: the answer comes from a leader that was replaced meanwhile.
+                self._back_off(now_ms, "records_of_a_higher_epoch", leader_epoch=self.epoch)
+                return
+            state.storage_full_until_ms = 0.0
+        self._failures = 0
+        self._not_before_ms = 0.0
+        self._take_bounds(event)
+        if log.end_offset != before:
+            if log.flushed_end < log.end_offset:
+                state.want_flush()
+            else:
+                state.effects.append(FETCH_POSITION_CHANGED)
+
+    def _restart_inside_batch(self, records: memoryview) -> None:
+        """An empty log whose start lies inside the leader's first batch begins with that batch."""
+        log = self._state.log
+        if log.start_offset != log.end_offset or len(records) < _BASE_OFFSET_BYTES:
+            return
+        base_offset = int.from_bytes(records[:_BASE_OFFSET_BYTES], "big")
+        if base_offset < log.end_offset:
+            log.reset_to(base_offset)
+            self._state.high_watermark = base_offset
+
+    def _take_bounds(self, event: FetchResponded) -> None:
+        """HW := max(HW, min(leader's HW, own end)); the start follows the leader's, never beyond the HW."""
+        state = self._state
+        candidate = min(event.high_watermark, state.log.end_offset)
+        if candidate > state.high_watermark:
+            state.high_watermark = candidate
+            state.effects.append(HIGH_WATERMARK_ADVANCED)
+        start = min(event.log_start_offset, state.high_watermark)
+        if start > state.log.start_offset:
+            state.log.advance_start(start)
+
+    def _cut(self, offset: int) -> None:
+        state = self._state
+        log = state.log
+        if log.start_offset <= offset <= log.end_offset:
+            log.truncate_to(offset)
+        else:
+            log.reset_to(offset)
+        state.high_watermark = max(min(state.high_watermark, log.end_offset), log.start_offset)
+        self._failures = 0
+        self._not_before_ms = 0.0
+        state.want_flush()
+        state.effects.append(FETCH_POSITION_CHANGED)
+
+    def _back_off(self, now_ms: float, why: str, *, at_least_ms: float = 0.0, **facts: object) -> None:
+        delay_ms = max(min(BACK_OFF_MIN_MS * 2.0 ** min(self._failures, 6), BACK_OFF_MAX_MS), at_least_ms)
+        self._failures += 1
+        self._not_before_ms = now_ms + delay_ms
+        self._state.decided(why, leader=self.leader, back_off_ms=delay_ms, **facts)
+        self._state.effects.append(FETCH_POSITION_CHANGED)
+
+
+def _error_name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
