@@ -184,7 +184,7 @@ class BrokerTelemetry(Collector):
         )
         for driver in self.drivers():
             labels = [driver.ref.name, str(driver.number)]
-            size.add_metric(labels, driver.log.size_bytes)
+            size.add_metric(labels, sum(segment.size for segment in driver.log.segments))
             if driver.is_leader:
                 lag.add_metric(labels, driver.log.end_offset - driver.replica.high_watermark)
         yield size

@@ -2,13 +2,14 @@
 
 import os
 import random
+from pathlib import Path
 
 import confluent_kafka
 import pytest
-from kafkalite_core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite_core.protocol.record_batch import build_batch
 
 from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
 from tests.integration.wire import Wire
 
 FRAME_MAX = 104_857_600
@@ -54,8 +55,7 @@ def test_an_unknown_api_versions_version_is_answered_in_version_0(cluster):
 
 
 def resident_bytes(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_thousand_bad_connections_cost_little_and_disturb_nobody(cluster, topic_name):
@@ -111,7 +111,7 @@ def produce(wire: Wire, topic: str, batch: bytes, version: int = 9, acks: int = 
 
 def test_a_wrong_checksum_is_refused_for_that_partition_alone(cluster, topic_name):
     cluster.create_topic(topic_name)
-    batch = bytearray(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
+    batch = bytearray(build_batch([SimpleRecord(1_700_000_000_000, b"k", b"v")]))
     batch[-1] ^= 1
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         assert produce(wire, topic_name, bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
@@ -124,7 +124,7 @@ def test_a_wrong_checksum_is_refused_for_that_partition_alone(cluster, topic_nam
 @pytest.mark.parametrize("acks", [2, -2, 100])
 def test_acks_that_do_not_exist_are_refused(cluster, topic_name, acks):
     cluster.create_topic(topic_name)
-    batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
+    batch = bytes(build_batch([SimpleRecord(1_700_000_000_000, b"k", b"v")]))
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         assert produce(wire, topic_name, batch, acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     cluster.delete_topic(topic_name)
@@ -134,7 +134,7 @@ def test_a_follower_refuses_produce_and_names_the_leader(cluster, topic_name):
     cluster.create_topic(topic_name)
     leader = cluster.leader(topic_name)
     follower = (leader + 1) % 3
-    batch = bytes(build_batch([(b"k", b"v")], timestamp_ms=1_700_000_000_000))
+    batch = bytes(build_batch([SimpleRecord(1_700_000_000_000, b"k", b"v")]))
     with Wire(address(cluster, follower)) as wire:
         answer = produce(wire, topic_name, batch, version=10)
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

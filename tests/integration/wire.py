@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Self
 
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
@@ -13,7 +14,7 @@ class Wire:
         self.socket = socket.create_connection(address, timeout=timeout)
         self.correlation_id = 0
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

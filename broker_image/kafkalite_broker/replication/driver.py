@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.clock import now_ms
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role
+from kafkalite_core.storage.log_config import LogConfig
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from kafkalite_core.replica.replica import Replica
-    from kafkalite_core.storage.log import Log
-
     from kafkalite_broker.telemetry import PartitionTelemetry
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import TopicRef
     from kafkalite_core.replica.events import Effect, Event, FetchRequested, ProposePartition
+    from kafkalite_core.replica.replica import Replica
+    from kafkalite_core.storage.log import Log
 
     class Waiting(Protocol):
         """A fetch that waits for this partition."""
@@ -118,7 +118,7 @@ class PartitionDriver:
         """The committed state, the brokers or the configuration changed."""
         if event.config != self.config:
             self.config = event.config
-            self.log.reconfigure(event.config)
+            self.log.reconfigure(LogConfig.of(event.config))
         self.step(event)
 
     def flushed(self) -> None:

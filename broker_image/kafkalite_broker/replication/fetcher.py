@@ -10,23 +10,21 @@ from time import time
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafkalite_core.protocol.apis import API
-from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
-
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.protocol.apis import API
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
 from kafkalite_core.replica.events import FetchResponded
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite_core.protocol.fetch import FetchResponse
-
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.replication.peer import PeerConnection
+    from kafkalite_core.protocol.fetch import FetchResponse
     from kafkalite_core.replica.events import FetchPosition
 
 FETCH = API[1]
@@ -236,8 +234,13 @@ class Fetcher:
                         error_code=data.error_code,
                         high_watermark=data.high_watermark,
                         log_start_offset=data.log_start_offset,
-                        diverging=None if diverging.epoch < 0 else (diverging.epoch, diverging.end_offset),
-                        records=memoryview(data.records or b""),
+                        diverging=None if diverging is None else (diverging.epoch, diverging.end_offset),
+                        records=_as_view(data.records),
                         wall_ms=wall_ms,
                     )
                 )
+
+
+def _as_view(records: object) -> memoryview:
+    """Decoded records are one view of the answer, or None."""
+    return records if isinstance(records, memoryview) else memoryview(b"")

@@ -5,29 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from kafkalite_core.replica.replica import Replica
-
 from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_core.model.config import broker_integer, resolve_topic_config
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role, Tick
+from kafkalite_core.replica.replica import Replica
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from kafkalite_core.membership.metadata_cache import MetadataCache
-    from kafkalite_core.storage.log import Log
 
     from kafkalite_broker.cluster.isr_writer import PartitionWriter
     from kafkalite_broker.log.flusher import GroupFlusher
     from kafkalite_broker.log.manager import LogManager
     from kafkalite_broker.replication.fetcher import FetchSettings
     from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.partition import Partition, TopicRef
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
+    from kafkalite_core.storage.log import Log
 
 log_events = get_logger(__name__)
 
@@ -188,8 +186,8 @@ class PartitionManager:
         """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""
         log_events.info("replica set aside", partition=driver.name, reason=reason)
         self._forget(driver)
-        seen_delete = self._cache.delete_seen(driver.ref)
-        self._logs.set_aside(driver.log, delete_seen=seen_delete)
+        deleted = self._cache.deleted_topic(driver.ref.uid)
+        self._logs.set_aside(driver.log, delete_seen=deleted is not None)
         if not any(name == driver.ref.name for name, _ in self._drivers):
             self._telemetry.forget_topic(driver.ref.name)
 

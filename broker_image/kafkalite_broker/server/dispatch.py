@@ -5,19 +5,17 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.protocol.apis import API, unsupported_api_versions_response
 from kafkalite_core.protocol.header import RequestHeader, decode_request_header, encode_response_frame
-
-from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite_core.protocol.apis import ApiSpec
-
     from kafkalite_broker.server.connection import Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.protocol.api_spec import ApiSpec
 
 API_VERSIONS_KEY = 18
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kafkalite_core.membership.metadata_cache import MetadataCache
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Executor
 
     from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
     from kafkalite_broker.replication.partitions import PartitionManager
     from kafkalite_broker.server.waiting import WaitingFetches
     from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.partition import Partition
 
 
@@ -27,6 +29,8 @@ class Services:
         waiting: Fetches that wait for data.
         producer_ids: Cluster-unique producer ids.
         telemetry: Counters.
+        io_pool: Threads for reads that go to the disk.
+        background: Runs a coroutine as a task of the broker, whose failure is logged.
     """
 
     broker_id: int
@@ -36,6 +40,8 @@ class Services:
     waiting: WaitingFetches
     producer_ids: ProducerIdAllocator
     telemetry: BrokerTelemetry
+    io_pool: Executor
+    background: Callable[[Coroutine[Any, Any, None]], None]
 
     def partition_of(self, topic: str, number: int) -> Partition | None:
         """The committed state of a partition, or None when it does not exist."""

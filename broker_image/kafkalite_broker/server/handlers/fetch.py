@@ -6,9 +6,11 @@ Fetch sessions (KIP-227) are declined with session id 0, which every client acce
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -17,17 +19,17 @@ from kafkalite_core.protocol.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-
-from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
+from kafkalite_core.storage.errors import ReadInterrupted
+from kafkalite_core.storage.reading import ReadResult
 
 if TYPE_CHECKING:
-    from kafkalite_core.protocol.fetch import FetchPartition
-
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.fetch import FetchPartition
+    from kafkalite_core.protocol.primitives import Records
+    from kafkalite_core.storage.reading import ColdRead
 
 TOPIC_IDS_FROM_VERSION = 13
 REPLICA_STATE_FROM_VERSION = 15
@@ -40,7 +42,7 @@ EMPTY = b""
 class Wanted:
     """One partition of a fetch: the question, its driver, and the current answer."""
 
-    __slots__ = ("data", "driver", "question", "size_bytes", "topic")
+    __slots__ = ("cold", "data", "driver", "question", "size_bytes", "topic")
 
     def __init__(self, topic: str, question: FetchPartition) -> None:
         self.topic = topic
@@ -48,6 +50,7 @@ class Wanted:
         self.driver: PartitionDriver | None = None
         self.data = PartitionData(partition_index=question.partition)
         self.size_bytes = 0
+        self.cold: ColdRead | None = None
 
 
 class PendingFetch:
@@ -76,7 +79,7 @@ class PendingFetch:
     @property
     def from_follower(self) -> bool:
         """Whether a broker asks, and not a client."""
-        return self._replica_id != CONSUMER_ID
+        return bool(self._replica_id != CONSUMER_ID)
 
     def _collect(self) -> None:
         by_id = self._request.version >= TOPIC_IDS_FROM_VERSION
@@ -166,6 +169,7 @@ class PendingFetch:
         data.log_start_offset = answer.log_start_offset
         data.records = EMPTY
         wanted.size_bytes = 0
+        wanted.cold = None
         if answer.error_code:
             return True
         if answer.diverging is not None:
@@ -173,14 +177,19 @@ class PendingFetch:
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
             return True
         if answer.read_from < answer.read_end and (left_bytes > 0 or first):
-            result = driver.log.read(
+            plan = driver.log.plan_read(
                 answer.read_from,
                 max_bytes=min(question.partition_max_bytes, max(left_bytes, 0)),
                 end=answer.read_end,
                 minimum_one=first,
             )
-            data.records = result.buffers
-            wanted.size_bytes = result.size
+            if isinstance(plan, ReadResult):
+                data.records = cast("Records", plan.buffers)
+                wanted.size_bytes = plan.size
+            else:
+                # On the disk: read on another thread once it is certain that the answer goes out.
+                wanted.cold = plan
+                wanted.size_bytes = plan.max_bytes
         return False
 
     def _respond(self) -> None:
@@ -190,7 +199,26 @@ class PendingFetch:
                 wanted.driver.stop_waiting(self)
         if self._request.abandoned:
             self._request.answer_nothing()
-            return
+        elif any(wanted.cold is not None for wanted in self._wanted):
+            self._services.background(self._read_cold())
+        else:
+            self._answer()
+
+    async def _read_cold(self) -> None:
+        for wanted in self._wanted:
+            if wanted.cold is None:
+                continue
+            wanted.size_bytes = 0
+            try:
+                result = await self._loop.run_in_executor(self._services.io_pool, wanted.cold.run)
+            except ReadInterrupted:
+                # The log was cut meanwhile: the client asks again.
+                continue
+            wanted.data.records = cast("Records", result.buffers)
+            wanted.size_bytes = result.size
+        self._answer()
+
+    def _answer(self) -> None:
         response = FetchResponse(
             session_id=INVALID_SESSION_ID,
             responses=[

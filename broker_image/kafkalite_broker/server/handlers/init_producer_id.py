@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
-
-from kafkalite_core.protocol.init_producer_id import InitProducerIdResponse
 
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.init_producer_id import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
@@ -20,7 +18,6 @@ class InitProducerIdHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, request: Request) -> None:
         """Answer with a fresh producer id and epoch 0."""
@@ -30,9 +27,7 @@ class InitProducerIdHandler:
                 code = ErrorCode.INVALID_REQUEST
             request.answer(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
             return
-        task = asyncio.get_running_loop().create_task(self._allocate(request), name="init producer id")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._services.background(self._allocate(request))
 
     async def _allocate(self, request: Request) -> None:
         try:

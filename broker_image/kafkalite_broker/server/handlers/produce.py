@@ -5,6 +5,11 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.clock import now_ms
+from kafkalite_broker.compression import decompress
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch
+from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -12,22 +17,17 @@ from kafkalite_core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kafkalite_core.protocol.record_batch import analyze_client_batch
-
-from kafkalite_broker.clock import now_ms
-from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import ProduceRequested
 
 if TYPE_CHECKING:
-    from kafkalite_core.protocol.produce import PartitionProduceData
-
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.produce import PartitionProduceData
     from kafkalite_core.replica.events import ProduceAnswered
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 HINTS_FROM_VERSION = 10
+KEYS_REQUIRED = RecordChecks(require_key=True)
 
 
 class PendingProduce:
@@ -65,7 +65,12 @@ class PendingProduce:
         records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
         config = partition.config
         header = analyze_client_batch(
-            records, produce_version=self._request.version, max_message_bytes=config.max_message_bytes
+            records,
+            produce_version=self._request.version,
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+            checks=KEYS_REQUIRED if "compact" in config.cleanup_policy else None,
+            decompress=decompress,
         )
         body = self._request.body
         partition.telemetry.produced(header.record_count, len(records))

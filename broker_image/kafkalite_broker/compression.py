@@ -1,0 +1,82 @@
+"""Decompression of record batches, bounded: used only where a topic or a question makes the broker look at records."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import cramjam
+
+from kafkalite_core.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DECOMPRESSED_BYTES_MAX = 64 << 20
+"""A batch that unfolds to more than this is refused: it is a bomb, or nothing that a broker should look into."""
+
+FIRST_GUESS = 8
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+GZIP_WINDOW_BITS = 31
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES = 16
+
+
+def decompress(codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
+    """The records of a compressed batch. Raises `ProtocolError` when they cannot be read or are too large."""
+    try:
+        if codec == GZIP:
+            return _gunzip(payload)
+        if codec == SNAPPY:
+            return _unsnap(payload)
+        if codec == LZ4:
+            return _into(cramjam.lz4.decompress_into, payload)
+        if codec == ZSTD:
+            return _into(cramjam.zstd.decompress_into, payload)
+    except (cramjam.DecompressionError, zlib.error) as error:
+        raise ProtocolError(f"compressed records cannot be read: {error}") from error
+    raise ProtocolError(f"unknown compression codec {codec}")
+
+
+def _gunzip(payload: memoryview) -> bytes:
+    stream = zlib.decompressobj(GZIP_WINDOW_BITS)
+    data = stream.decompress(payload, DECOMPRESSED_BYTES_MAX)
+    if stream.unconsumed_tail or not stream.eof:
+        raise ProtocolError(f"gzip: truncated, or more than {DECOMPRESSED_BYTES_MAX} bytes")
+    return data
+
+
+def _unsnap(payload: memoryview) -> bytes | bytearray:
+    """Raw snappy, or the framing of snappy-java that Java clients use."""
+    if payload[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        return _unsnap_block(payload, DECOMPRESSED_BYTES_MAX)
+    out = bytearray()
+    position = XERIAL_HEADER_BYTES
+    while position < len(payload):
+        size = int.from_bytes(payload[position : position + 4], "big")
+        position += 4
+        if not 0 < size <= len(payload) - position:
+            raise ProtocolError(f"snappy: block of {size} bytes")
+        out += _unsnap_block(payload[position : position + size], DECOMPRESSED_BYTES_MAX - len(out))
+        position += size
+    return out
+
+
+def _unsnap_block(block: memoryview, room_bytes: int) -> bytes:
+    size = int(cramjam.snappy.decompress_raw_len(block))
+    if size > room_bytes:
+        raise ProtocolError(f"snappy: more than {DECOMPRESSED_BYTES_MAX} bytes")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _into(decompress_into: Callable[[Any, Any], int], payload: memoryview) -> memoryview:
+    """Into a buffer that grows up to the bound, since these formats need not say their size."""
+    size = min(max(FIRST_GUESS * len(payload), 1 << 16), DECOMPRESSED_BYTES_MAX)
+    while True:
+        buffer = bytearray(size)
+        try:
+            return memoryview(buffer)[: decompress_into(payload, buffer)]
+        except cramjam.DecompressionError:
+            if size >= DECOMPRESSED_BYTES_MAX:
+                raise
+            size = min(size * 4, DECOMPRESSED_BYTES_MAX)
