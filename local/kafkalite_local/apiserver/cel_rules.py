@@ -1,0 +1,125 @@
+"""`x-kubernetes-validations`: CEL rules, compiled once for each CRD, with `oldSelf` for transition rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_local.apiserver.errors import FieldError
+from kafkalite_local.apiserver.schema import MISSING, Schema, list_counterpart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Json = dict[str, Any]
+
+_REASONS = {
+    "": "FieldValueInvalid",
+    "FieldValueInvalid": "FieldValueInvalid",
+    "FieldValueForbidden": "FieldValueForbidden",
+    "FieldValueRequired": "FieldValueRequired",
+    "FieldValueDuplicate": "FieldValueDuplicate",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One compiled rule. `transition` rules name `oldSelf` and hold only where a stored value exists.
+
+    Attributes:
+        keeps_equal: The rule begins with `self == oldSelf ||`: it need not run where nothing changed.
+    """
+
+    program: Any
+    source: str
+    message: str
+    field_path: str
+    reason: str
+    transition: bool
+    keeps_equal: bool
+
+
+def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
+    """Compile the rules of one schema node. Raises ValueError when one does not parse."""
+    import cel
+
+    rules = []
+    for source in sources:
+        text = " ".join(str(source["rule"]).split())
+        rules.append(
+            Rule(
+                program=cel.compile(text),
+                source=text,
+                message=str(source.get("message", "")).strip(),
+                field_path=source.get("fieldPath", ""),
+                reason=_REASONS[source.get("reason", "")],
+                transition=re.search(r"\boldSelf\b", text) is not None,
+                keeps_equal=text.startswith("self == oldSelf ||"),
+            )
+        )
+    return tuple(rules)
+
+
+def check_rules(schema: Schema, value: Any, old: Any, errors: list[FieldError]) -> None:
+    """Run every rule of a custom resource. `old` is the stored object, or MISSING for a create.
+
+    Rules at the root see apiVersion, kind, metadata.name and metadata.generateName besides spec and status.
+    """
+    root = _trimmed(value)
+    _check(schema, root, MISSING if old is MISSING else _trimmed(old), "", errors)
+
+
+def _trimmed(value: Json) -> Json:
+    metadata = value.get("metadata", {})
+    kept = {name: metadata[name] for name in ("name", "generateName") if name in metadata}
+    return {**value, "metadata": kept}
+
+
+def _check(schema: Schema, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
+    if not schema.has_rules or value is None:
+        return
+    unchanged = old is not MISSING and value == old
+    for rule in schema.rules:
+        if rule.transition and old is MISSING:
+            continue
+        # Ratcheting: a rule about the state alone is not judged again where the state did not change.
+        if unchanged and (rule.keeps_equal or not rule.transition):
+            continue
+        _run(rule, schema, value, old, path, errors)
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name, item in value.items():
+            known = schema.properties.get(name)
+            child = known or schema.additional
+            if child is not None and child.has_rules:
+                where = _join(path, name) if known is not None else f"{path}[{name}]"
+                _check(child, item, before.get(name, MISSING), where, errors)
+    elif isinstance(value, list) and schema.items is not None and schema.items.has_rules:
+        for index, item in enumerate(value):
+            _check(schema.items, item, list_counterpart(schema, item, old), f"{path}[{index}]", errors)
+
+
+def _run(rule: Rule, schema: Schema, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
+    variables = {"self": value} if old is MISSING or not rule.transition else {"self": value, "oldSelf": old}
+    detail = rule.message or f"failed rule: {rule.source}"
+    try:
+        if rule.program.execute(variables) is True:
+            return
+    except (RuntimeError, TypeError, ValueError) as error:
+        detail = f"rule evaluation error: {error}"
+    where = f"{path}{rule.field_path}" if path else rule.field_path.removeprefix(".")
+    kind = "string" if schema.int_or_string else schema.type
+    if rule.reason == "FieldValueInvalid":
+        text = f'Invalid value: "{kind}": {detail}'
+    elif rule.reason == "FieldValueForbidden":
+        text = f"Forbidden: {detail}"
+    elif rule.reason == "FieldValueRequired":
+        text = f"Required value: {detail}"
+    else:
+        text = f'Duplicate value: "{kind}"'
+    errors.append(FieldError(where or "<nil>", rule.reason, text))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
