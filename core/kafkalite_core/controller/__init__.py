@@ -1,1 +1,1 @@
-""""""
+"""The controller's decisions, pure: a snapshot of the cluster in, actions with their reasons out."""

@@ -1,0 +1,141 @@
+"""What the controller wants done. An action is a value; the operator's shell carries it out by compare-and-swap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.partition import Partition, PartitionChange, TopicRef
+    from kafkalite_core.model.topic import Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Fence the registered incarnation of a broker (R15). `by_expiry`: for want of Lease renewals (R16)."""
+
+    broker: Broker
+    reason: str
+    message: str
+    by_expiry: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Object that is written; actions with one key are never carried out at the same time."""
+        return ("broker", self.broker.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePartitions:
+    """Replace partition entries of one topic.
+
+    Attributes:
+        topic: Which one.
+        generation: `metadata.generation` that the decision was made on.
+        changes: By partition number.
+        reasons: Why, by partition number.
+        elected: Partitions whose leader is chosen anew (a leader or none).
+        unclean: Partitions with an unclean election among them.
+    """
+
+    topic: TopicRef
+    generation: int
+    changes: Mapping[int, PartitionChange]
+    reasons: Mapping[int, str]
+    elected: frozenset[int] = frozenset()
+    unclean: frozenset[int] = frozenset()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("topic", self.topic.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicStatus:
+    """Place a topic for the first time. `topic_id` is empty for a new random one, else that of adopted strays (S10)."""
+
+    topic: TopicRef
+    resource_version: str
+    has_status: bool
+    partitions: Mapping[int, Partition]
+    topic_id: str
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("topic", self.topic.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPartitions:
+    """Add partitions to a topic that has some."""
+
+    topic: TopicRef
+    resource_version: str
+    partitions: Mapping[int, Partition]
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("topic", self.topic.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateTopicStatus:
+    """Write conditions and `inSync` of a topic; never urgent."""
+
+    topic: TopicRef
+    generation: int
+    conditions: tuple[Condition, ...]
+    in_sync: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("topic", self.topic.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateClusterStatus:
+    """Write conditions and counts of the cluster; never urgent."""
+
+    uid: str
+    generation: int
+    conditions: tuple[Condition, ...]
+    brokers_ready: int
+    brokers_total: int
+    bootstrap: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("cluster", self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBroker:
+    """Make the `KafkaLiteBroker` of a broker id that the cluster wants."""
+
+    broker_id: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("new-broker", str(self.broker_id))
+
+
+Action = (
+    Fence
+    | ChangePartitions
+    | CreateTopicStatus
+    | AddPartitions
+    | UpdateTopicStatus
+    | UpdateClusterStatus
+    | CreateBroker
+)

@@ -1,0 +1,154 @@
+"""Conditions of topics and clusters: what is, why, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.configs import FLUSH_CONDITION, flush_settled, relaxed_flush, was_relaxed
+from kafkalite_core.controller.election import describe_broker, no_candidate_reason
+from kafkalite_core.controller.growth import Obstacle, spec_problem
+from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.config import check_broker_config, check_topic_config
+from kafkalite_core.model.topic import Condition
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+
+LISTED_MAX = 5
+"""Partitions or brokers named in one message; the rest is counted."""
+
+
+def _condition(type_: str, status: bool, reason: str, message: str = "") -> Condition:
+    return Condition(type=type_, status="True" if status else "False", reason=reason, message=message)
+
+
+def _listed(items: list[str]) -> str:
+    rest = len(items) - LISTED_MAX
+    return "; ".join(items[:LISTED_MAX]) + (f"; and {rest} more" if rest > 0 else "")
+
+
+def topic_conditions(
+    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float
+) -> tuple[Condition, ...]:
+    """Ready, Healthy, Progressing and ReconciliationPaused of a topic (and `DurableFlush` where it matters)."""
+    conditions: tuple[Condition, ...] = (
+        _ready(snapshot, view, obstacle),
+        _healthy(snapshot, view, obstacle),
+        _progressing(view, obstacle),
+        _paused(view.paused),
+    )
+    if snapshot.topic_config(view).relaxed_flush:
+        message = "flush.messages is above 1: acknowledged records may be lost when brokers lose power at once"
+        return (*conditions, _condition(FLUSH_CONDITION, False, "Relaxed", message))
+    if was_relaxed(view):
+        settled = flush_settled(snapshot, view, now)
+        message = "" if settled else "flush.messages was tightened; waiting until every in-sync replica has flushed"
+        return (*conditions, _condition(FLUSH_CONDITION, settled, "Flushed" if settled else "Tightening", message))
+    return conditions
+
+
+def _ready(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> Condition:
+    if not view.placed:
+        reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Placing", "the topic is being placed")
+        return _condition("Ready", False, reason, message)
+    relaxed = relaxed_flush(snapshot, view)
+    offline = [
+        f"partition {number}: {no_candidate_reason(entry, snapshot.brokers, relaxed_flush=relaxed)}"
+        for number, entry in sorted(view.topic.partitions.items())
+        if not entry.has_leader
+    ]
+    if offline:
+        remedy = "bring one of these brokers back"
+        return _condition("Ready", False, "OfflinePartitions", f"{_listed(offline)}. To serve again, {remedy}")
+    return _condition("Ready", True, "Serving", f"all {len(view.topic.partitions)} partitions have a leader")
+
+
+def _healthy(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> Condition:
+    if not view.placed:
+        return _condition("Healthy", False, obstacle.reason if obstacle else "Placing", "the topic is not placed yet")
+    problems = check_topic_config(view.spec.config, replicas=view.spec.replicas)
+    if problems:
+        message = f"these keys are not in force, correct spec.config: {'; '.join(problems)}"
+        return _condition("Healthy", False, "InvalidConfig", message)
+    relaxed = relaxed_flush(snapshot, view)
+    behind: list[str] = []
+    for number, entry in sorted(view.topic.partitions.items()):
+        counting = {m.id for m in entry.isr if entry_counts(m, snapshot.brokers, relaxed_flush=relaxed)}
+        missing = [broker_id for broker_id in entry.replicas if broker_id not in counting]
+        if missing:
+            behind.append(f"partition {number}: {', '.join(describe_broker(i, snapshot.brokers) for i in missing)}")
+    if behind:
+        return _condition("Healthy", False, "UnderReplicated", f"replicas not in sync: {_listed(behind)}")
+    return _condition("Healthy", True, "InSync", "every replica is in sync")
+
+
+def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
+    spec = view.spec
+    if obstacle is not None:
+        return _condition("Progressing", obstacle.waiting, obstacle.reason, obstacle.message)
+    if not view.placed:
+        return _condition("Progressing", True, "Placing", "the topic is being placed")
+    if len(view.topic.partitions) > spec.partitions:
+        message = (
+            f"the topic has {len(view.topic.partitions)} partitions and cannot shrink; set spec.partitions to that"
+        )
+        return _condition("Progressing", False, "NotSupported", message)
+    factors = {len(e.replicas) for n, e in view.topic.partitions.items() if n not in spec.replica_assignment}
+    if factors - {spec.replicas}:
+        message = (
+            f"the replication factor of an existing topic is not changed by this version: it stays at "
+            f"{', '.join(map(str, sorted(factors)))}. Set spec.replicas back, or create a new topic and copy"
+        )
+        return _condition("Progressing", False, "NotSupported", message)
+    return _condition("Progressing", False, "Stable", "nothing is left to do")
+
+
+def _paused(paused: bool) -> Condition:
+    if paused:
+        message = "placement, growth and configuration wait; elections and fencing go on. Remove kafkalite.io/paused"
+        return _condition("ReconciliationPaused", True, "Annotation", message)
+    return _condition("ReconciliationPaused", False, "NotPaused")
+
+
+def problem_of(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
+    """What the user has to correct, for a topic that is placed already and has all partitions it wants."""
+    problem = spec_problem(snapshot, view)
+    return problem if problem is not None and problem.reason != "InvalidReplicaAssignment" else None
+
+
+def cluster_conditions(snapshot: Snapshot) -> tuple[Condition, ...]:
+    """Ready, Healthy, Progressing and ReconciliationPaused of the cluster."""
+    cluster = snapshot.cluster
+    wanted = range(cluster.replicas)
+    absent = [i for i in wanted if i not in snapshot.brokers or not snapshot.brokers[i].alive]
+    running = cluster.replicas - len(absent)
+    states = _listed([describe_broker(broker_id, snapshot.brokers) for broker_id in absent])
+    if running:
+        ready = _condition("Ready", True, "Serving", f"{running} of {cluster.replicas} brokers run")
+    else:
+        ready = _condition("Ready", False, "NoBrokers", f"no broker runs yet: {states}")
+    problems = check_broker_config(cluster.config)
+    if problems:
+        healthy = _condition("Healthy", False, "InvalidConfig", f"correct spec.config: {'; '.join(problems)}")
+    elif absent:
+        healthy = _condition("Healthy", False, "BrokersMissing", states)
+    else:
+        healthy = _condition("Healthy", True, "AllBrokersRun")
+    surplus = sorted(i for i in occupied_brokers(snapshot) if i >= cluster.replicas)
+    starting = [i for i in absent if i not in snapshot.brokers or snapshot.brokers[i].registration is None]
+    if surplus:
+        message = (
+            f"brokers {surplus} still hold replicas and are kept; this version does not move replicas away: "
+            f"set spec.replicas back to {surplus[-1] + 1}"
+        )
+        progressing = _condition("Progressing", False, "NotSupported", message)
+    elif starting:
+        progressing = _condition("Progressing", True, "StartingBrokers", f"waiting for brokers {starting}")
+    else:
+        progressing = _condition("Progressing", False, "Stable", "nothing is left to do")
+    return (ready, healthy, progressing, _paused(cluster.paused))
+
+
+def occupied_brokers(snapshot: Snapshot) -> set[int]:
+    """Broker ids that hold a replica of some topic: none of them may be scaled away."""
+    return {i for view in snapshot.topics.values() for e in view.topic.partitions.values() for i in e.replicas}

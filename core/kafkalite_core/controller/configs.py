@@ -1,0 +1,43 @@
+"""Configuration of topics as far as the controller acts on it (S4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+
+FLUSH_CONDITION = "DurableFlush"
+"""False while acknowledgements do not wait for the disk, and until the ISR has flushed after a tightening."""
+
+FLUSH_SETTLE_S = 60.0
+"""A broker flushes when it sees the tightening, and stops renewing its Lease when a flush hangs: a member that lived
+through this time has flushed. It covers a watch that went silent, too."""
+
+
+def effective_min_isr(snapshot: Snapshot, view: TopicView, replicas: int) -> int:
+    """`min.insync.replicas` in force, bounded by the number of replicas: what partition entries shall carry."""
+    return max(1, min(snapshot.topic_config(view).min_insync_replicas, replicas))
+
+
+def relaxed_flush(snapshot: Snapshot, view: TopicView) -> bool:
+    """Whether acknowledged records may not be on disk, so that an unclean restart makes an entry not count (S2).
+
+    After `flush.messages` was tightened this stays true until the condition `DurableFlush` is: what was acknowledged
+    before may still be in memory only.
+    """
+    return snapshot.topic_config(view).relaxed_flush or was_relaxed(view)
+
+
+def was_relaxed(view: TopicView) -> bool:
+    """The status still says that acknowledgements did not wait for the disk."""
+    return any(c.type == FLUSH_CONDITION and c.status == "False" for c in view.conditions)
+
+
+def flush_settled(snapshot: Snapshot, view: TopicView, now: float) -> bool:
+    """Every member of every ISR is alive and has been for `FLUSH_SETTLE_S` since the configuration was tightened."""
+    members = {member.id for entry in view.topic.partitions.values() for member in entry.isr}
+    if not all(broker_id in snapshot.brokers and snapshot.brokers[broker_id].alive for broker_id in members):
+        return False
+    since = max([view.generation_seen, *(snapshot.registered_at.get(broker_id, now) for broker_id in members)])
+    return now - since >= FLUSH_SETTLE_S

@@ -1,0 +1,158 @@
+"""Who leads a partition, and who stays in its ISR.
+
+Let C = {m in isr: m counts (S2)} and L = {m in C: the broker of m is alive}. What `decide` proposes satisfies:
+
+    leader' != -1, clean   =>  leader' in L            every acknowledged record is on every member of the ISR (R4),
+                                                       and a member that counts has lost nothing since
+    leader' == leader and leaderEpoch' == leaderEpoch
+                           =>  the pair of the leader holds its present broker epoch        leadership belongs to an
+                                                                                            incarnation (S1)
+    ids(isr') is a subset of ids(isr), and isr' holds a member of C whenever C is not empty (the last one stays)
+    partitionEpoch' = partitionEpoch + 1, leaderEpoch' = leaderEpoch + 1 iff a leader (or none) is chosen anew (R1)
+
+With L empty nobody is elected: leader' = -1 and every member of C stays, so that whichever of them comes back first
+can lead. What is unknown counts against a broker: an unregistered, fenced or not yet running one is not alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.cluster import BrokerState, entry_counts
+from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.partition import IsrEntry, PartitionChange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is to become of a partition, and why.
+
+    Attributes:
+        change: None when it stays as it is.
+        reason: Sentence for logs and Events.
+        elected: A leader, or none, was chosen anew.
+        unclean: The new leader may lack acknowledged records.
+    """
+
+    change: PartitionChange | None
+    reason: str
+    elected: bool = False
+    unclean: bool = False
+
+
+def leader_is_valid(entry: Partition, brokers: Mapping[int, Broker]) -> bool:
+    """The leader is alive and its pair holds exactly its present broker epoch (S1)."""
+    broker = brokers.get(entry.leader)
+    return broker is not None and broker.alive and entry.isr_epoch_of(entry.leader) == broker.epoch
+
+
+def decide(
+    entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush: bool, unclean_allowed: bool, min_isr: int
+) -> Verdict:
+    """The one decision on a partition: keep, shrink, elect, or declare it offline. See the theorem above.
+
+    `min_isr` is the effective min ISR that the entry shall carry (S4); it is changed along with the rest.
+    """
+    counting = [member for member in entry.isr if entry_counts(member, brokers, relaxed_flush=relaxed_flush)]
+    living = [member for member in counting if brokers[member.id].alive]
+    refreshed = tuple(IsrEntry(member.id, brokers[member.id].epoch) for member in living)
+    if leader_is_valid(entry, brokers) and any(member.id == entry.leader for member in living):
+        reason = _shrink_reason(entry, refreshed, brokers)
+        return _verdict(entry, replace(entry, isr=refreshed, min_isr=min_isr), reason)
+    if living:
+        alive_ids = {member.id for member in living}
+        leader = next(broker_id for broker_id in entry.replicas if broker_id in alive_ids)
+        proposed = replace(entry, leader=leader, isr=refreshed, min_isr=min_isr)
+        reason = f"{_loss_reason(entry, brokers)}; broker {leader} is the first live member of the ISR"
+        return _verdict(entry, proposed, reason, elected=True)
+    if unclean_allowed:
+        for broker_id in entry.replicas:
+            broker = brokers.get(broker_id)
+            if broker is not None and broker.alive:
+                isr = (IsrEntry(broker_id, broker.epoch),)
+                proposed = replace(entry, leader=broker_id, isr=isr, elr=(), min_isr=min_isr)
+                reason = (
+                    f"{_loss_reason(entry, brokers)}; no live member of the ISR, and the topic allows the unclean "
+                    f"election of broker {broker_id}, which may lack acknowledged records"
+                )
+                return _verdict(entry, proposed, reason, elected=True, unclean=True)
+    proposed = replace(entry, leader=NO_LEADER, isr=tuple(counting) or entry.isr, min_isr=min_isr)
+    reason = f"{_loss_reason(entry, brokers)}; {no_candidate_reason(entry, brokers, relaxed_flush=relaxed_flush)}"
+    return _verdict(entry, proposed, reason, elected=entry.has_leader)
+
+
+def _verdict(
+    entry: Partition, proposed: Partition, reason: str, *, elected: bool = False, unclean: bool = False
+) -> Verdict:
+    if not elected and proposed == entry:
+        return Verdict(change=None, reason=reason)
+    proposed = replace(
+        proposed,
+        leader_epoch=entry.leader_epoch + 1 if elected else entry.leader_epoch,
+        partition_epoch=entry.partition_epoch + 1,
+    )
+    return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=elected, unclean=unclean)
+
+
+def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
+    """Give the leadership to the first replica, if it could lead at once; the ISR stays as it is."""
+    preferred = entry.replicas[0] if entry.replicas else NO_LEADER
+    broker = brokers.get(preferred)
+    if entry.leader == preferred or not leader_is_valid(entry, brokers):
+        return Verdict(change=None, reason="nothing to balance")
+    if broker is None or not broker.alive or entry.isr_epoch_of(preferred) != broker.epoch:
+        return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
+    reason = f"broker {preferred} is the preferred leader and in sync"
+    return _verdict(entry, replace(entry, leader=preferred), reason, elected=True)
+
+
+def describe_broker(broker_id: int, brokers: Mapping[int, Broker]) -> str:
+    """State of a broker in a few words."""
+    broker = brokers.get(broker_id)
+    if broker is None or broker.registration is None:
+        return f"broker {broker_id} is not registered"
+    if broker.fenced:
+        return f"broker {broker_id} is fenced"
+    if broker.registration.state is BrokerState.SHUTTING_DOWN:
+        return f"broker {broker_id} is shutting down"
+    if not broker.alive:
+        return f"broker {broker_id} is {broker.registration.state.value}"
+    return f"broker {broker_id} runs with epoch {broker.epoch}"
+
+
+def _loss_reason(entry: Partition, brokers: Mapping[int, Broker]) -> str:
+    if not entry.has_leader:
+        return "there is no leader"
+    broker = brokers.get(entry.leader)
+    if broker is not None and broker.alive:
+        return f"leader {entry.leader} restarted: its epoch is {broker.epoch}, not {entry.isr_epoch_of(entry.leader)}"
+    return f"leader lost: {describe_broker(entry.leader, brokers)}"
+
+
+def no_candidate_reason(entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> str:
+    """Why nobody of the ISR can lead, member by member."""
+    words: list[str] = []
+    for member in entry.isr:
+        broker = brokers.get(member.id)
+        if broker is not None and broker.alive and not entry_counts(member, brokers, relaxed_flush=relaxed_flush):
+            words.append(f"broker {member.id} came back without its data")
+        else:
+            words.append(describe_broker(member.id, brokers))
+    return "no live member of the ISR: " + ", ".join(words)
+
+
+def _shrink_reason(entry: Partition, isr: tuple[IsrEntry, ...], brokers: Mapping[int, Broker]) -> str:
+    staying = {member.id for member in isr}
+    gone = [describe_broker(member.id, brokers) for member in entry.isr if member.id not in staying]
+    if gone:
+        return f"removed from the ISR: {', '.join(gone)}"
+    if isr != entry.isr:
+        return "the ISR names the present epochs of its members"
+    return "the effective min.insync.replicas changed"

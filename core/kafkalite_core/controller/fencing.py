@@ -1,0 +1,83 @@
+"""Which registered brokers have to be fenced, and by which evidence.
+
+    fenced  =>  the container of the registered incarnation ended (S7), or its Lease showed no renewal for longer than
+                the lease duration while Leases were being read without a gap (R16)
+
+A Lease is liveness, never safety: a broker that is fenced by mistake loses its leaderships, not data. Still a mistake
+made on all brokers at once stops the cluster, so expiry alone never fences
+  - anybody while nobody's Lease is renewed: that looks like the Leases' fault, and there would be nobody to elect;
+  - more than N - minISR brokers within one lease duration (at least one), N being the registered brokers.
+Neither bound holds for container exits: they are evidence of their own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.actions import Fence
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot
+    from kafkalite_core.model.cluster import Broker
+
+
+def judge(snapshot: Snapshot, now: float) -> list[Fence]:
+    """The brokers to be fenced now, with reasons. Empty while Leases cannot be read, container exits excepted."""
+    fences = [fence for broker in _registered(snapshot) if (fence := _by_exit(snapshot, broker)) is not None]
+    ended = {fence.broker.id for fence in fences}
+    silent = [broker for broker in _registered(snapshot) if broker.id not in ended and _expired(snapshot, broker, now)]
+    if not silent:
+        return fences
+    renewing = [
+        broker.id for broker in _registered(snapshot) if broker.id not in ended and not _expired(snapshot, broker, now)
+    ]
+    if not renewing:
+        return fences
+    allowance = _allowance(snapshot, now)
+    # Longest silence first, so that a restarted controller takes the same decision.
+    silent.sort(key=lambda broker: (_last_sign(snapshot, broker), broker.id))
+    return fences + [_by_expiry(snapshot, broker, now) for broker in silent[:allowance]]
+
+
+def _registered(snapshot: Snapshot) -> list[Broker]:
+    """Brokers that are registered and not fenced, by id."""
+    return [broker for _, broker in sorted(snapshot.brokers.items()) if not broker.fenced]
+
+
+def _by_exit(snapshot: Snapshot, broker: Broker) -> Fence | None:
+    assert broker.registration is not None
+    reason = snapshot.exits.get(broker.registration.incarnation)
+    if reason is None:
+        return None
+    message = f"container of incarnation {broker.registration.incarnation} ended: {reason or 'no reason given'}"
+    return Fence(broker=broker, reason="ContainerExited", message=message, by_expiry=False)
+
+
+def _last_sign(snapshot: Snapshot, broker: Broker) -> float:
+    """When the broker last gave a sign of life, as far as this observer may tell (R16)."""
+    assert snapshot.observing_since is not None
+    lease = snapshot.leases.get(broker.id)
+    signs = [snapshot.observing_since, snapshot.registered_at.get(broker.id, snapshot.observing_since)]
+    if lease is not None:
+        signs.append(lease.changed_at)
+    return max(signs)
+
+
+def _expired(snapshot: Snapshot, broker: Broker, now: float) -> bool:
+    if snapshot.observing_since is None:
+        return False
+    return now - _last_sign(snapshot, broker) > snapshot.cluster.lease_duration_s
+
+
+def _allowance(snapshot: Snapshot, now: float) -> int:
+    registered = sum(1 for broker in snapshot.brokers.values() if broker.registration is not None)
+    min_isr = max((e.min_isr for view in snapshot.placed_topics() for e in view.topic.partitions.values()), default=1)
+    window = snapshot.cluster.lease_duration_s
+    recent = sum(1 for fenced_at in snapshot.expiry_fences if now - fenced_at < window)
+    return max(0, max(1, registered - min_isr) - recent)
+
+
+def _by_expiry(snapshot: Snapshot, broker: Broker, now: float) -> Fence:
+    silence = now - _last_sign(snapshot, broker)
+    message = f"no Lease renewal for {silence:.1f} s (lease duration {snapshot.cluster.lease_duration_s:g} s)"
+    return Fence(broker=broker, reason="LeaseExpired", message=message, by_expiry=True)

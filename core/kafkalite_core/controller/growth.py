@@ -1,0 +1,260 @@
+"""First placement of a topic, adoption of what brokers still hold of it (S10), and more partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
+from kafkalite_core.controller.configs import effective_min_isr
+from kafkalite_core.controller.placement import Load, place
+from kafkalite_core.model.config import check_topic_config
+from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
+from kafkalite_core.model.partition import IsrEntry, Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.topic import Stray
+
+PLACEMENT_GRACE_S = 10.0
+"""A new topic waits this long for brokers that are starting, so that it is spread over all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a topic cannot be placed (or grown) now. `waiting`: it resolves itself; otherwise the user has to act."""
+
+    reason: str
+    message: str
+    waiting: bool = False
+
+
+def topic_load(snapshot: Snapshot) -> Load:
+    """Replicas of all topics of the cluster."""
+    load = Load()
+    for view in snapshot.placed_topics():
+        for entry in view.topic.partitions.values():
+            load.add(entry.replicas)
+    return load
+
+
+def name_owner(snapshot: Snapshot, view: TopicView) -> TopicView:
+    """Which of the objects that claim one topic name has it: one with data before one without, then the oldest."""
+    claims = [other for other in snapshot.topics.values() if other.spec.topic_name == view.spec.topic_name]
+    return min(claims, key=lambda other: (not other.placed, other.created, other.topic.ref.uid))
+
+
+def spec_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
+    """What is wrong with the wish itself, whatever the brokers do."""
+    spec = view.spec
+    owner = name_owner(snapshot, view)
+    if owner.topic.ref.uid != view.topic.ref.uid:
+        message = (
+            f"the topic name {spec.topic_name!r} belongs to the older object {owner.topic.ref.object_name!r}; "
+            "delete one of the two, or create this one with another spec.topicName"
+        )
+        return Obstacle("ResourceConflict", message)
+    if len(spec.topic_name) > TOPIC_NAME_LENGTH_MAX:
+        return Obstacle(
+            "InvalidName", f"a topic name has at most {TOPIC_NAME_LENGTH_MAX} characters; set spec.topicName"
+        )
+    if spec.partitions > PARTITIONS_PER_TOPIC_MAX:
+        message = f"{spec.partitions} partitions are more than the {PARTITIONS_PER_TOPIC_MAX} that one topic can have"
+        return Obstacle("TooManyPartitions", f"{message}; lower spec.partitions or use several topics")
+    if spec.replicas > min(snapshot.cluster.replicas, REPLICAS_PER_PARTITION_MAX) and not view.placed:
+        message = (
+            f"{spec.replicas} replicas need {spec.replicas} brokers, but the cluster has {snapshot.cluster.replicas}"
+        )
+        return Obstacle("NotEnoughBrokers", f"{message}; lower spec.replicas or raise the cluster's spec.replicas")
+    problems = check_topic_config(spec.config, replicas=spec.replicas)
+    if problems and not view.placed:
+        return Obstacle("InvalidConfig", f"correct spec.config: {'; '.join(problems)}")
+    return _assignment_problem(snapshot, view)
+
+
+def _assignment_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
+    known = set(range(snapshot.cluster.replicas)) | set(snapshot.brokers)
+    for number, replicas in sorted(view.spec.replica_assignment.items()):
+        if number in view.topic.partitions:
+            continue
+        if not replicas or len(set(replicas)) != len(replicas):
+            text = f"partition {number} names a broker twice, or none"
+        elif not set(replicas) <= known:
+            text = f"partition {number} names unknown brokers {sorted(set(replicas) - known)}"
+        else:
+            continue
+        return Obstacle("InvalidReplicaAssignment", f"correct spec.replicaAssignment: {text}")
+    return None
+
+
+def plan_placement(
+    snapshot: Snapshot, view: TopicView, load: Load, now: float
+) -> CreateTopicStatus | AddPartitions | Obstacle | None:
+    """What to do for the partitions that a topic wants and does not have; None when it has them all."""
+    missing = [number for number in range(view.spec.partitions) if number not in view.topic.partitions]
+    if view.topic.deleting or (view.placed and not missing):
+        return None
+    problem = spec_problem(snapshot, view)
+    if problem is not None:
+        return problem
+    if view.paused:
+        return Obstacle("ReconciliationPaused", "remove the annotation kafkalite.io/paused to go on", waiting=True)
+    waiting = _wait_for_brokers(snapshot, view, now)
+    if waiting is not None:
+        return waiting
+    ref = view.topic.ref
+    if view.placed:
+        entries = _entries(snapshot, view, load, missing, {})
+        if isinstance(entries, Obstacle):
+            return entries
+        reason = f"partitions {missing[0]} to {missing[-1]} added"
+        return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
+    topic_id, strays = _strays(snapshot, view)
+    wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
+    adopted = _adopt(snapshot, view, strays, load)
+    if isinstance(adopted, Obstacle):
+        return adopted
+    entries = _entries(snapshot, view, load, wanted, adopted)
+    if isinstance(entries, Obstacle):
+        return entries
+    reason = f"placed on brokers {sorted({i for entry in entries.values() for i in entry.replicas})}"
+    if strays:
+        held = sorted({broker_id for broker_id, _ in strays})
+        reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
+    return CreateTopicStatus(
+        topic=ref,
+        resource_version=view.topic.resource_version,
+        has_status=view.has_status,
+        partitions=entries,
+        topic_id=topic_id,
+        reason=reason,
+    )
+
+
+def _wait_for_brokers(snapshot: Snapshot, view: TopicView, now: float) -> Obstacle | None:
+    starting = [
+        broker_id
+        for broker_id in range(snapshot.cluster.replicas)
+        if broker_id not in snapshot.brokers
+        or snapshot.brokers[broker_id].registration is None
+        or (snapshot.brokers[broker_id].reachable and not snapshot.brokers[broker_id].alive)
+    ]
+    alive = sum(broker.alive for broker in snapshot.brokers.values())
+    patient = now - view.first_seen < PLACEMENT_GRACE_S
+    if alive == 0 or (starting and patient):
+        message = f"waiting for brokers: {alive} of {snapshot.cluster.replicas} are running"
+        return Obstacle("WaitingForBrokers", message, waiting=True)
+    return None
+
+
+def _racks(brokers: Mapping[int, Broker]) -> dict[int, str]:
+    return {
+        broker_id: broker.registration.rack
+        for broker_id, broker in brokers.items()
+        if broker.alive and not broker.cordoned and broker.registration is not None
+    }
+
+
+def _entries(
+    snapshot: Snapshot, view: TopicView, load: Load, numbers: list[int], adopted: dict[int, Partition]
+) -> dict[int, Partition] | Obstacle:
+    """Entries for the partitions `numbers`; those in `adopted` are taken as they are."""
+    entries: dict[int, Partition] = dict(adopted)
+    racks = _racks(snapshot.brokers)
+    for number in numbers:
+        if number in entries:
+            continue
+        replicas = view.spec.replica_assignment.get(number)
+        if replicas is None:
+            if view.spec.replicas > len(racks):
+                message = (
+                    f"{view.spec.replicas} replicas need {view.spec.replicas} running brokers that are not cordoned; "
+                    f"there are {len(racks)} ({sorted(racks)})"
+                )
+                return Obstacle("WaitingForBrokers", message, waiting=True)
+            replicas = place(racks, load, first_number=number, partitions=1, replicas=view.spec.replicas)[number]
+        else:
+            load.add(replicas)
+        entry = _fresh(snapshot, view, replicas)
+        if entry is None:
+            message = f"partition {number}: none of the assigned brokers {list(replicas)} is running"
+            return Obstacle("WaitingForBrokers", message, waiting=True)
+        entries[number] = entry
+    return entries
+
+
+def _fresh(snapshot: Snapshot, view: TopicView, replicas: tuple[int, ...]) -> Partition | None:
+    """A new, empty partition: the ISR is whoever runs, the leader is the first of them."""
+    isr = tuple(
+        IsrEntry(broker_id, snapshot.brokers[broker_id].epoch)
+        for broker_id in replicas
+        if broker_id in snapshot.brokers and snapshot.brokers[broker_id].alive
+    )
+    if not isr:
+        return None
+    return Partition(
+        leader=isr[0].id,
+        leader_epoch=0,
+        partition_epoch=0,
+        min_isr=effective_min_isr(snapshot, view, len(replicas)),
+        replicas=replicas,
+        isr=isr,
+    )
+
+
+def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, Stray]]]:
+    """The topic id to adopt ("" for none) and who holds what of it: the id with the highest leader epoch."""
+    if not view.adopt_strays:
+        return "", []
+    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()}
+    found = [
+        (broker_id, stray)
+        for broker_id, broker in sorted(snapshot.brokers.items())
+        for stray in broker.strays
+        if stray.topic == view.spec.topic_name and stray.topic_id not in taken
+    ]
+    if not found:
+        return "", []
+    topic_id = max(found, key=lambda item: (item[1].leader_epoch, item[1].end_offset, item[1].topic_id))[1].topic_id
+    return topic_id, [item for item in found if item[1].topic_id == topic_id]
+
+
+def _adopt(
+    snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load
+) -> dict[int, Partition] | Obstacle:
+    """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
+    if not strays:
+        return {}
+    absent = sorted(broker_id for broker_id, broker in snapshot.brokers.items() if not broker.alive)
+    if absent:
+        message = (
+            f"brokers hold data of a deleted topic of this name; waiting for brokers {absent}, which may hold more. "
+            'To start empty instead, set the annotation kafkalite.io/adopt-strays: "false"'
+        )
+        return Obstacle("WaitingForBrokers", message, waiting=True)
+    leader_epoch = max(stray.leader_epoch for _, stray in strays) + 1
+    partition_epoch = max(stray.partition_epoch for _, stray in strays) + 1
+    racks = _racks(snapshot.brokers)
+    entries: dict[int, Partition] = {}
+    for number in sorted({stray.partition for _, stray in strays}):
+        holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
+        best = max((stray.leader_epoch, stray.end_offset) for stray in holders.values())
+        isr = [i for i, stray in holders.items() if (stray.leader_epoch, stray.end_offset) == best]
+        rest = sorted(
+            (i for i in holders if i not in isr), key=lambda i: (-holders[i].leader_epoch, -holders[i].end_offset)
+        )
+        others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))
+        replicas = tuple([*isr, *rest, *others][: max(view.spec.replicas, len(isr))])
+        load.add(replicas)
+        entries[number] = Partition(
+            leader=isr[0],
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            min_isr=effective_min_isr(snapshot, view, len(replicas)),
+            replicas=replicas,
+            isr=tuple(IsrEntry(i, snapshot.brokers[i].epoch) for i in isr),
+        )
+    return entries

@@ -1,0 +1,81 @@
+"""Where replicas go: evenly, never twice on a broker, over as many racks as there are, leaders spread.
+
+The first replica of a partition is its preferred leader; the others follow in an order that spreads the leaderships
+of a lost broker over the rest. Existing replicas never move: more partitions go where the load is least.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(slots=True)
+class Load:
+    """How many replicas each broker has, in total and by place in the replica list."""
+
+    replicas: Counter[int] = field(default_factory=Counter)
+    places: Counter[tuple[int, int]] = field(default_factory=Counter)
+
+    def add(self, replicas: Iterable[int]) -> None:
+        """Count one partition."""
+        for place, broker_id in enumerate(replicas):
+            self.replicas[broker_id] += 1
+            self.places[place, broker_id] += 1
+
+
+def place(
+    racks: Mapping[int, str], load: Load, *, first_number: int, partitions: int, replicas: int
+) -> dict[int, tuple[int, ...]]:
+    """Replica lists for partitions `first_number` and on; `load` is counted up.
+
+    Args:
+        racks: Rack (or the empty string) of every broker that takes replicas.
+        load: Replicas that are there already.
+        first_number: Number of the first partition to be placed.
+        partitions: How many to place.
+        replicas: Replication factor.
+
+    Raises:
+        ValueError: there are fewer brokers than `replicas`.
+    """
+    if replicas > len(racks):
+        raise ValueError(f"{replicas} replicas need {replicas} brokers, but only {len(racks)} can take any")
+    result: dict[int, tuple[int, ...]] = {}
+    for number in range(first_number, first_number + partitions):
+        chosen = _choose(racks, load, number, replicas)
+        result[number] = _order(chosen, racks, load, number)
+        load.add(result[number])
+    return result
+
+
+def _turn(broker_id: int, ids: list[int], number: int) -> int:
+    """Ties are broken by turns, so that equal brokers take turns in every place."""
+    return (ids.index(broker_id) - number) % len(ids)
+
+
+def _choose(racks: Mapping[int, str], load: Load, number: int, replicas: int) -> list[int]:
+    ids = sorted(racks)
+    chosen: list[int] = []
+    used: Counter[str] = Counter()
+    for _ in range(replicas):
+        free = [broker_id for broker_id in ids if broker_id not in chosen]
+        best = min(free, key=lambda i: (used[racks[i]], load.replicas[i], load.places[0, i], _turn(i, ids, number)))
+        chosen.append(best)
+        used[racks[best]] += 1
+    return chosen
+
+
+def _order(chosen: list[int], racks: Mapping[int, str], load: Load, number: int) -> tuple[int, ...]:
+    ids = sorted(racks)
+    ordered: list[int] = []
+    rest = list(chosen)
+    for position in range(len(chosen)):
+        best = min(rest, key=lambda i: (load.places[position, i], _turn(i, ids, number)))
+        ordered.append(best)
+        rest.remove(best)
+    return tuple(ordered)

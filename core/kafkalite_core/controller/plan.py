@@ -1,0 +1,126 @@
+"""`plan`: one snapshot in, everything that has to be done now out. Applied to its own result it returns nothing.
+
+Order matters: a broker is fenced before anything is decided about its partitions (R15), so while there is somebody to
+fence nothing else is planned; the elections follow on the snapshot that shows the fence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.actions import (
+    ChangePartitions,
+    CreateBroker,
+    UpdateClusterStatus,
+    UpdateTopicStatus,
+)
+from kafkalite_core.controller.conditions import cluster_conditions, occupied_brokers, problem_of, topic_conditions
+from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
+from kafkalite_core.controller.election import Verdict, decide
+from kafkalite_core.controller.fencing import judge
+from kafkalite_core.controller.growth import Obstacle, plan_placement, topic_load
+from kafkalite_core.controller.preferred import balance
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.actions import Action
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.topic import Condition
+
+
+def plan(snapshot: Snapshot, now: float) -> list[Action]:
+    """What to do now, most urgent first. `now` is in seconds of the observer's monotonic clock."""
+    fences = judge(snapshot, now)
+    if fences:
+        return [*fences]
+    actions: list[Action] = [*_partition_changes(snapshot)]
+    busy = {action.topic.uid for action in actions if isinstance(action, ChangePartitions)}
+    actions += [
+        CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
+    ]
+    load = topic_load(snapshot)
+    for uid, view in sorted(snapshot.topics.items()):
+        if uid in busy or view.topic.deleting:
+            continue
+        step = plan_placement(snapshot, view, load, now)
+        if step is not None and not isinstance(step, Obstacle):
+            actions.append(step)
+            continue
+        obstacle = step if step is not None or not view.placed else problem_of(snapshot, view)
+        actions += _topic_status(snapshot, view, obstacle, now)
+    return actions + _cluster_status(snapshot)
+
+
+def wanted_brokers(snapshot: Snapshot) -> list[int]:
+    """Broker ids that shall exist: those asked for, and every one that still holds a replica."""
+    return sorted({*range(snapshot.cluster.replicas), *occupied_brokers(snapshot)})
+
+
+def _partition_changes(snapshot: Snapshot) -> list[ChangePartitions]:
+    preferred = balance(snapshot)
+    actions: list[ChangePartitions] = []
+    for view in snapshot.placed_topics():
+        relaxed = relaxed_flush(snapshot, view)
+        unclean = snapshot.topic_config(view).unclean_leader_election_enable
+        verdicts: dict[int, Verdict] = {}
+        for number, entry in sorted(view.topic.partitions.items()):
+            min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, len(entry.replicas))
+            verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=unclean, min_isr=min_isr)
+            if verdict.change is None:
+                verdict = preferred.get((view.topic.ref.uid, number), verdict)
+            if verdict.change is not None:
+                verdicts[number] = verdict
+        if verdicts:
+            actions.append(_change(view, verdicts))
+    # Topics with elections first: their clients wait.
+    return sorted(actions, key=lambda action: (not action.elected, action.topic.uid))
+
+
+def _change(view: TopicView, verdicts: dict[int, Verdict]) -> ChangePartitions:
+    return ChangePartitions(
+        topic=view.topic.ref,
+        generation=view.topic.generation,
+        changes={number: verdict.change for number, verdict in verdicts.items() if verdict.change is not None},
+        reasons={number: verdict.reason for number, verdict in verdicts.items()},
+        elected=frozenset(number for number, verdict in verdicts.items() if verdict.elected),
+        unclean=frozenset(number for number, verdict in verdicts.items() if verdict.unclean),
+    )
+
+
+def _same(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> bool:
+    by_type = {condition.type: condition for condition in old}
+    return all(by_type.get(condition.type) == condition for condition in new)
+
+
+def _topic_status(
+    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float
+) -> list[UpdateTopicStatus]:
+    conditions = topic_conditions(snapshot, view, obstacle, now)
+    members = sum(len(entry.isr) for entry in view.topic.partitions.values())
+    in_sync = f"{members}/{sum(len(entry.replicas) for entry in view.topic.partitions.values())}"
+    generation = view.topic.generation
+    if _same(view.conditions, conditions) and view.in_sync == in_sync and view.observed_generation == generation:
+        return []
+    return [UpdateTopicStatus(topic=view.topic.ref, generation=generation, conditions=conditions, in_sync=in_sync)]
+
+
+def _cluster_status(snapshot: Snapshot) -> list[UpdateClusterStatus]:
+    conditions = cluster_conditions(snapshot)
+    total = snapshot.cluster.replicas
+    ready = sum(broker.alive for broker in snapshot.brokers.values())
+    if (
+        _same(snapshot.conditions, conditions)
+        and snapshot.observed_generation == snapshot.generation
+        and (snapshot.brokers_ready, snapshot.brokers_total) == (ready, total)
+        and snapshot.bootstrap == snapshot.wanted_bootstrap
+    ):
+        return []
+    return [
+        UpdateClusterStatus(
+            uid=snapshot.cluster.uid,
+            generation=snapshot.generation,
+            conditions=conditions,
+            brokers_ready=ready,
+            brokers_total=total,
+            bootstrap=snapshot.wanted_bootstrap,
+        )
+    ]

@@ -1,0 +1,116 @@
+"""What the controller knows when it decides. Times are monotonic seconds of the observer, never wall clocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.config import resolve_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Broker, Cluster
+    from kafkalite_core.model.config import TopicConfig
+    from kafkalite_core.model.partition import Topic
+    from kafkalite_core.model.topic import Condition, TopicSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """A `KafkaLiteTopic`: what is wanted, what is, and what was last said about it.
+
+    Attributes:
+        topic: State; without `ref.topic_id` it has not been placed yet.
+        spec: What the user wants.
+        created: `metadata.creationTimestamp`; sorts as text.
+        has_status: The object has a status, if only with conditions.
+        paused: The annotation `kafkalite.io/paused` is set.
+        adopt_strays: Data of a deleted topic of this name may be taken over (S10).
+        observed_generation: `status.observedGeneration`.
+        conditions: `status.conditions`.
+        in_sync: `status.inSync`.
+        first_seen: When the observer first saw this object.
+        generation_seen: When the observer first saw the present `metadata.generation`.
+    """
+
+    topic: Topic
+    spec: TopicSpec
+    created: str = ""
+    has_status: bool = False
+    paused: bool = False
+    adopt_strays: bool = True
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    in_sync: str = ""
+    first_seen: float = 0.0
+    generation_seen: float = 0.0
+
+    @property
+    def placed(self) -> bool:
+        """It has a topic id and partitions."""
+        return bool(self.topic.ref.topic_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseView:
+    """A broker's Lease as observed.
+
+    Attributes:
+        holder: Incarnation that holds it.
+        changed_at: When the observer saw its renewal change, or first saw it.
+    """
+
+    holder: str
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One cluster with its topics and brokers.
+
+    Attributes:
+        cluster: The cluster.
+        generation: `metadata.generation` of the cluster.
+        observed_generation: `status.observedGeneration` of the cluster.
+        conditions: `status.conditions` of the cluster.
+        bootstrap: `status.bootstrap`; `wanted_bootstrap` is what it should be.
+        brokers_ready: `status.brokers.ready`, -1 when it is not there.
+        brokers_total: `status.brokers.total`.
+        topics: By uid.
+        brokers: By broker id.
+        registered_at: When the observer first saw the present registration, by broker id.
+        leases: By broker id.
+        exits: Reason of the exit, by incarnation whose container ended.
+        observing_since: Since when Leases have been read without a gap; None while they cannot be read (R16).
+        expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
+        controller_epoch: Own epoch; every patch carries it.
+        balance_due: It is time to look at preferred leaders.
+    """
+
+    cluster: Cluster
+    generation: int = 0
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    bootstrap: str = ""
+    wanted_bootstrap: str = ""
+    brokers_ready: int = -1
+    brokers_total: int = -1
+    topics: Mapping[str, TopicView] = field(default_factory=dict)
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    registered_at: Mapping[int, float] = field(default_factory=dict)
+    leases: Mapping[int, LeaseView] = field(default_factory=dict)
+    exits: Mapping[str, str] = field(default_factory=dict)
+    observing_since: float | None = None
+    expiry_fences: tuple[float, ...] = ()
+    controller_epoch: int = 0
+    balance_due: bool = False
+
+    def topic_config(self, view: TopicView) -> TopicConfig:
+        """The configuration in force of a topic."""
+        return resolve_topic_config(view.spec.config, self.cluster.config)
+
+    def placed_topics(self) -> list[TopicView]:
+        """Topics with partitions that are not being deleted, in a stable order."""
+        views = [view for view in self.topics.values() if view.placed and not view.topic.deleting]
+        return sorted(views, key=lambda view: view.topic.ref.uid)
