@@ -1,0 +1,64 @@
+"""The part of a topic's configuration that its logs follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite_core.model.config import TopicConfig
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Times in ms, sizes in bytes, -1 for no limit; the defaults are Kafka's, but every batch is flushed.
+
+    Attributes:
+        segment_bytes: `segment.bytes`.
+        segment_ms: `segment.ms`.
+        segment_index_bytes: `segment.index.bytes`.
+        index_interval_bytes: `index.interval.bytes`.
+        flush_messages: `flush.messages`; above 1 acknowledgements do not wait for the disk.
+        retention_ms: `retention.ms`.
+        retention_bytes: `retention.bytes`.
+        file_delete_delay_ms: `file.delete.delay.ms`.
+        deletes: `cleanup.policy` has `delete`.
+        compacts: `cleanup.policy` has `compact`.
+        log_append_time: `message.timestamp.type` is `LogAppendTime`.
+    """
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    flush_messages: int = 1
+    retention_ms: int = 604_800_000
+    retention_bytes: int = -1
+    file_delete_delay_ms: int = 60_000
+    deletes: bool = True
+    compacts: bool = False
+    log_append_time: bool = False
+
+    @property
+    def relaxed_flush(self) -> bool:
+        """Acknowledgements do not wait for the disk (S2, S8)."""
+        return self.flush_messages > 1
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> LogConfig:
+        """From the resolved configuration of a topic."""
+        return cls(
+            segment_bytes=min(config.segment_bytes, INT32_MAX),
+            segment_ms=config.segment_ms,
+            segment_index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            flush_messages=config.flush_messages,
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            file_delete_delay_ms=config.file_delete_delay_ms,
+            deletes="delete" in config.cleanup_policy,
+            compacts="compact" in config.cleanup_policy,
+            log_append_time=config.message_timestamp_type == "LogAppendTime",
+        )

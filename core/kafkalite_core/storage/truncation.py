@@ -1,0 +1,93 @@
+"""Cutting a log at its end (by leader epoch, R3) and moving its start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.storage import replay
+from kafkalite_core.storage.disk import join, remove_file, sync_directory
+from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, file_name
+
+if TYPE_CHECKING:
+    from kafkalite_core.storage.log import Log
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """See `Log.truncate_to`."""
+    assert offset >= 0
+    log.epochs.truncate_from_end(offset)
+    if offset >= log.end_offset:
+        return
+    if offset < log.start_offset or offset < log.segments[0].base_offset:
+        reset_to(log, offset, log.active.created_ms)
+        return
+    _announce(log, offset)
+    _begin_cut(log)
+    _drop_segments_after(log, offset)
+    segment = log.segments[-1]
+    segment.truncate_to(offset)
+    log.active = segment
+    log.end_offset = segment.end_offset
+    _settle(log)
+    for snapshot in log.snapshots():
+        if snapshot > log.end_offset:
+            remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
+    if not log.producers.truncate_to(log.end_offset):
+        replay.rebuild_producers(log)
+
+
+def reset_to(log: Log, offset: int, now_ms: int) -> None:
+    """See `Log.reset_to`."""
+    assert offset >= 0
+    _announce(log, log.segments[0].base_offset)
+    _begin_cut(log)
+    for snapshot in log.snapshots():
+        remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
+    while log.segments:
+        log.segments.pop().remove()
+        sync_directory(log.disk, log.directory)
+    log.epochs.clear()
+    log.producers.clear()
+    log.restart_active(offset, now_ms)
+    log.start_offset = log.end_offset = log.recovery_point = offset
+    _settle(log)
+
+
+def advance_start(log: Log, offset: int) -> bool:
+    """See `Log.advance_start`. Segments that lie below as a whole go with the next retention pass."""
+    offset = min(offset, log.end_offset)
+    if offset <= log.start_offset:
+        return False
+    log.start_offset = offset
+    log.epochs.truncate_from_start(offset)
+    return True
+
+
+def _announce(log: Log, offset: int) -> None:
+    before_shrink = log.environment.before_shrink
+    if before_shrink is not None:
+        before_shrink(log.directory, offset)
+
+
+def _begin_cut(log: Log) -> None:
+    log.generation += 1
+    log.tail.clear()
+
+
+def _drop_segments_after(log: Log, offset: int) -> None:
+    """Removes segments that begin at or beyond `offset`, the last one first, each durably before the next.
+
+    Otherwise a power loss could bring one back behind a cut, and the log would have a hole.
+    """
+    while len(log.segments) > 1 and log.segments[-1].base_offset >= offset:
+        log.segments.pop().remove()
+        sync_directory(log.disk, log.directory)
+
+
+def _settle(log: Log) -> None:
+    """After a cut nothing beyond the log end is remembered."""
+    log.forget_loaded()
+    log.recovery_point = min(log.recovery_point, log.end_offset)
+    log.epochs.truncate_from_end(log.end_offset)
+    log.start_offset = min(log.start_offset, log.end_offset)
+    log.update_flushed_end()
