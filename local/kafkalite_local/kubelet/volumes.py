@@ -1,0 +1,106 @@
+"""Folders behind volumes: ConfigMaps as files, PersistentVolumeClaims as folders that outlive their pods."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafkalite_local.kubelet.pod_spec import LaunchError, claim_key, pod_key
+from kafkalite_runtime.home import Home, write_atomically
+
+JsonObject = dict[str, Any]
+
+
+def claims_of(pod: Mapping[str, Any]) -> list[str]:
+    """Folders, below `volumes`, of the PersistentVolumeClaims that a pod mounts."""
+    volumes = pod["spec"].get("volumes") or []
+    names = [str(each["persistentVolumeClaim"]["claimName"]) for each in volumes if "persistentVolumeClaim" in each]
+    return [claim_key({"name": name, "namespace": pod["metadata"].get("namespace")}) for name in names]
+
+
+def config_maps_of(pod: Mapping[str, Any]) -> dict[str, JsonObject]:
+    """Volume name to its `configMap` source."""
+    volumes = pod["spec"].get("volumes") or []
+    return {str(volume["name"]): volume["configMap"] for volume in volumes if "configMap" in volume}
+
+
+def prepare(pod: JsonObject, home: Home, config_maps: Mapping[tuple[str, str], JsonObject]) -> None:
+    """Make every folder that the pod mounts and fill the ConfigMap volumes.
+
+    A ConfigMap that is not known (any more, or because the API server is away) is no reason to hold back a pod
+    whose files are still there from its last start.
+
+    Raises:
+        LaunchError: a ConfigMap or claim that the pod needs has never been seen.
+    """
+    folder = home.pods / pod_key(pod["metadata"])
+    for claim in claims_of(pod):
+        if not (home.volumes / f".{claim}.uid").is_file():
+            raise LaunchError("ContainerCreating", f'persistentvolumeclaim "{claim}" not found')
+        (home.volumes / claim).mkdir(parents=True, exist_ok=True)
+    for volume in pod["spec"].get("volumes") or []:
+        if "emptyDir" in volume:
+            (folder / "volumes" / volume["name"]).mkdir(parents=True, exist_ok=True)
+    for name in config_maps_of(pod):
+        target = folder / "volumes" / name
+        source = config_maps_of(pod)[name]
+        if not write_config_map(pod, name, home, config_maps) and not source.get("optional") and not target.is_dir():
+            raise LaunchError("CreateContainerConfigError", f'configmap "{source["name"]}" not found')
+
+
+def write_config_map(
+    pod: JsonObject, volume: str, home: Home, config_maps: Mapping[tuple[str, str], JsonObject]
+) -> bool:
+    """Bring the files of one ConfigMap volume up to date; False when the ConfigMap is not known."""
+    source = config_maps_of(pod)[volume]
+    namespace = pod["metadata"].get("namespace") or "default"
+    config_map = config_maps.get((namespace, source["name"]))
+    if config_map is None:
+        return False
+    data: dict[str, str] = config_map.get("data") or {}
+    wanted = {item["path"]: data[item["key"]] for item in source.get("items") or [] if item["key"] in data}
+    files = wanted if source.get("items") else data
+    target = home.pods / pod_key(pod["metadata"]) / "volumes" / volume
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        path = target / name
+        content = text.encode()
+        if not path.is_file() or path.read_bytes() != content:
+            write_atomically(path, content)
+    for path in target.iterdir():
+        if path.name not in files and path.is_file() and not path.name.startswith("."):
+            path.unlink()
+    return True
+
+
+def provision(claim: JsonObject, home: Home) -> None:
+    """Make the folder of a claim. A folder left by an earlier claim of the name is set aside: a new volume is empty."""
+    name, uid = claim_key(claim["metadata"]), str(claim["metadata"]["uid"])
+    folder, owner = home.volumes / name, home.volumes / f".{name}.uid"
+    known = owner.read_text(encoding="ascii") if owner.is_file() else ""
+    if known and known != uid and folder.is_dir():
+        folder.rename(home.volumes / f".released-{name}-{known}")
+    folder.mkdir(parents=True, exist_ok=True)
+    if known != uid:
+        write_atomically(owner, uid.encode())
+
+
+def reclaim(name: str, uid: str, home: Home) -> None:
+    """Remove the folder of a deleted claim (reclaim policy Delete) unless a newer claim owns it by now."""
+    owner = home.volumes / f".{name}.uid"
+    if owner.is_file() and owner.read_text(encoding="ascii") == uid:
+        shutil.rmtree(home.volumes / name, ignore_errors=True)
+        owner.unlink(missing_ok=True)
+
+
+def remove_pod_folder(pod: Mapping[str, Any], home: Home) -> None:
+    """Forget a pod that is gone; claims stay."""
+    shutil.rmtree(home.pods / pod_key(pod["metadata"]), ignore_errors=True)
+
+
+def read_termination_message(path: Path) -> str:
+    """The last 4096 bytes of a container's termination message, empty when it wrote none."""
+    try:
+        return path.read_bytes()[-4096:].decode("utf-8", "replace")
+    except OSError:
+        return ""
