@@ -3,6 +3,7 @@
 from kafkalite_core.protocol.schema.notation import Array, Field, Struct
 from tools.generate_codec.emitter import Emitter
 from tools.generate_codec.layout import (
+    ENCODINGS,
     FIXED,
     NUMBERS,
     default,
@@ -81,7 +82,7 @@ class DecoderWriter:
     def _reader(self, type_: str, *, nullable: bool) -> str:
         compact = "compact_" if self.flexible else ""
         null = "nullable_" if nullable else ""
-        return self.out.use(f"read_{compact}{null}{type_}")
+        return self.out.use(f"read_{compact}{null}{ENCODINGS.get(type_, type_)}")
 
     def _inner_struct(self, field: Field, struct: Struct, name: str) -> None:
         if not is_nullable(field, self.version):
@@ -174,12 +175,12 @@ class DecoderWriter:
             self.counts_elements = True
             reader = self.out.use("read_compact_count")
             self.out.line(f"{name}_count, position = {reader}(view, position)")
-            self._tagged_elements(field, field.type, name)
+            self._tagged_elements(field.type, name)
         else:
             nullable = is_nullable(field, self.version)
             self.out.line(f"{name}, position = {self._reader(field.type, nullable=nullable)}(view, position)")
 
-    def _tagged_elements(self, field: Field, type_: Array, name: str) -> None:
+    def _tagged_elements(self, type_: Array, name: str) -> None:
         # The list exists already (its annotation too), and a repeated tag replaces what came before.
         self._elements(type_, name, f"{name}_count", f"{name}_list", element_annotation(type_))
         self.out.line(f"{name} = {name}_list")

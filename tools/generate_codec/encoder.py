@@ -60,7 +60,7 @@ class EncoderWriter:
             self._array(field, field.type, source, path, sink)
         elif isinstance(field.type, Struct):
             self._inner_struct(field, field.type, source, path, sink)
-        elif field.type == "records":
+        elif field.type in ("records", "record_buffers"):
             # Inside a tag or below it no records exist, so the sink is always the message's own buffer.
             assert sink == "out"
             self.out.line(f"out = {self._writer('records', nullable=True)}(buffers, out, {source})")

@@ -11,13 +11,16 @@ FIXED = {
     "int64": ("q", 8),
     "uuid": ("16s", 16),
 }
+# Types that look the same on the wire as another.
+ENCODINGS = {"record_buffers": "records"}
 NUMBERS = ("int8", "int16", "int32", "int64")
 ANNOTATIONS = {
     "bool": "bool",
     "uuid": "UUID",
     "string": "str",
     "bytes": "bytes",
-    "records": "Records",
+    "records": "Buffer",
+    "record_buffers": "Records",
 } | dict.fromkeys(NUMBERS, "int")
 ZEROS = {"bool": "False", "uuid": "ZERO_UUID", "string": '""', "bytes": 'b""'} | dict.fromkeys(NUMBERS, "0")
 

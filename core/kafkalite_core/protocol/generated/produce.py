@@ -5,7 +5,6 @@ from struct import Struct
 
 from kafkalite_core.protocol.primitives import (
     Buffer,
-    Records,
     check_count,
     check_tag_end,
     decode_message,
@@ -65,7 +64,7 @@ class PartitionProduceData:
     """Kafka's PartitionProduceData, all versions."""
 
     index: int = 0
-    records: Records | None = None
+    records: Buffer | None = None
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ _PARTITION_DATA = struct(
     field("snapshot_id", _SNAPSHOT, "12+", tag=2),
     field("aborted_transactions", array(_ABORTED), "4+", nullable="4+"),
     field("preferred_read_replica", "int32", "11+", default=-1),
-    field("records", "records", nullable="0+", default_null=True),
+    field("records", "record_buffers", nullable="0+", default_null=True),
 )
 _TOPIC_RESPONSE = struct(
     "FetchableTopicResponse",

@@ -1,0 +1,85 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.protocol import api_versions, apis, produce
+from kafkalite_core.protocol.apis import API
+from kafkalite_core.protocol.errors import ErrorCode, ProtocolError
+
+# What the clients need, written down a second time: key -> (advertised, first served, last served, first flexible).
+SERVED = {
+    0: (0, 3, 10, 9),
+    1: (4, 4, 16, 12),
+    2: (1, 1, 8, 6),
+    3: (0, 0, 12, 9),
+    10: (0, 0, 4, 3),
+    18: (0, 0, 4, 3),
+    22: (0, 0, 5, 2),
+    23: (2, 2, 4, 4),
+}
+
+
+def test_the_table_serves_what_clients_need():
+    table = {
+        key: (spec.advertised_min, spec.min_version, spec.max_version, spec.flexible_from) for key, spec in API.items()
+    }
+    assert {key: table[key] for key in SERVED} == SERVED
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_zero():
+    response = apis.unsupported_api_versions_response()
+    body = b"".join(API[18].encode_response(response, 0))
+    assert body == bytes.fromhex("0023 00000001 0012 0000 0004")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_the_whole_table(version):
+    body = memoryview(b"".join(API[18].encode_response(apis.api_versions_response(version), version)))
+    response = API[18].decode_response(body, version)
+    assert response.error_code == ErrorCode.NONE
+    assert [row.api_key for row in response.api_keys] == sorted(API)
+    assert (response.api_keys[0].min_version, response.api_keys[0].max_version) == (0, 10)
+    if version < 3:
+        assert response.supported_features == []
+        assert response.finalized_features == []
+    else:
+        assert response.supported_features == [api_versions.SupportedFeatureKey("metadata.version", 1, 21)]
+        assert response.finalized_features == [api_versions.FinalizedFeatureKey("metadata.version", 21, 21)]
+        assert response.finalized_features_epoch == 0
+
+
+@pytest.mark.parametrize("version", [-1, 0, 2, 11])
+def test_versions_outside_the_range_are_refused(version):
+    spec = API[0]
+    assert not spec.serves(version)
+    for call in (spec.decode_request, spec.decode_response):
+        with pytest.raises(ProtocolError):
+            call(memoryview(b""), version)
+    for call, message in (
+        (spec.encode_request, produce.ProduceRequest()),
+        (spec.encode_response, produce.ProduceResponse()),
+    ):
+        with pytest.raises(ProtocolError):
+            call(message, version)
+
+
+def test_error_codes_are_complete_and_know_what_clients_retry():
+    assert [int(code) for code in ErrorCode] == list(range(-1, 134))
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER.is_retriable
+    assert ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND.is_retriable
+    assert not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.is_retriable
+    assert ErrorCode.RECORD_TOO_LARGE is ErrorCode.MESSAGE_TOO_LARGE
+    assert ErrorCode.name_of(6) == "NOT_LEADER_OR_FOLLOWER"
+    assert ErrorCode.name_of(999) == "999"
+    assert issubclass(ProtocolError, KafkaLiteError)
+
+
+def test_the_generated_codec_is_what_the_schema_says():
+    root = Path(__file__).resolve().parents[3]
+    check = subprocess.run(
+        [sys.executable, "-m", "tools.generate_codec", "--check"], cwd=root, capture_output=True, text=True
+    )
+    assert (check.stdout, check.stderr, check.returncode) == ("", "", 0)

@@ -1,0 +1,141 @@
+import tracemalloc
+
+import pytest
+
+from kafkalite_core.protocol import fetch, metadata, primitives, produce
+from kafkalite_core.protocol.errors import ProtocolError
+
+
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 16383, 16384, 2**31, 2**32 - 1])
+def test_unsigned_varints(number):
+    out = bytearray()
+    primitives.write_uvarint(out, number)
+    assert primitives.read_uvarint(memoryview(out), 0) == (number, len(out))
+
+
+@pytest.mark.parametrize("number", [0, -1, 1, 63, -64, 64, -65, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
+def test_signed_varints(number):
+    out = bytearray()
+    primitives.write_varint(out, number)
+    assert primitives.read_varint(memoryview(out), 0) == (number, len(out))
+
+
+def test_known_varints():
+    out = bytearray()
+    primitives.write_uvarint(out, 300)
+    primitives.write_varint(out, -65)
+    assert out == bytes.fromhex("ac02 8101")
+
+
+@pytest.mark.parametrize("data", ["ffffffff10", "ffffffffff", "808080808001"])
+def test_varints_of_more_than_32_bits_are_refused(data):
+    with pytest.raises(ProtocolError):
+        primitives.read_uvarint(memoryview(bytes.fromhex(data)), 0)
+
+
+def test_varints_of_more_than_64_bits_are_refused():
+    for data in (b"\xff" * 9 + b"\x02", b"\x80" * 10 + b"\x01"):
+        with pytest.raises(ProtocolError):
+            primitives.read_varint(memoryview(data), 0)
+
+
+def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
+    request = produce.ProduceRequest(acks=1, topic_data=[produce.TopicProduceData(name="a")])
+    plain = b"".join(produce.encode_request(request, 9))
+    assert plain[-2:] == b"\x00\x00"
+    tagged = plain[:-2] + b"\x01\x05\x02xy" + b"\x02\x00\x00\xff\x01\x81\x01" + bytes(128)
+    # The last tag announces 129 bytes.
+    with pytest.raises(ProtocolError):
+        produce.decode_request(memoryview(tagged), 9)
+    assert produce.decode_request(memoryview(tagged + b"\x00"), 9) == request
+
+
+def test_a_tagged_field_of_another_size_than_announced_is_refused():
+    request = fetch.FetchRequest(replica_state=fetch.ReplicaState(replica_id=1, replica_epoch=2))
+    data = bytearray(b"".join(fetch.encode_request(request, 15)))
+    assert fetch.decode_request(memoryview(data), 15) == request
+    data[-14] += 1
+    with pytest.raises(ProtocolError):
+        fetch.decode_request(memoryview(bytes(data) + b"\x00"), 15)
+
+
+def test_a_claimed_length_allocates_nothing():
+    huge_counts = [
+        (metadata.decode_request, 1, b"\x7f\xff\xff\xff"),
+        (metadata.decode_request, 12, b"\xff\xff\xff\xff\x0f"),
+        (produce.decode_request, 7, b"\xff\xff" + bytes(6) + b"\x7f\xff\xff\xff" + bytes(100)),
+        (produce.decode_request, 9, b"\xff\xff\xff\xff\x0f" + bytes(100)),
+        (fetch.decode_request, 12, bytes(21) + b"\xff\xff\xff\xff\x0f" + bytes(100)),
+        (fetch.decode_request, 12, bytes(21) + b"\x01\x01\x01\xff\xff\xff\xff\x0f" + bytes(100)),
+    ]
+    tracemalloc.start()
+    for decode, version, data in huge_counts:
+        with pytest.raises(ProtocolError):
+            decode(memoryview(data), version)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_the_elements_of_one_message_are_limited():
+    count = primitives.MAX_MESSAGE_ELEMENTS + 1
+    data = count.to_bytes(4, "big") + bytes(2 * count)  # so many empty topic names
+    with pytest.raises(ProtocolError, match="array elements"):
+        metadata.decode_request(memoryview(data), 1)
+
+
+def test_null_where_a_version_has_none_is_refused():
+    with pytest.raises(ProtocolError):
+        metadata.decode_request(memoryview(b"\xff\xff\xff\xff"), 0)
+    for version in (1, 9):
+        with pytest.raises(ProtocolError):
+            metadata.encode_request(
+                metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None)]), version
+            )
+    with pytest.raises(ProtocolError):
+        metadata.encode_request(metadata.MetadataRequest(topics=None), 0)
+
+
+def test_numbers_that_do_not_fit_are_refused():
+    with pytest.raises(ProtocolError):
+        produce.encode_request(produce.ProduceRequest(acks=70000), 9)
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_strings_have_a_limit(version):
+    with pytest.raises(ProtocolError):
+        produce.encode_request(produce.ProduceRequest(topic_data=[produce.TopicProduceData(name="x" * 40000)]), version)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_decoded_records_are_a_view_of_the_request(version):
+    records = bytes(2000)
+    request = produce.ProduceRequest(
+        topic_data=[produce.TopicProduceData(name="a", partition_data=[produce.PartitionProduceData(0, records)])]
+    )
+    buffers = produce.encode_request(request, version)
+    assert any(buffer is records for buffer in buffers)
+    data = b"".join(buffers)
+    decoded = produce.decode_request(memoryview(data), version).topic_data[0].partition_data[0].records
+    assert isinstance(decoded, memoryview)
+    assert decoded.obj is data
+
+
+@pytest.mark.parametrize("version", [11, 12])
+@pytest.mark.parametrize("sizes", [(), (0,), (3, 4), (400, 200), (70000, 1, 5)])
+def test_records_of_several_buffers_are_sent_in_order(version, sizes):
+    parts = [bytes([index]) * size for index, size in enumerate(sizes)]
+    response = fetch.FetchResponse(
+        responses=[
+            fetch.FetchableTopicResponse("t", partitions=[fetch.PartitionData(partition_index=1, records=parts)] * 2)
+        ]
+    )
+    data = b"".join(fetch.encode_response(response, version))
+    for partition in fetch.decode_response(memoryview(data), version).responses[0].partitions:
+        assert primitives.records_view(partition.records) == b"".join(parts)
+    assert primitives.records_view(parts) == b"".join(parts)
+    assert primitives.records_view(None) == b""
+
+
+def test_topic_ids_decode_to_the_same_object():
+    assert primitives.to_uuid(bytes(range(16))) is primitives.to_uuid(bytes(range(16)))
