@@ -1,1 +1,1 @@
-""""""
+"""The broker's side of the control plane: watches, registration, compare-and-swaps, the Lease."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
-from kafkalite_core.membership.objects import Held, Objects, is_newer, version_number
+from kafkalite_core.membership.objects import Held, Objects, ObjectT, is_newer, version_number
 from kafkalite_core.model.cluster import Broker, BrokerState, Registration
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ DELETIONS_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Sighting(Generic[ObjectT]):
     """A topic or broker as one answer of the API server showed it.
 
     Attributes:
@@ -35,7 +35,7 @@ class Sighting:
         created: `metadata.creationTimestamp`, RFC 3339 in UTC; decides between two claims of one topic name.
     """
 
-    value: Topic | Broker
+    value: ObjectT
     resource_version: str
     created: str = ""
 
@@ -72,15 +72,15 @@ class MetadataCache:
         self._claims: dict[str, set[str]] = {}
         self._visible: dict[str, Topic] = {}
         self._by_id: dict[str, dict[str, Topic]] = {}
-        self._broker_view: dict[int, Broker] = {}
-        self._deletions: dict[str, Topic] = {}
+        self._broker_view: Mapping[int, Broker] = MappingProxyType({})
+        self._deletions: dict[str, bool] = {}
 
     # ------------------------------------------------------------------------------------------------ look-ups
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
-        """Every known broker by id: a read-only view that follows the cache."""
-        return MappingProxyType(self._broker_view)
+        """Every known broker by id: a snapshot that never changes, replaced by another one when a broker does."""
+        return self._broker_view
 
     def topics(self) -> list[Topic]:
         """All visible topics in the order of their names; those without placement have no partitions."""
@@ -105,49 +105,53 @@ class MetadataCache:
         found = self.topic_of(ref)
         return None if found is None else found.partitions.get(number)
 
-    def deleted_topic(self, uid: str) -> Topic | None:
-        """The last state of a topic that was seen to go, among the last thousand; for S10's retention of strays."""
-        return self._deletions.get(uid)
+    def delete_seen(self, ref: TopicRef) -> bool:
+        """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
+        return self._deletions.get(ref.uid, False)
 
     # ------------------------------------------------------------------------------------------------- topics
 
-    def list_topics(self, sightings: Iterable[Sighting]) -> CacheChange:
-        """A consistent list of all topics: what is not in it is gone."""
+    def list_topics(self, sightings: Iterable[Sighting[Topic]], *, unreadable: Iterable[str] = ()) -> CacheChange:
+        """A consistent list of all topics: what is not in it is gone.
+
+        `unreadable` are uids of listed objects that could not be parsed: what is known of them stays.
+        """
         change = CacheChange()
-        listed: set[str] = set()
+        listed = set(unreadable)
         for sighting in sightings:
-            topic = _as_topic(sighting)
+            topic = sighting.value
             listed.add(topic.ref.uid)
             self._topics.revive(topic.ref.uid)
             known = self._topics.get(topic.ref.uid)
             if known is not None and _went_back(known.value, topic):
                 change.went_back.append(topic.ref)
-            self._see_topic(topic, sighting, change, authoritative=True)
+            self._see_topic(sighting, change, authoritative=True)
         for uid in self._topics.uids():
             if uid not in listed:
-                self._forget_topic(uid, change)
+                self._forget_topic(uid, change, seen=False)
         return change
 
-    def see_topic(self, sighting: Sighting) -> CacheChange:
+    def see_topic(self, sighting: Sighting[Topic]) -> CacheChange:
         """A topic as an event, a read or the answer to a write shows it."""
         change = CacheChange()
-        self._see_topic(_as_topic(sighting), sighting, change, authoritative=False)
+        self._see_topic(sighting, change, authoritative=False)
         return change
 
     def delete_topic(self, uid: str) -> CacheChange:
-        """The topic with that uid is gone."""
+        """An event tells that the topic with that uid was deleted."""
         change = CacheChange()
-        self._forget_topic(uid, change)
+        self._forget_topic(uid, change, seen=True)
         return change
 
-    def _see_topic(self, topic: Topic, sighting: Sighting, change: CacheChange, *, authoritative: bool) -> None:
+    def _see_topic(self, sighting: Sighting[Topic], change: CacheChange, *, authoritative: bool) -> None:
+        topic = sighting.value
         uid, version = topic.ref.uid, version_number(sighting.resource_version)
         known = self._topics.get(uid)
         if known is None:
             held = Held(topic.ref.object_name, uid, topic, version, sighting.created)
             admitted, namesake = self._topics.admit(held)
             if namesake is not None:
-                self._withdraw(namesake, change)
+                self._withdraw(namesake, change, seen=False)
             if admitted:
                 self._claims.setdefault(topic.ref.name, set()).add(uid)
                 self._show(topic.ref.name, change)
@@ -157,14 +161,14 @@ class MetadataCache:
         known.version = version if newer else known.version
         self._show(topic.ref.name, change)
 
-    def _forget_topic(self, uid: str, change: CacheChange) -> None:
+    def _forget_topic(self, uid: str, change: CacheChange, *, seen: bool) -> None:
         held = self._topics.remove(uid)
         if held is not None:
-            self._withdraw(held, change)
+            self._withdraw(held, change, seen=seen)
 
-    def _withdraw(self, held: Held[Topic], change: CacheChange) -> None:
+    def _withdraw(self, held: Held[Topic], change: CacheChange, *, seen: bool) -> None:
         change.deleted.append(held.value)
-        self._deletions[held.uid] = held.value
+        self._deletions[held.uid] = seen
         while len(self._deletions) > DELETIONS_KEPT:
             del self._deletions[next(iter(self._deletions))]
         claims = self._claims[held.value.ref.name]
@@ -193,24 +197,24 @@ class MetadataCache:
 
     # ------------------------------------------------------------------------------------------------ brokers
 
-    def list_brokers(self, sightings: Iterable[Sighting]) -> CacheChange:
-        """A consistent list of all brokers: what is not in it is gone."""
+    def list_brokers(self, sightings: Iterable[Sighting[Broker]], *, unreadable: Iterable[str] = ()) -> CacheChange:
+        """A consistent list of all brokers: what is not in it is gone; as `list_topics`."""
         change = CacheChange()
-        listed: set[str] = set()
+        listed = set(unreadable)
         for sighting in sightings:
-            broker = _as_broker(sighting)
+            broker = sighting.value
             listed.add(broker.uid)
             self._brokers.revive(broker.uid)
-            self._see_broker(broker, sighting, change, authoritative=True)
+            self._see_broker(sighting, change, authoritative=True)
         for uid in self._brokers.uids():
             if uid not in listed:
                 self._forget_broker(uid, change)
         return change
 
-    def see_broker(self, sighting: Sighting) -> CacheChange:
+    def see_broker(self, sighting: Sighting[Broker]) -> CacheChange:
         """A broker as an event, a read or the answer to a write shows it."""
         change = CacheChange()
-        self._see_broker(_as_broker(sighting), sighting, change, authoritative=False)
+        self._see_broker(sighting, change, authoritative=False)
         return change
 
     def delete_broker(self, uid: str) -> CacheChange:
@@ -219,7 +223,8 @@ class MetadataCache:
         self._forget_broker(uid, change)
         return change
 
-    def _see_broker(self, broker: Broker, sighting: Sighting, change: CacheChange, *, authoritative: bool) -> None:
+    def _see_broker(self, sighting: Sighting[Broker], change: CacheChange, *, authoritative: bool) -> None:
+        broker = sighting.value
         version = version_number(sighting.resource_version)
         known = self._brokers.get(broker.uid)
         if known is None:
@@ -244,20 +249,10 @@ class MetadataCache:
         if self._broker_view.get(broker_id) == broker:
             return
         change.brokers.add(broker_id)
-        if broker is None:
-            del self._broker_view[broker_id]
-        else:
-            self._broker_view[broker_id] = broker
-
-
-def _as_topic(sighting: Sighting) -> Topic:
-    assert not isinstance(sighting.value, Broker), "a topic is expected here"
-    return sighting.value
-
-
-def _as_broker(sighting: Sighting) -> Broker:
-    assert isinstance(sighting.value, Broker), "a broker is expected here"
-    return sighting.value
+        view = {known: value for known, value in self._broker_view.items() if known != broker_id}
+        if broker is not None:
+            view[broker_id] = broker
+        self._broker_view = MappingProxyType(view)
 
 
 def _went_back(known: Topic, listed: Topic) -> bool:

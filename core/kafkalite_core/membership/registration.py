@@ -103,11 +103,26 @@ class StateWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class StraysChanged:
+    """What is written beside the registration changed: write it again (S10)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time went by: look again at what was waited for."""
 
 
-Event = BrokerSeen | BrokerRead | EpochDrawn | RegistrationAnswered | CaughtUp | CallFailed | StateWanted | Tick
+Event = (
+    BrokerSeen
+    | BrokerRead
+    | EpochDrawn
+    | RegistrationAnswered
+    | CaughtUp
+    | CallFailed
+    | StateWanted
+    | StraysChanged
+    | Tick
+)
 
 # --------------------------------------------------------------------------------------------------- effects
 
@@ -187,6 +202,7 @@ class RegistrationMachine:
         self._fresh = False
         self._reread = False
         self._busy = False
+        self._dirty = False
         self._drawn = -1
         self._trust: tuple[int, int] | None = None
         """(trustedSince, cleanSince), once registered."""
@@ -209,9 +225,16 @@ class RegistrationMachine:
         )
 
     @property
+    def current(self) -> Registration | None:
+        """The registration that the object shows, whoever wrote it; None for none."""
+        return None if self._seen is None else self._seen.registration
+
+    @property
     def settled(self) -> bool:
         """The object says all that the broker wants it to say."""
-        return self.registered and self._seen is not None and self._seen.registration == self._target()
+        return (
+            self.registered and not self._dirty and self._seen is not None and self._seen.registration == self._target()
+        )
 
     def step(self, event: Event) -> list[Effect]:
         """Take in one event; the effects are to be carried out in order."""
@@ -237,6 +260,8 @@ class RegistrationMachine:
                 self._caught_up_epoch = broker_epoch
             case StateWanted(state, remaining_segments):
                 self._want(state, remaining_segments)
+            case StraysChanged():
+                self._dirty = True
             case CallFailed():
                 self._busy = False
                 self._fresh = False
@@ -280,6 +305,7 @@ class RegistrationMachine:
 
     def _answered(self, registration: Registration, outcome: Settled, effects: list[Effect]) -> None:
         if outcome is not Settled.APPLIED:
+            self._dirty = True
             # Lost, refused or unknown: the object tells. An earlier copy that still lands is our own registration.
             self._fresh = False
             self._reread = self.registered
@@ -314,6 +340,8 @@ class RegistrationMachine:
         work = self._next_update() if self.registered else self._next_registration(effects)
         if work is not None:
             self._busy = True
+            if isinstance(work, WriteRegistration):
+                self._dirty = False
             effects.append(work)
 
     def _next_update(self) -> Work | None:

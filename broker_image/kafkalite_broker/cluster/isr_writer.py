@@ -1,0 +1,213 @@
+"""Carries out the replicas' compare-and-swaps on partition entries (S5, R6, KIP-497)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import Counter, Histogram
+
+from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
+from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
+from kafkalite_core.model.partition import PartitionChange
+from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
+from kafkalite_core.resources import patches
+from kafkalite_core.resources.fields import ResourceError
+from kafkalite_core.resources.topics import parse_topic
+from kafkalite_runtime.kube import TOPICS, KubeError, KubeNotFound, KubeUnavailable
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.replica.events import ProposePartition
+    from kafkalite_runtime.kube import KubeClient
+
+CONCURRENT_MAX = 16
+"""Writes under way at once; beyond it the API server only gets slower."""
+
+ATTEMPTS_MAX = 3
+"""Sendings of one proposal before the replica is told; it decides whether to go on."""
+
+PENDING_MAX = 4096
+UNSETTLED_KEPT = 4096
+LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+log = get_logger(__name__)
+
+
+class PartitionWriter:
+    """Sends proposals, settles their outcome over all attempts, and shows every answer to the metadata cache.
+
+    Args:
+        client: Of the main loop.
+        absorb: Takes a topic object as the API server returned it (`ClusterLink.absorb_topic`).
+        committed: Looks up an entry in the metadata cache, None when it is not there (`MetadataCache.partition`).
+        registry: For the metrics.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        absorb: Callable[[dict[str, Any]], None],
+        committed: Callable[[TopicRef, int], Partition | None],
+        registry: CollectorRegistry,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._client = client
+        self._absorb = absorb
+        self._committed = committed
+        self._deadline_s = deadline_s
+        self._slots = asyncio.Semaphore(CONCURRENT_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unsettled: OrderedDict[tuple[str, int], Settlement] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._latency = Histogram(
+            "kafkalite_cas_latency_seconds",
+            "Time of one compare-and-swap on a partition entry",
+            registry=registry,
+            buckets=LATENCY_BUCKETS_S,
+        )
+        self._conflicts = Counter(
+            "kafkalite_cas_conflicts", "Compare-and-swaps that the API server refused", registry=registry
+        )
+        self._outcomes = Counter(
+            "kafkalite_cas_outcomes", "Proposals by outcome", labelnames=["outcome"], registry=registry
+        )
+
+    def propose(
+        self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]
+    ) -> None:
+        """Begin a compare-and-swap; `answer` is called exactly once, later, on the event loop (not after `stop`)."""
+        loop = asyncio.get_running_loop()
+        if len(self._tasks) >= PENDING_MAX:
+            # More partitions than any broker should lead at once are waiting: nothing was sent, so this is definite.
+            refusal = ProposalAnswered(proposal_id=proposal.proposal_id, outcome=CasOutcome.NOT_ATTEMPTED)
+            loop.call_later(backoff_s(16), answer, refusal)
+            return
+        task = loop.create_task(self._carry_out(ref, number, proposal, answer), name=f"cas {ref.name}-{number}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Give up everything under way; nobody is answered any more."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler(
+                {"message": f"{task.get_name()} failed", "exception": error, "task": task}
+            )
+
+    async def _carry_out(
+        self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]
+    ) -> None:
+        key = (ref.uid, number)
+        settlement = self._settlement(key, proposal)
+        outcome, entry = Settled.NOT_ATTEMPTED, None
+        for _ in range(ATTEMPTS_MAX):
+            outcome, entry, error = await self._attempt(ref, number, settlement)
+            if outcome in {Settled.APPLIED, Settled.REJECTED}:
+                self._failures.pop(key, None)
+                break
+            await asyncio.sleep(backoff_s(self._count_failure(key), error))
+        if settlement.ambiguous:
+            _remember(self._unsettled, key, settlement)
+        self._outcomes.labels(outcome.value).inc()
+        log.info(
+            "partition change answered",
+            topic=ref.name,
+            partition=number,
+            outcome=outcome.value,
+            partition_epoch=proposal.proposed.partition_epoch,
+            observed_epoch=None if entry is None else entry.partition_epoch,
+        )
+        answer(ProposalAnswered(proposal_id=proposal.proposal_id, outcome=CasOutcome(outcome.value), observed=entry))
+
+    def _settlement(self, key: tuple[str, int], proposal: ProposePartition) -> Settlement:
+        """What is unknown of an earlier sending of the same patch stays unknown (R6)."""
+        earlier = self._unsettled.pop(key, None)
+        if earlier is not None and earlier.is_same(proposal.expected, proposal.proposed):
+            return earlier
+        return Settlement(proposal.expected, proposal.proposed)
+
+    def _count_failure(self, key: tuple[str, int]) -> int:
+        failures = self._failures.pop(key, 0) + 1
+        _remember(self._failures, key, failures)
+        return failures
+
+    async def _attempt(
+        self, ref: TopicRef, number: int, settlement: Settlement
+    ) -> tuple[Settled, Partition | None, Exception | None]:
+        known = self._committed(ref, number)
+        if known is not None and known.partition_epoch > settlement.expected.partition_epoch:
+            # The watch was faster: the precondition is gone for good, there is nothing left to send.
+            return settlement.settle(Attempt.NOT_APPLIED, known), known, None
+        async with self._slots:
+            started = monotonic()
+            attempt, entry, error = await self._send(ref, number, settlement)
+            self._latency.observe(monotonic() - started)
+        if settlement.needs_read(attempt):
+            self._conflicts.inc()
+            read = await self._read(ref, number)
+            return settlement.settle(attempt, read), None if isinstance(read, Entry) else read, error
+        return settlement.settle(attempt), entry, error
+
+    async def _send(
+        self, ref: TopicRef, number: int, settlement: Settlement
+    ) -> tuple[Attempt, Partition | None, Exception | None]:
+        operations = _operations(ref, number, settlement)
+        try:
+            answer = await self._client.json_patch(
+                TOPICS, ref.namespace, ref.object_name, operations, subresource="status", deadline_s=self._deadline_s
+            )
+        except (KubeError, KubeUnavailable) as error:
+            attempt = attempt_of(error)
+            log.info(
+                "partition change failed", topic=ref.name, partition=number, attempt=attempt.value, error=str(error)
+            )
+            return attempt, None, error
+        self._absorb(answer)
+        return Attempt.APPLIED, settlement.proposed, None
+
+    async def _read(self, ref: TopicRef, number: int) -> Partition | Entry:
+        """The entry as a consistent read shows it."""
+        try:
+            found = await self._client.get(TOPICS, ref.namespace, ref.object_name, deadline_s=self._deadline_s)
+            topic = parse_topic(found)
+        except KubeNotFound:
+            return Entry.GONE
+        except (KubeError, KubeUnavailable, ResourceError) as error:
+            log.info("partition not read", topic=ref.name, partition=number, error=str(error))
+            return Entry.UNREAD
+        if topic.ref.uid != ref.uid:
+            return Entry.GONE
+        self._absorb(found)
+        return topic.partitions.get(number, Entry.UNREAD)
+
+
+def _operations(ref: TopicRef, number: int, settlement: Settlement) -> list[dict[str, Any]]:
+    expected, proposed = settlement.expected, settlement.proposed
+    if proposed.leader == expected.leader:
+        return patches.isr_change(ref, number, expected, proposed)
+    # A leader that leaves names its successor: the same patch as an election, but it is not the controller that
+    # writes, so `controllerEpoch` is left alone.
+    change = PartitionChange(expected, proposed)
+    operations = patches.elections(ref, {number: change}, controller_epoch=0)
+    return [operation for operation in operations if operation["path"] != "/status/controllerEpoch"]
+
+
+def _remember(memory: OrderedDict[tuple[str, int], Any], key: tuple[str, int], value: object) -> None:
+    memory[key] = value
+    while len(memory) > UNSETTLED_KEPT:
+        memory.popitem(last=False)

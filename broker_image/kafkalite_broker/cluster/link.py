@@ -1,0 +1,359 @@
+"""The broker's link to the Kubernetes API: watches, metadata cache, registration.
+
+The data plane never waits for it: an outage of the API server, however long, leaves the cache as it is, ends nothing
+and costs a jittered attempt every two seconds (threat 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kafkalite_broker.cluster.registrar import Registrar
+from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache, Sighting
+from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
+from kafkalite_core.resources.clusters import parse_cluster
+from kafkalite_core.resources.fields import ResourceError
+from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.topics import parse_topic
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, Reflector
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kafkalite_broker.cluster.settings import BrokerSettings
+    from kafkalite_core.membership.registration import Identity
+    from kafkalite_core.model.cluster import Broker, Cluster
+    from kafkalite_core.model.partition import Topic, TopicRef
+    from kafkalite_core.model.topic import Stray
+    from kafkalite_runtime.kube import Kind, KubeClient
+
+SILENCE_LIMIT_S = 10.0
+"""A watch without event or bookmark for so long is dead (threat 5)."""
+
+STATE_DEADLINE_S = 5.0
+COMPLAINTS_KEPT = 1000
+
+ObjectT = TypeVar("ObjectT")
+
+log = get_logger(__name__)
+
+
+def _ignore(*_args: object) -> None:
+    """Nobody asked to be told."""
+
+
+class ClusterLink:
+    """See the module. All callbacks run on the event loop and must not block.
+
+    Args:
+        client: Of the main loop; closed by its owner.
+        settings: Of this broker.
+        on_partitions_changed: Told which partitions came, went or changed, by incarnation of the topic and number.
+        on_brokers_changed: Some broker registered, was fenced or changed its state.
+        on_registered: Told every new broker epoch of this broker.
+        on_superseded: Told why this process must end (R8).
+        on_cluster_changed: The `KafkaLiteCluster` changed.
+
+    Attributes:
+        cache: Topics and brokers of the cluster.
+        cluster: The cluster as last seen, None before the first list.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        settings: BrokerSettings,
+        *,
+        on_partitions_changed: Callable[[set[tuple[TopicRef, int]]], None] = _ignore,
+        on_brokers_changed: Callable[[], None] = _ignore,
+        on_registered: Callable[[int], None] = _ignore,
+        on_superseded: Callable[[str], None] = _ignore,
+        on_cluster_changed: Callable[[Cluster], None] = _ignore,
+        silence_limit_s: float = SILENCE_LIMIT_S,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._on_partitions_changed = on_partitions_changed
+        self._on_brokers_changed = on_brokers_changed
+        self._on_registered = on_registered
+        self._on_superseded = on_superseded
+        self._on_cluster_changed = on_cluster_changed
+        self._complaints: dict[tuple[str, str], str] = {}
+        self._cluster_known = asyncio.Event()
+        self._registrar: Registrar | None = None
+        self._strays: tuple[Stray, ...] = ()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.cache = MetadataCache()
+        self.cluster: Cluster | None = None
+
+        def reflector(kind: Kind, on_list: Any, on_event: Any) -> Reflector:
+            return Reflector(
+                client, kind, settings.namespace, "", on_list, on_event, monotonic, silence_limit_s=silence_limit_s
+            )
+
+        self._reflectors = (
+            reflector(CLUSTERS, self._list_clusters, self._cluster_event),
+            reflector(BROKERS, self._list_brokers, self._broker_event),
+            reflector(TOPICS, self._list_topics, self._topic_event),
+        )
+
+    # --------------------------------------------------------------------------------------------- life cycle
+
+    async def start(self) -> None:
+        """Begin to watch; returns at once. Wait for `synced` before answering anything from the cache."""
+        for reflector, kind in zip(self._reflectors, ("clusters", "brokers", "topics"), strict=True):
+            self._spawn(reflector.run(), f"watch {kind}")
+
+    async def synced(self) -> None:
+        """Wait for the first consistent list of topics, brokers and clusters; an outage makes it wait."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    async def cluster_id_known(self) -> str:
+        """Wait until the operator has given the cluster an id; that id."""
+        await self._cluster_known.wait()
+        return self.cluster_id
+
+    async def register(self, identity: Identity, *, state: BrokerState = BrokerState.CATCHING_UP) -> None:
+        """Begin to register (S6); returns at once. `on_registered` is called with each new broker epoch.
+
+        To be called once the data directory is locked and recovered: the registration says whether it lost anything.
+        """
+        assert self._registrar is None, "a process registers one identity"
+        self._registrar = Registrar(
+            self._client,
+            self._settings,
+            identity,
+            state=state,
+            strays=self._strays,
+            absorb=self.absorb_broker,
+            catch_up=self._catch_up,
+            on_registered=self._on_registered,
+            on_superseded=self._on_superseded,
+        )
+        self._spawn(self._registrar.run(), "registration")
+
+    async def set_state(
+        self, state: BrokerState, remaining_segments: int = 0, *, deadline_s: float = STATE_DEADLINE_S
+    ) -> bool:
+        """Say which state the broker is in; Running is said only once the metadata have caught up (R15).
+
+        Returns:
+            Whether the API server confirmed it in time; otherwise it is still being tried in the background.
+        """
+        assert self._registrar is not None, "register first"
+        return await self._registrar.want_state(state, remaining_segments, deadline_s=deadline_s)
+
+    def report_strays(self, strays: Sequence[Stray]) -> None:
+        """List the directories that no topic claims in this broker's status, in the background (S10)."""
+        self._strays = tuple(strays)
+        if self._registrar is not None:
+            self._registrar.want_strays(self._strays)
+
+    async def stop(self) -> None:
+        """End all tasks. What the API server has not been told by now it is not told any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _spawn(self, coroutine: Any, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(_report_crash)
+        self._tasks.append(task)
+
+    # ----------------------------------------------------------------------------------------------- look-ups
+
+    @property
+    def broker_epoch(self) -> int:
+        """This broker's registered epoch, -1 before the first registration."""
+        return -1 if self._registrar is None else self._registrar.broker_epoch
+
+    @property
+    def registered(self) -> bool:
+        """Registered and not fenced, as far as is known."""
+        return self._registrar is not None and self._registrar.registered
+
+    @property
+    def obstacle(self) -> str:
+        """Why the broker is not registered, for the readiness probe; empty when it is."""
+        return "registration has not begun" if self._registrar is None else self._registrar.obstacle
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, empty while it is unknown."""
+        return "" if self.cluster is None else self.cluster.cluster_id
+
+    @property
+    def owner_uid(self) -> str:
+        """`metadata.uid` of this broker's `KafkaLiteBroker`, empty while it is unknown. Safe to read in any thread."""
+        broker = self.cache.brokers.get(self._settings.broker_id)
+        return "" if broker is None else broker.uid
+
+    def contact_age_s(self) -> float:
+        """Time since the API server last gave a sign of life on every watch; infinite before the first."""
+        return monotonic() - min(reflector.last_contact for reflector in self._reflectors)
+
+    # ------------------------------------------------------------------------------------------------- topics
+
+    def absorb_topic(self, found: dict[str, Any]) -> None:
+        """Show the cache a topic as the API server returned it with a read or a write."""
+        sighting = self._topic_sighting(found)
+        if sighting is not None:
+            self._publish(self.cache.see_topic(sighting))
+
+    def _list_topics(self, items: list[dict[str, Any]]) -> None:
+        sightings, unreadable = _sort(items, self._topic_sighting)
+        self._publish(self.cache.list_topics(sightings, unreadable=unreadable))
+
+    def _topic_event(self, kind: str, found: dict[str, Any]) -> None:
+        if kind == "DELETED":
+            self._publish(self.cache.delete_topic(_uid(found)))
+        else:
+            self.absorb_topic(found)
+
+    def _topic_sighting(self, found: dict[str, Any]) -> Sighting[Topic] | None:
+        """The topic, or None for one of another cluster or one that cannot be understood."""
+        try:
+            topic = parse_topic(found)
+        except ResourceError as error:
+            self._complain(found, error)
+            return None
+        return _sighting(topic, found) if topic.cluster == self._settings.cluster else None
+
+    # ------------------------------------------------------------------------------------------------ brokers
+
+    def absorb_broker(self, found: dict[str, Any]) -> None:
+        """Show the cache a broker as the API server returned it with a read or a write."""
+        sighting = self._broker_sighting(found)
+        if sighting is not None:
+            self._publish(self.cache.see_broker(sighting))
+
+    def _list_brokers(self, items: list[dict[str, Any]]) -> None:
+        sightings, unreadable = _sort(items, self._broker_sighting)
+        self._publish(self.cache.list_brokers(sightings, unreadable=unreadable))
+        if self._registrar is None:
+            return
+        own = [sighting.value for sighting in sightings if sighting.value.id == self._settings.broker_id]
+        if own or not unreadable:
+            self._registrar.seen(own[0] if own else None)
+
+    def _broker_event(self, kind: str, found: dict[str, Any]) -> None:
+        sighting = self._broker_sighting(found)
+        own = found["metadata"]["name"] == self._settings.object_name
+        if kind == "DELETED":
+            self._publish(self.cache.delete_broker(_uid(found)))
+            if own and self._registrar is not None:
+                self._registrar.seen(None)
+        elif sighting is not None:
+            self._publish(self.cache.see_broker(sighting))
+            if own and self._registrar is not None:
+                self._registrar.seen(sighting.value)
+
+    def _broker_sighting(self, found: dict[str, Any]) -> Sighting[Broker] | None:
+        try:
+            if cluster_of_broker(found) != self._settings.cluster:
+                return None
+            broker = parse_broker(found)
+        except ResourceError as error:
+            self._complain(found, error)
+            return None
+        if broker.object_name != broker_name(self._settings.cluster, broker.id):
+            self._complain(found, ResourceError(f"{broker.object_name} cannot be broker {broker.id}: wrong name"))
+            return None
+        return _sighting(broker, found)
+
+    # ----------------------------------------------------------------------------------------------- clusters
+
+    def _list_clusters(self, items: list[dict[str, Any]]) -> None:
+        for found in items:
+            self._cluster_event("ADDED", found)
+
+    def _cluster_event(self, kind: str, found: dict[str, Any]) -> None:
+        if kind == "DELETED" or found["metadata"].get("name") != self._settings.cluster:
+            # A cluster that is gone takes its brokers with it in its own time; until then they serve.
+            return
+        try:
+            cluster = parse_cluster(found)
+        except ResourceError as error:
+            self._complain(found, error)
+            return
+        if cluster == self.cluster:
+            return
+        self.cluster = cluster
+        if cluster.cluster_id:
+            self._cluster_known.set()
+        self._on_cluster_changed(cluster)
+
+    # ------------------------------------------------------------------------------------------------- common
+
+    async def _catch_up(self) -> None:
+        """Bring the cache up to now with consistent lists (R15).
+
+        What they lack is not taken for deleted: a watch may already have shown something newer.
+        """
+        for found in (await self._client.list(BROKERS, self._settings.namespace)).items:
+            self.absorb_broker(found)
+        for found in (await self._client.list(TOPICS, self._settings.namespace)).items:
+            self.absorb_topic(found)
+
+    def _publish(self, change: CacheChange) -> None:
+        for topic in change.deleted:
+            log.info("topic is gone", topic=topic.ref.name, uid=topic.ref.uid)
+        for ref in change.went_back:
+            log.error("the store went back in time: it shows older epochs than known", topic=ref.name, uid=ref.uid)
+        # Brokers first: an election names epochs that only the brokers' registrations explain.
+        if change.brokers:
+            self._on_brokers_changed()
+        if change.partitions:
+            self._on_partitions_changed(change.partitions)
+
+    def _complain(self, found: dict[str, Any], error: ResourceError) -> None:
+        """Once for each object and problem."""
+        metadata = found.get("metadata") or {}
+        key = (str(found.get("kind", "")), str(metadata.get("name", "")))
+        if self._complaints.get(key) == str(error):
+            return
+        self._complaints[key] = str(error)
+        while len(self._complaints) > COMPLAINTS_KEPT:
+            del self._complaints[next(iter(self._complaints))]
+        log.error(
+            "object not understood, its last good state stays in force", kind=key[0], name=key[1], error=str(error)
+        )
+
+
+def _uid(found: dict[str, Any]) -> str:
+    return str(found["metadata"].get("uid", ""))
+
+
+def _sighting(value: ObjectT, found: dict[str, Any]) -> Sighting[ObjectT]:
+    metadata = found["metadata"]
+    return Sighting(
+        value=value,
+        resource_version=str(metadata.get("resourceVersion", "")),
+        created=str(metadata.get("creationTimestamp", "")),
+    )
+
+
+def _sort(
+    items: Iterable[dict[str, Any]], parse: Callable[[dict[str, Any]], Sighting[ObjectT] | None]
+) -> tuple[list[Sighting[ObjectT]], list[str]]:
+    """The sightings, and the uids of all other items: nothing that was listed may be taken for deleted."""
+    sightings: list[Sighting[ObjectT]] = []
+    unreadable: list[str] = []
+    for found in items:
+        sighting = parse(found)
+        if sighting is None:
+            unreadable.append(_uid(found))
+        else:
+            sightings.append(sighting)
+    return sightings, unreadable
+
+
+def _report_crash(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": f"{task.get_name()} failed", "exception": error})
