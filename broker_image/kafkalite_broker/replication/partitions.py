@@ -71,6 +71,7 @@ class PartitionManager:
         self._by_log: dict[Log, PartitionDriver] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
+        self._roles_changed = asyncio.Event()
 
     # ------------------------------------------------------------ look-up
 
@@ -186,8 +187,7 @@ class PartitionManager:
         """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""
         log_events.info("replica set aside", partition=driver.name, reason=reason)
         self._forget(driver)
-        deleted = self._cache.deleted_topic(driver.ref.uid)
-        self._logs.set_aside(driver.log, delete_seen=deleted is not None)
+        self._logs.set_aside(driver.log, delete_seen=self._cache.delete_seen(driver.ref))
         if not any(name == driver.ref.name for name, _ in self._drivers):
             self._telemetry.forget_topic(driver.ref.name)
 
@@ -273,6 +273,7 @@ class PartitionManager:
 
     def role_changed(self, driver: PartitionDriver) -> None:
         """Fetchers are assigned anew after the change of metadata; positions of this one moved."""
+        self._roles_changed.set()
         fetcher = self._fetchers.get(driver.replica.leader_id)
         if fetcher is not None and driver in fetcher.drivers:
             fetcher.kick()
@@ -301,6 +302,23 @@ class PartitionManager:
         for driver in list(self._drivers.values()):
             if driver.is_leader:
                 driver.step(event)
+
+    async def leads_nothing(self, timeout_s: float) -> bool:
+        """Wait until this broker leads no partition; False when it still does after that time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.led_count():
+                    self._roles_changed.clear()
+                    await self._roles_changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def reconfigure(self, broker_config: Mapping[str, str]) -> None:
+        """The broker's keys changed: topics that fall back to them follow."""
+        self._broker_config = broker_config
+        for driver in list(self._drivers.values()):
+            self._tell(driver)
 
     async def stop_fetching(self) -> None:
         """End all fetchers."""

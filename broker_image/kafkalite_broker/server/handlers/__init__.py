@@ -1,1 +1,33 @@
 """One module for each Kafka API that the broker serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.server.handlers import api_versions, find_coordinator
+from kafkalite_broker.server.handlers.fetch import FetchHandler
+from kafkalite_broker.server.handlers.init_producer_id import InitProducerIdHandler
+from kafkalite_broker.server.handlers.list_offsets import ListOffsetsHandler
+from kafkalite_broker.server.handlers.metadata import MetadataHandler
+from kafkalite_broker.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
+from kafkalite_broker.server.handlers.produce import ProduceHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+
+
+def handlers(services: Services) -> dict[int, Callable[[Request], None]]:
+    """Handler by API key."""
+    return {
+        0: ProduceHandler(services),
+        1: FetchHandler(services),
+        2: ListOffsetsHandler(services),
+        3: MetadataHandler(services),
+        10: find_coordinator.handle,
+        18: api_versions.handle,
+        22: InitProducerIdHandler(services),
+        23: OffsetForLeaderEpochHandler(services),
+    }
