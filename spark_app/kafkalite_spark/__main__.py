@@ -1,0 +1,59 @@
+"""`python -m kafkalite_spark flights --bootstrap 127.0.0.1:9092`. Exit code 1: not whole; 2: cannot be read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one job."""
+    parser = argparse.ArgumentParser(prog="kafkalite_spark", description="Batch jobs on committed records.")
+    jobs = parser.add_subparsers(dest="job", required=True)
+    for name, topic, text in (
+        ("audit", None, "prove per partition that offsets have no gap, no duplicate and are in order"),
+        ("flights", "flights", "departures and mean delay per origin and month, with the audit"),
+    ):
+        job = jobs.add_parser(name, help=text, description=text)
+        job.add_argument("--bootstrap", default="127.0.0.1:9092", help="addresses of brokers (%(default)s)")
+        job.add_argument("--topic", default=topic, required=topic is None)
+        job.add_argument("--master", help="Spark master; default: spark-submit's, or local[2] outside of it")
+    options = parser.parse_args(arguments)
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        return _fail("pyspark is not installed: pip install 'kafkalite[spark]' (700 MB, needs Java 17)")
+
+    from kafkalite_spark.jobs import run_audit, run_flights
+    from kafkalite_spark.session import JarsMissingError, build_session, jar_directory
+
+    try:
+        jars = jar_directory()
+    except JarsMissingError as error:
+        return _fail(str(error))
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException, PySparkRuntimeError
+
+    try:
+        spark = build_session(f"kafkalite-{options.job}", jars=jars, master=options.master)
+    except PySparkRuntimeError as error:  # Spark found no Java, or one that is too old
+        return _fail(f"Spark does not start: {error}. It needs Java 17 or newer (JAVA_HOME)")
+    spark.sparkContext.setLogLevel("ERROR")
+    run = run_audit if options.job == "audit" else run_flights
+    try:
+        return 0 if run(spark, options.bootstrap, options.topic) else 1
+    except Py4JJavaError as error:
+        return _fail(f"{options.topic} on {options.bootstrap}: {error.java_exception.toString()}")
+    except PySparkException as error:
+        return _fail(f"{options.topic} on {options.bootstrap}: {error}")
+    finally:
+        spark.stop()
+
+
+def _fail(text: str) -> int:
+    sys.stderr.write(f"error: {text}\n")
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
