@@ -16,8 +16,8 @@ def advanced_high_watermark(
     """The leader's new high watermark; never below the old one.
 
     Theorem. Let C be the ISR in the store and M the maximal ISR of the leader: M is its committed ISR and every member
-    of a proposal whose outcome is not settled, stale entries included. Without a new leader epoch nobody but this leader
-    adds members to the ISR C of the store, so C ⊆ M. With
+    of a proposal whose outcome is not settled, stale entries included. Without a new leader epoch nobody but this
+    leader adds members to C, so C ⊆ M. With
 
         HW ≤ min(flushed end of m : m ∈ M)   and   |{m ∈ committed ISR : m counts}| ≥ min ISR
 

@@ -172,8 +172,6 @@ class IsrChanges:
         if pending is None or event.proposal_id not in pending.attempts:
             return event.observed
         if event.outcome is CasOutcome.APPLIED:
-            if event.proposal_id != pending.bump_id:
-                self._failures = 0
             proposed = pending.attempts[event.proposal_id]
             observed = event.observed
             newer = observed is not None and observed.partition_epoch > proposed.partition_epoch
@@ -198,7 +196,9 @@ class IsrChanges:
         if pending is None or partition.partition_epoch <= pending.expected.partition_epoch:
             return
         self.pending = None
-        if partition in pending.attempts.values():
+        applied = next((key for key, entry in pending.attempts.items() if entry == partition), 0)
+        if applied and applied != pending.bump_id:
+            self._failures, self.blocked_until_ms = 0, 0.0
             before, after = pending.expected.isr_ids(), partition.isr_ids()
             shrunk = tuple(broker_id for broker_id in before if broker_id not in after)
             expanded = tuple(broker_id for broker_id in after if broker_id not in before)
