@@ -98,7 +98,7 @@ class UpdateTopicStatus:
     @property
     def key(self) -> tuple[str, str]:
         """As in `Fence`."""
-        return ("topic", self.topic.uid)
+        return ("topic-status", self.topic.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,25 @@ def _paused(paused: bool) -> Condition:
     return _condition("ReconciliationPaused", False, "NotPaused")
 
 
+def orphan_conditions(view: TopicView, *, cluster_follows: bool) -> tuple[Condition, ...]:
+    """Conditions of a topic whose `KafkaLiteCluster` does not exist; `cluster_follows`: it is about to be made."""
+    name = view.spec.cluster
+    if cluster_follows:
+        obstacle = Obstacle("WaitingForCluster", f"the default cluster {name!r} is being made", waiting=True)
+    else:
+        message = (
+            f"there is no KafkaLiteCluster {name!r} in this namespace; create it or name another in spec.clusterRef"
+        )
+        obstacle = Obstacle("ClusterNotFound", message)
+    failed = _condition("Ready", False, obstacle.reason, obstacle.message)
+    return (
+        failed,
+        _condition("Healthy", False, obstacle.reason, obstacle.message),
+        _condition("Progressing", obstacle.waiting, obstacle.reason, obstacle.message),
+        _paused(view.paused),
+    )
+
+
 def problem_of(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
     """What the user has to correct, for a topic that is placed already and has all partitions it wants."""
     problem = spec_problem(snapshot, view)

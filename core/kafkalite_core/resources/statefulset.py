@@ -1,0 +1,190 @@
+"""The StatefulSet that runs a cluster's brokers, and its PodDisruptionBudget."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.resources import naming
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Listener
+    from kafkalite_core.resources.manifests import ClusterSettings
+
+DATA_DIRECTORY = "/var/lib/kafkalite/data"
+CONFIG_DIRECTORY = "/etc/kafkalite"
+CONFIG_FILE = "broker.json"
+TERMINATION_LOG = "/dev/termination-log"
+USER_ID = 10001
+STOP_GRACE_S = 60
+"""A broker hands its leaderships over and flushes before it is killed."""
+
+RECOVERY_LIMIT_S = 3600
+"""The startup probe gives recovery of a large disk this long."""
+
+
+def stateful_set(settings: ClusterSettings, replicas: int) -> dict[str, Any]:
+    """The StatefulSet with `replicas` pods. Pods are replaced by the operator alone (`OnDelete`), never in turn."""
+    cluster = settings.cluster
+    labels = naming.broker_labels(cluster.name)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": settings.metadata(naming.stateful_set_name(cluster.name)),
+        "spec": {
+            "replicas": replicas,
+            "serviceName": naming.headless_service_name(cluster.name),
+            "podManagementPolicy": "Parallel",
+            "updateStrategy": {"type": "OnDelete"},
+            "selector": {"matchLabels": labels},
+            "template": _pod_template(settings, labels),
+            "volumeClaimTemplates": [_claim(settings, labels)],
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Delete" if settings.delete_claim else "Retain",
+                "whenScaled": "Retain",
+            },
+        },
+    }
+
+
+def _pod_template(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "terminationGracePeriodSeconds": STOP_GRACE_S,
+        "serviceAccountName": settings.service_account,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(settings)],
+        "volumes": [{"name": "config", "configMap": {"name": naming.config_map_name(settings.cluster.name)}}],
+        "topologySpreadConstraints": [_spread(settings.rack_key or "kubernetes.io/hostname", labels)],
+    }
+    if settings.host_network:
+        spec["hostNetwork"] = True
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+    template: dict[str, Any] = {"metadata": {"labels": dict(labels)}, "spec": spec}
+    return merge(template, settings.pod_template)
+
+
+def _spread(key: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(labels)},
+    }
+
+
+def _container(settings: ClusterSettings) -> dict[str, Any]:
+    return {
+        "name": naming.BROKER_CONTAINER,
+        "image": settings.image,
+        "command": ["kafkalite-broker"],
+        "env": [
+            *(_field(name, path) for name, path in _FIELDS.items()),
+            {"name": "KAFKALITE_CLUSTER", "value": settings.cluster.name},
+            {"name": "KAFKALITE_DATA_DIR", "value": DATA_DIRECTORY},
+            {"name": "KAFKALITE_CONFIG", "value": f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"},
+            {"name": "KAFKALITE_TERMINATION_LOG", "value": TERMINATION_LOG},
+        ],
+        "ports": [
+            *({"name": port_name(listener), "containerPort": listener.port} for listener in settings.listeners),
+            {"name": "tcp-prometheus", "containerPort": settings.metrics_port},
+        ],
+        "volumeMounts": [
+            {"name": "data", "mountPath": DATA_DIRECTORY},
+            {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+        ],
+        "terminationMessagePath": TERMINATION_LOG,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # Liveness must not depend on the API server: /healthz looks at the process alone.
+        "startupProbe": _probe("/healthz", settings, period_s=2, failures=RECOVERY_LIMIT_S // 2),
+        "livenessProbe": _probe("/healthz", settings, period_s=10, failures=6),
+        "readinessProbe": _probe("/readyz", settings, period_s=2, failures=2),
+    }
+
+
+def port_name(listener: Listener) -> str:
+    """Name of a listener's port: Kubernetes takes 15 lower-case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", listener.name.lower())[:15].strip("-") or f"port-{listener.port}"
+
+
+_FIELDS = {
+    "POD_NAME": "metadata.name",
+    "POD_NAMESPACE": "metadata.namespace",
+    "POD_UID": "metadata.uid",
+    "POD_IP": "status.podIP",
+    "NODE_NAME": "spec.nodeName",
+}
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _probe(path: str, settings: ClusterSettings, *, period_s: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": settings.metrics_port},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _claim(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": settings.storage_size}},
+    }
+    if settings.storage_class:
+        spec["storageClassName"] = settings.storage_class
+    return {"metadata": {"name": "data", "labels": dict(labels)}, "spec": spec}
+
+
+def disruption_budget(settings: ClusterSettings) -> dict[str, Any]:
+    """At most one broker is evicted at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": settings.metadata(naming.stateful_set_name(settings.cluster.name)),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": naming.broker_labels(settings.cluster.name)},
+        },
+    }
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`: objects are merged, lists of named things by name, all else is replaced."""
+    result = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        old = result.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            result[key] = merge(old, value)
+        elif isinstance(old, list) and isinstance(value, list) and _named(old) and _named(value):
+            result[key] = _merge_named(old, value)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def _named(items: list[Any]) -> bool:
+    return bool(items) and all(isinstance(item, dict) and "name" in item for item in items)
+
+
+def _merge_named(base: list[dict[str, Any]], over: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    changes = {item["name"]: item for item in over}
+    known = {item["name"] for item in base}
+    merged = [merge(item, changes.get(item["name"], {})) for item in base]
+    return merged + [copy.deepcopy(item) for item in over if item["name"] not in known]

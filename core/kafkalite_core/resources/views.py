@@ -1,0 +1,35 @@
+"""JSON -> what the controller plans with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.controller.snapshot import TopicView
+from kafkalite_core.resources.clusters import is_paused
+from kafkalite_core.resources.conditions import parse_conditions
+from kafkalite_core.resources.fields import open_object
+from kafkalite_core.resources.naming import ANNOTATION_ADOPT
+from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def topic_view(obj: Mapping[str, Any], *, first_seen: float = 0.0, generation_seen: float = 0.0) -> TopicView:
+    """A `KafkaLiteTopic` for the controller. Raises `ResourceError`."""
+    fields, metadata = open_object(obj)
+    status = fields.map("status")
+    annotations = metadata.map("annotations").texts_or_empty()
+    return TopicView(
+        topic=parse_topic(obj),
+        spec=parse_topic_spec(obj),
+        created=metadata.text("creationTimestamp", ""),
+        has_status=fields.has("status"),
+        paused=is_paused(metadata),
+        adopt_strays=annotations.get(ANNOTATION_ADOPT, "true").lower() != "false",
+        observed_generation=status.integer("observedGeneration", 0),
+        conditions=parse_conditions(status.raw),
+        in_sync=status.text("inSync", ""),
+        first_seen=first_seen,
+        generation_seen=generation_seen,
+    )
