@@ -1,4 +1,6 @@
-"""The table of the APIs that KafkaLite serves, and what ApiVersions says about them."""
+"""The table of the APIs that have a codec, and what ApiVersions says about them."""
+
+from collections.abc import Collection
 
 from kafkalite_core.protocol.api_spec import ApiSpec
 from kafkalite_core.protocol.errors import ErrorCode
@@ -13,6 +15,10 @@ from kafkalite_core.protocol.generated.table import SPECS
 API: dict[int, ApiSpec] = {spec.key: spec for spec in SPECS}
 
 API_VERSIONS_KEY = 18
+
+# Produce, Fetch, ListOffsets, Metadata, FindCoordinator, ApiVersions, InitProducerId, OffsetForLeaderEpoch: what every
+# broker serves. A codec alone does not make an API: a client that finds one in ApiVersions will call it.
+DATA_PLANE_KEYS = frozenset({0, 1, 2, 3, 10, API_VERSIONS_KEY, 22, 23})
 
 # 3.9-IV0. Tools show it as the cluster's version and choose IncrementalAlterConfigs by its presence. Transactions v2,
 # KIP-848 groups and ELR in topic metadata have features of their own, which stay unclaimed.
@@ -34,9 +40,10 @@ def unsupported_api_versions_response() -> ApiVersionsResponse:
     )
 
 
-def api_versions_response(version: int) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of `version`: every API of the table, and the one finalized feature.
+def api_versions_response(version: int, keys: Collection[int] = DATA_PLANE_KEYS) -> ApiVersionsResponse:
+    """The answer to an ApiVersions request of `version`: the APIs of `keys`, and the one finalized feature.
 
+    A broker passes the keys that it has handlers for; each must be in `API`.
     A supported feature whose minimum is 0 is left out below version 4, because clients then reject it (KAFKA-17492).
     """
     supported = [
@@ -48,7 +55,7 @@ def api_versions_response(version: int) -> ApiVersionsResponse:
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersion(api_key=spec.key, min_version=spec.advertised_min, max_version=spec.max_version)
-            for _, spec in sorted(API.items())
+            for spec in (API[key] for key in sorted(keys))
         ],
         supported_features=[feature for feature in supported if version >= 4 or feature.min_version > 0],
         finalized_features_epoch=0,

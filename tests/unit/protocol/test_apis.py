@@ -19,6 +19,11 @@ SERVED = {
     18: (0, 0, 4, 3),
     22: (0, 0, 5, 2),
     23: (2, 2, 4, 4),
+    19: (2, 2, 7, 5),
+    20: (1, 1, 6, 4),
+    32: (1, 1, 4, 4),
+    60: (0, 0, 1, 0),
+    75: (0, 0, 0, 0),
 }
 
 
@@ -26,7 +31,12 @@ def test_the_table_serves_what_clients_need():
     table = {
         key: (spec.advertised_min, spec.min_version, spec.max_version, spec.flexible_from) for key, spec in API.items()
     }
-    assert {key: table[key] for key in SERVED} == SERVED
+    assert table == SERVED
+
+
+def test_a_broker_lists_what_it_has_handlers_for():
+    response = apis.api_versions_response(4, keys=[75, 3])
+    assert response.api_keys == [api_versions.ApiVersion(3, 0, 12), api_versions.ApiVersion(75, 0, 0)]
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_zero():
@@ -36,11 +46,11 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_zero():
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_the_whole_table(version):
+def test_api_versions_lists_the_keys_that_are_served(version):
     body = memoryview(b"".join(API[18].encode_response(apis.api_versions_response(version), version)))
     response = API[18].decode_response(body, version)
     assert response.error_code == ErrorCode.NONE
-    assert [row.api_key for row in response.api_keys] == sorted(API)
+    assert [row.api_key for row in response.api_keys] == sorted(apis.DATA_PLANE_KEYS)
     assert (response.api_keys[0].min_version, response.api_keys[0].max_version) == (0, 10)
     if version < 3:
         assert response.supported_features == []
