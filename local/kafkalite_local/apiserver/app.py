@@ -101,8 +101,7 @@ class Api:
             headers = {"Retry-After": "1"} if error.code in {429, 504} else None
             return _json(error.status(), status=error.code, headers=headers)
         except web.HTTPRequestEntityTooLarge:
-            error = too_large(BODY_BYTES_MAX)
-            return _json(error.status(), status=error.code)
+            return _json(too_large(BODY_BYTES_MAX).status(), status=413)
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # one request must not take the control plane down
@@ -143,8 +142,9 @@ class Api:
                 return await self._group(request, "", version, rest)
             case ["apis", group] if request.method == "GET":
                 names = discovery.versions(self._registry).get(group)
-                if names and group:
-                    return _json(discovery.group(group, names))
+                if not names:
+                    raise self._unknown(request, group)
+                return _json(discovery.group(group, names))
             case ["apis", group, version, *rest]:
                 return await self._group(request, group, version, rest)
         raise not_implemented(request.method, request["path"])
@@ -183,7 +183,7 @@ class Api:
         if not rest:
             listed = discovery.resources(self._registry, group, version)
             if listed is None:
-                raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
+                raise self._unknown(request, group)
             return _json(listed)
         group_version = f"{group}/{version}" if group else version
         if rest[0] in {plural for plural, _ in discovery.REVIEWS.get(group_version, ())}:
@@ -201,9 +201,7 @@ class Api:
             namespace, rest = rest[1], rest[2:]
         resource = self._registry.find(group, version, rest[0])
         if resource is None:
-            if group and group not in discovery.versions(self._registry):
-                raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
-            raise not_implemented(request.method, request["path"])
+            raise self._unknown(request, group)
         if not resource.namespaced:
             namespace = ""
         name, subresource = (*rest[1:], "", "")[:2]
@@ -214,6 +212,13 @@ class Api:
         if name and namespace is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
         return Target(resource, namespace, name, subresource)
+
+    @staticmethod
+    def _unknown(request: web.Request, group: str) -> ApiError:
+        """404 where the real server has nothing either (a group that only a definition could make), else 501."""
+        if "." in group and not group.endswith("k8s.io"):
+            return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+        return not_implemented(request.method, request["path"])
 
     async def _object(self, request: web.Request, target: Target) -> web.StreamResponse:
         resource, namespace, name = target.resource, target.namespace or "", target.name
@@ -318,7 +323,7 @@ class Api:
 
     def _list(self, request: web.Request, target: Target) -> web.Response:
         resource = target.resource
-        page = self._lister.list(resource, target.namespace, self._selector(request, target), request.query)
+        page = self._lister.page(resource, target.namespace, self._selector(request, target), request.query)
         form = wants_table(request.headers.get("Accept", ""))
         if not form:
             return web.Response(body=reading.list_body(resource, page), content_type="application/json")
@@ -349,7 +354,7 @@ class Api:
         resource = target.resource
         options = await _delete_options(request)
         write = _write_options(request)
-        page = self._lister.list(resource, target.namespace, self._selector(request, target), request.query)
+        page = self._lister.page(resource, target.namespace, self._selector(request, target), request.query)
         for entry in page.entries:
             if self._store.head(resource.storage, entry.namespace, entry.name) is not None:
                 deleting.delete(self._store, resource, entry.namespace, entry.name, options, dry_run=write.dry_run)
@@ -406,6 +411,7 @@ class Api:
         if request.method != "POST":
             raise _method_not_allowed(request)
         kind = dict(discovery.REVIEWS[group_version])[plural]
+        _check_media_type(request)
         try:
             given = msgspec.json.decode(await request.read())
         except msgspec.DecodeError as error:
@@ -476,12 +482,17 @@ async def _body(request: web.Request, resource: ResourceType) -> Any:
             return yaml.safe_load(raw)
         except yaml.YAMLError as error:
             raise unrecognised_body(resource, error) from None
+    _check_media_type(request)
+    return _decoded(raw, resource)
+
+
+def _check_media_type(request: web.Request) -> None:
     if request.content_type not in {"application/json", "application/octet-stream"}:
         raise unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
-            "application/json, application/yaml"
+            "application/json, application/yaml (the embedded API server reads no protobuf: "
+            "use `kubectl apply -f` or `kubectl create -f`)"
         )
-    return _decoded(raw, resource)
 
 
 async def _delete_options(request: web.Request) -> Json:

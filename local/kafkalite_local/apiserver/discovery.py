@@ -105,17 +105,17 @@ def _legacy(resource: ResourceType) -> list[Json]:
     if resource.categories:
         entry["categories"] = list(resource.categories)
     listed = [entry]
-    for sub in _subresources(resource):
-        listed.append(
-            {
-                "name": f"{resource.plural}/{sub['subresource']}",
-                "singularName": "",
-                "namespaced": resource.namespaced,
-                **({key: sub["responseKind"][key] for key in ("group", "version")} if sub["foreign"] else {}),
-                "kind": sub["responseKind"]["kind"],
-                "verbs": sub["verbs"],
-            }
-        )
+    listed += [
+        {
+            "name": f"{resource.plural}/{sub['subresource']}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            **({key: sub["responseKind"][key] for key in ("group", "version")} if sub["foreign"] else {}),
+            "kind": sub["responseKind"]["kind"],
+            "verbs": sub["verbs"],
+        }
+        for sub in _subresources(resource)
+    ]
     return listed
 
 

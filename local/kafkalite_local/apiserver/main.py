@@ -29,16 +29,15 @@ async def serve(home: Path, host: str, port: int, token: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     write_kubeconfig(home / "kubeconfig", server.url, token)
-    waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait([waiting, server.failed], return_when=asyncio.FIRST_COMPLETED)
+    server.failed.add_done_callback(lambda _failed: stop.set())
+    await stop.wait()
     if server.failed.done():
-        waiting.cancel()
         server.failed.result()
     await server.stop()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point. The token of an existing kubeconfig is kept, so that a restart disturbs nobody."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point; exits with a message when it cannot listen. The token of an existing kubeconfig is kept, so that a restart disturbs nobody."""
     parser = argparse.ArgumentParser(prog="kafkalite-local apiserver", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="folder of the control plane's state")
     parser.add_argument("--port-base", type=int, default=9092, help="port of broker 0; this server takes 120 above it")
@@ -48,19 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     token = read_token(arguments.home / "kubeconfig") or new_token()
     port = arguments.port if arguments.port is not None else arguments.port_base + PORT_OFFSET
-    try:
-        import uvloop
+    import uvloop
 
-        run = uvloop.run
-    except ImportError:  # pragma: no cover - uvloop is part of every installation that starts brokers
-        run = asyncio.run
     try:
-        run(serve(arguments.home, arguments.host, port, token))
+        uvloop.run(serve(arguments.home, arguments.host, port, token))
     except OSError as error:
-        print(f"the API server cannot listen on {arguments.host}:{port}: {error}", file=sys.stderr)  # noqa: T201
-        return 1
-    return 0
+        sys.exit(f"the API server cannot listen on {arguments.host}:{port}: {error}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

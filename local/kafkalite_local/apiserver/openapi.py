@@ -133,9 +133,9 @@ def _paths(resource: ResourceType, name: str) -> Json:
             entry["requestBody"] = {"required": True, "content": {item: {"schema": {}} for item in media_types}}
         return entry
 
-    patches: tuple[str, ...] = ("application/json-patch+json", "application/merge-patch+json")
-    if not resource.custom:
-        patches += ("application/strategic-merge-patch+json",)
+    # Strategic merge patch is served for built-in kinds but not announced here: kubectl would look for merge keys in
+    # these schemas, which have none, instead of in its own types.
+    patches = ("application/json-patch+json", "application/merge-patch+json")
     collection = f"{prefix}{scope}/{resource.plural}"
     return {
         collection: {"get": operation("list"), "post": operation("post", ("application/json",))},

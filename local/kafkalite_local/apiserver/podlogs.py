@@ -27,13 +27,13 @@ _CHUNK: Final = 1 << 16
 def log_file(folder: Path, pod: Json) -> Path:
     """The log file of a pod's process. Raises ApiError 404 when there is none."""
     name = pod["metadata"]["name"]
-    candidates = [(pod["metadata"].get("annotations") or {}).get(ANNOTATION, ""), f"{name}.log"]
+    candidates: list[str] = [(pod["metadata"].get("annotations") or {}).get(ANNOTATION, ""), f"{name}.log"]
     if found := re.search(r"-(broker-\d+)$", name):
         candidates.append(f"{found[1]}.log")
     if (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component") == "operator" or "operator" in name:
         candidates.append("operator.log")
     for candidate in candidates:
-        file = folder / candidate
+        file: Path = folder / candidate
         if candidate and file.is_file() and file.resolve().is_relative_to(folder.resolve()):
             return file
     raise ApiError(404, "NotFound", f'the log file of pod "{name}" was not found')

@@ -42,14 +42,14 @@ class Lister:
         self._snapshots: OrderedDict[int, tuple[int, list[Entry]]] = OrderedDict()
         self._ids = count(1)
 
-    def list(self, resource: ResourceType, namespace: str | None, selector: Selector, query: Mapping[str, str]) -> Page:
+    def page(self, resource: ResourceType, namespace: str | None, selector: Selector, query: Mapping[str, str]) -> Page:
         """One page. Raises ApiError 400, 410 for a forgotten or foreign token, 504 for a version of the future."""
         limit = _whole(query, "limit")
         if query.get("continue"):
             return self._next_page(query["continue"], limit)
         self._check_version(query)
         entries = [
-            entry for entry in self._store.list(resource.storage, namespace) if selector.matches(entry.attributes)
+            entry for entry in self._store.entries(resource.storage, namespace) if selector.matches(entry.attributes)
         ]
         return self._cut(None, self._store.revision, entries, 0, limit)
 

@@ -166,9 +166,8 @@ def validate(schema: Schema, value: Any, old: Any, path: str, errors: list[Field
 
 def _validate_object(schema: Schema, value: Json, old: Any, path: str, errors: list[FieldError]) -> None:
     before = old if isinstance(old, dict) else {}
-    for name in schema.required:
-        if name not in value:
-            errors.append(FieldError(_join(path, name), "FieldValueRequired", "Required value"))
+    missing = [name for name in schema.required if name not in value]
+    errors.extend(FieldError(_join(path, name), "FieldValueRequired", "Required value") for name in missing)
     count = len(value)
     if schema.max_properties is not None and count > schema.max_properties:
         errors.append(_too_many(path, count, schema.max_properties))

@@ -80,7 +80,7 @@ class ApiServer:
         )
         self._store.open()
         self._store.subscribe(self._on_event)
-        for entry in self._store.list(_CRD_STORAGE):
+        for entry in self._store.entries(_CRD_STORAGE):
             self._registry.define(entry.object)
         await self._prepare_contents()
         self._api = Api(

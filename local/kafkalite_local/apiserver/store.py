@@ -173,7 +173,7 @@ class Store:
         """The object as the next write has to see it."""
         return self._heads.get(storage, {}).get((namespace, name))
 
-    def list(self, storage: str, namespace: str | None = None) -> list[Entry]:
+    def entries(self, storage: str, namespace: str | None = None) -> list[Entry]:
         """All objects of a storage as they are on the disk, in the order of namespace and name."""
         entries = self._committed.get(storage, {})
         if namespace is not None:

@@ -74,7 +74,7 @@ class Watch:
         check_not_future(revision, self._store.revision)
         self._seen = self._store.revision
         if wants_state:
-            for entry in self._store.list(self._resource.storage, self._namespace):
+            for entry in self._store.entries(self._resource.storage, self._namespace):
                 if self._selector.matches(entry.attributes):
                     self._push("ADDED", entry.raw)
             if initial == "true":

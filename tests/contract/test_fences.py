@@ -1,0 +1,257 @@
+"""Schema and CEL rules: each fence is tried by a stale or broken writer."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tests.contract.conftest import BROKERS, CLUSTERS, MERGE_PATCH, TOPICS, entry, placed_topic, topic
+
+
+def causes(answer) -> list[tuple[str, str]]:
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid"), answer.body
+    return [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]]
+
+
+async def test_the_schema_says_what_is_wrong(api, ns):
+    body = topic("bad", partitions=0, deletionPolicy="X", topicName="a b")
+    body["spec"]["replicas"] = "3"
+    answer = await api.call("POST", TOPICS.format(ns=ns), body)
+    assert sorted(causes(answer)) == [
+        ("spec.deletionPolicy", 'Unsupported value: "X": supported values: "Delete", "Retain"'),
+        ("spec.partitions", "Invalid value: 0: spec.partitions in body should be greater than or equal to 1"),
+        ("spec.replicas", 'Invalid value: "string": spec.replicas in body must be of type integer: "string"'),
+        ("spec.topicName", "Invalid value: \"a b\": spec.topicName in body should match '^[a-zA-Z0-9._-]+$'"),
+    ]
+    assert answer.body["message"].startswith('KafkaLiteTopic.kafkalite.io "bad" is invalid: [')
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"partitions": 257}, "spec.partitions"),
+        ({"replicas": 17}, "spec.replicas"),
+        ({"topicName": ""}, "spec.topicName"),
+        ({"topicName": ".."}, "spec.topicName"),
+        ({"clusterRef": {}}, "spec.clusterRef.name"),
+        ({"replicaAssignment": {"0": []}}, "spec.replicaAssignment.0"),
+        ({"replicaAssignment": {"0": list(range(17))}}, "spec.replicaAssignment.0"),
+        ({"config": {"a": 1}}, "spec.config.a"),
+        ({"config": {"min.insync.replicas": "0"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "4"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "two"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "1.5"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": ""}}, "spec.config"),
+    ],
+)
+async def test_bad_topics_are_refused(api, ns, spec, field):
+    answer = await api.call("POST", TOPICS.format(ns=ns), topic("bad", **spec))
+    assert [where for where, _ in causes(answer)] == [field]
+    assert (await api.get(f"{TOPICS.format(ns=ns)}/bad")).status == 404
+
+
+async def test_a_single_error_reads_as_on_the_real_server(api, ns):
+    await api.create(TOPICS.format(ns=ns), topic())
+    answer = await api.patch(f"{TOPICS.format(ns=ns)}/orders", {"spec": {"partitions": 1}}, MERGE_PATCH)
+    assert answer.body["message"] == (
+        'KafkaLiteTopic.kafkalite.io "orders" is invalid: '
+        'spec.partitions: Invalid value: "object": partitions can only grow'
+    )
+    assert answer.body["details"] == {
+        "name": "orders",
+        "group": "kafkalite.io",
+        "kind": "KafkaLiteTopic",
+        "causes": [
+            {
+                "reason": "FieldValueInvalid",
+                "message": 'Invalid value: "object": partitions can only grow',
+                "field": "spec.partitions",
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"clusterRef": {"name": "a"}}, {"clusterRef": {"name": "b"}}),
+        ({"clusterRef": {"name": "a"}}, {"clusterRef": None}),
+        ({}, {"clusterRef": {"name": "a"}}),
+        ({"topicName": "A"}, {"topicName": "B"}),
+        ({"topicName": "A"}, {"topicName": None}),
+        ({}, {"topicName": "A"}),
+    ],
+)
+async def test_identity_of_a_topic_is_immutable(api, ns, before, after):
+    await api.create(TOPICS.format(ns=ns), topic(**before))
+    answer = await api.patch(f"{TOPICS.format(ns=ns)}/orders", {"spec": after}, MERGE_PATCH)
+    assert all("immutable" in message for _, message in causes(answer))
+
+
+async def test_lowering_replicas_below_min_isr_is_refused(api, ns):
+    await api.create(TOPICS.format(ns=ns), topic(config={"min.insync.replicas": "3"}))
+    path = f"{TOPICS.format(ns=ns)}/orders"
+    assert (await api.patch(path, {"spec": {"replicas": 2}}, MERGE_PATCH)).status == 422
+    both = {"spec": {"replicas": 2, "config": {"min.insync.replicas": "2"}}}
+    assert (await api.patch(path, both, MERGE_PATCH)).status == 200
+
+
+def replaced(**changes):
+    return lambda status: status["partitions"].__setitem__("0", {**status["partitions"]["0"], **changes})
+
+
+STALE_WRITERS = {
+    "a stale controller": (lambda status: status.update(controllerEpoch=2), "controllerEpoch never decreases"),
+    "controllerEpoch dropped": (lambda status: status.pop("controllerEpoch"), "controllerEpoch never decreases"),
+    "another topicId": (lambda status: status.update(topicId="x"), "topicId is immutable"),
+    "topicId dropped": (lambda status: status.pop("topicId"), "topicId is immutable"),
+    "an entry removed": (lambda status: status["partitions"].pop("1"), "a partition never disappears"),
+    "all entries removed": (lambda status: status.pop("partitions"), "a partition never disappears"),
+    "the ISR alone, without raising partitionEpoch": (
+        replaced(isr=[{"id": 0, "epoch": 7}]),
+        "every change raises partitionEpoch",
+    ),
+    "a lower partitionEpoch": (replaced(partitionEpoch=10), "every change raises partitionEpoch"),
+    "a lower leaderEpoch": (replaced(partitionEpoch=12, leaderEpoch=3), "leaderEpoch never"),
+    "another leader in the same leaderEpoch": (replaced(partitionEpoch=12, leader=1), "rises when the leader changes"),
+    "no leader in the same leaderEpoch": (replaced(partitionEpoch=12, leader=-1), "rises when the leader changes"),
+    "a leader outside the ISR": (
+        replaced(partitionEpoch=12, leaderEpoch=5, leader=2, isr=[{"id": 0, "epoch": 7}]),
+        "the leader must be a member of the ISR",
+    ),
+    "an ISR member that is no replica": (
+        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}, {"id": 9, "epoch": 7}]),
+        "the ISR must be a subset of the replicas",
+    ),
+    "minIsr alone": (replaced(minIsr=1), "every change raises partitionEpoch"),
+}
+
+
+@pytest.mark.parametrize("name", STALE_WRITERS)
+@pytest.mark.parametrize("how", ["json-patch", "put"])
+async def test_stale_writers_of_a_topic_are_refused(api, ns, name, how):
+    change, expected = STALE_WRITERS[name]
+    stored = await placed_topic(api, ns)
+    status = copy.deepcopy(stored["status"])
+    change(status)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    if how == "put":
+        answer = await api.call("PUT", path, {**stored, "status": status})
+    else:
+        answer = await api.patch(path, [{"op": "replace", "path": "/status", "value": status}])
+    assert any(expected in message for _, message in causes(answer)), answer.body
+    assert (await api.get(f"{TOPICS.format(ns=ns)}/orders")).revision == stored["metadata"]["resourceVersion"]
+
+
+async def test_the_fence_of_one_entry_names_it(api, ns):
+    await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [{"id": 1, "epoch": 7}]}])
+    assert [field for field, _ in causes(answer)] == ["status.partitions[1]"]
+
+
+async def test_good_changes_pass(api, ns):
+    await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    for value in (
+        entry(0, 4, 12, (0, 1)),
+        entry(1, 5, 13, (1,)),
+        entry(-1, 6, 14, (1,)),
+        entry(1, 7, 15, (1, 2)),
+        entry(1, 8, 16, (1, 2)),
+    ):
+        answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/0", "value": value}])
+        assert answer.status == 200, answer.body
+    added = [{"op": "add", "path": "/status/partitions/3", "value": entry(0, 0, 0)}]
+    assert (await api.patch(path, added)).status == 200
+
+
+async def test_status_cannot_be_dropped(api, ns):
+    stored = await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    answer = await api.patch(path, [{"op": "remove", "path": "/status"}])
+    assert ("<nil>", 'Invalid value: "object": status never disappears') in causes(answer)
+    without = {key: value for key, value in stored.items() if key != "status"}
+    assert (await api.call("PUT", path, without)).status == 422
+
+
+async def test_an_entry_cannot_be_removed_and_added_again(api, ns):
+    """In one patch it is judged as a change of the entry, in two the first one fails."""
+    await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    remove = {"op": "remove", "path": "/status/partitions/0"}
+    add = {"op": "add", "path": "/status/partitions/0", "value": entry(1, 0, 0)}
+    assert (await api.patch(path, [remove])).status == 422
+    assert (await api.patch(path, [remove, add])).status == 422
+
+
+async def test_a_patch_for_a_deleted_topic_does_not_reach_its_successor(api, ns):
+    first = await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders"
+    assert (await api.call("DELETE", path)).status == 200
+    late = [
+        {"op": "test", "path": "/metadata/uid", "value": first["metadata"]["uid"]},
+        {"op": "replace", "path": "/status/partitions/0", "value": entry(1, 5, 12)},
+    ]
+    assert (await api.patch(f"{path}/status", late)).status == 404
+    second = await placed_topic(api, ns)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert (await api.patch(f"{path}/status", late)).status == 422
+
+
+CLUSTER_STATUS = {
+    "clusterId": "AAAAAAAAAAAAAAAAAAAAAA",
+    "nextBrokerEpoch": 5,
+    "nextProducerId": 1000,
+    "controller": {"holder": "a", "epoch": 3},
+}
+CLUSTER_CHANGES = {
+    "clusterId is immutable": {"clusterId": "B"},
+    "clusterId is immutable ": {"clusterId": None},
+    "nextBrokerEpoch never decreases": {"nextBrokerEpoch": 4},
+    "nextProducerId never decreases": {"nextProducerId": None},
+    "controller.epoch never decreases": {"controller": {"epoch": 2}},
+    "controller.epoch never decreases ": {"controller": None},
+    "controller.epoch rises when the controller changes": {"controller": {"holder": "b"}},
+}
+
+
+@pytest.mark.parametrize("message", CLUSTER_CHANGES)
+async def test_stale_writers_of_a_cluster_are_refused(api, ns, message):
+    path = CLUSTERS.format(ns=ns)
+    await api.create(path, {"metadata": {"name": "c"}, "spec": {}})
+    assert (await api.patch(f"{path}/c/status", {"status": CLUSTER_STATUS}, MERGE_PATCH)).status == 200
+    answer = await api.patch(f"{path}/c/status", {"status": CLUSTER_CHANGES[message]}, MERGE_PATCH)
+    assert any(message.strip() in text for _, text in causes(answer))
+    onward = {"nextBrokerEpoch": 6, "controller": {"holder": "b", "epoch": 4}}
+    assert (await api.patch(f"{path}/c/status", {"status": onward}, MERGE_PATCH)).status == 200
+
+
+REGISTRATION = {"brokerEpoch": 7, "incarnation": "i1", "host": "h", "port": 9092, "state": "Running"}
+BROKER_CHANGES = {
+    "registration.brokerEpoch never decreases": {"registration": {"brokerEpoch": 6}},
+    "registration.brokerEpoch never decreases ": {"registration": None},
+    "a new incarnation registers with a greater brokerEpoch": {"registration": {"incarnation": "i2"}},
+    "fencing.fencedEpoch never decreases": {"fencing": {"fencedEpoch": 4}},
+    "fencing.fencedEpoch never decreases ": {"fencing": None},
+}
+
+
+@pytest.mark.parametrize("message", BROKER_CHANGES)
+async def test_stale_writers_of_a_broker_are_refused(api, ns, message):
+    path = BROKERS.format(ns=ns)
+    await api.create(path, {"metadata": {"name": "b"}, "spec": {"clusterRef": {"name": "c"}, "brokerId": 0}})
+    status = {"registration": REGISTRATION, "fencing": {"fencedEpoch": 5, "since": "2026-01-02T03:04:05Z"}}
+    answer = await api.patch(f"{path}/b/status", {"status": status}, MERGE_PATCH)
+    assert answer.status == 200, answer.body
+    answer = await api.patch(f"{path}/b/status", {"status": BROKER_CHANGES[message]}, MERGE_PATCH)
+    assert any(message.strip() in text for _, text in causes(answer))
+
+
+async def test_identity_of_a_broker_is_immutable(api, ns):
+    path = BROKERS.format(ns=ns)
+    await api.create(path, {"metadata": {"name": "b"}, "spec": {"clusterRef": {"name": "c"}, "brokerId": 0}})
+    for change in ({"brokerId": 1}, {"clusterRef": {"name": "d"}}):
+        assert (await api.patch(f"{path}/b", {"spec": change}, MERGE_PATCH)).status == 422
+    assert (await api.patch(f"{path}/b", {"spec": {"cordoned": True}}, MERGE_PATCH)).status == 200
