@@ -1,0 +1,1 @@
+"""Commands about the cluster of this machine: up, down, clean, kill, logs."""

@@ -1,0 +1,266 @@
+"""`kafkalite up`."""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.local_mode import processes, stop
+from kafkalite_cli.local_mode.logs import last_lines
+from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
+from kafkalite_cli.local_mode.progress import Steps
+from kafkalite_cli.local_mode.readiness import judge
+from kafkalite_cli.manifests import QUICKSTART_TOPIC, apply, read_manifests
+from kafkalite_cli.snapshot import Snapshot, read_snapshot
+from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, start_time_of
+from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
+from kafkalite_runtime.kube.config import KubeConfig
+
+MINIMUM_PYTHON = (3, 11)
+POLL_S = 0.1
+CRASHES = 3
+QUICKSTART = Path("examples/quickstart/topic.yaml")
+JsonObject = dict[str, Any]
+
+
+class NotReady(Failure):
+    """The cluster did not become ready; `process` names whose log tells more."""
+
+    def __init__(self, message: str, process: str = "") -> None:
+        super().__init__(message)
+        self.process = process
+
+
+def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, console: Console) -> None:
+    """Start (or repair) the cluster and wait until every topic is ready.
+
+    Raises:
+        Failure: it could not be started; what this call started is stopped again.
+    """
+    if sys.version_info < MINIMUM_PYTHON:
+        raise Failure(
+            f"Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer is needed, this is {sys.version.split()[0]}"
+        )
+    objects = _objects(files)
+    with _one_at_a_time(home), Steps(console) as steps:
+        running = processes.supervisor_alive(home) is not None
+        ports = _settled_ports(home, ports)
+        if running:
+            console.print(f"KafkaLite is already running in {home.root}", highlight=False, soft_wrap=True)
+        else:
+            _check_ports(home, ports)
+        try:
+            started = time.monotonic()
+            if not running:
+                _launch(home, ports, steps)
+            asyncio.run(_bring_up(home, objects, steps, started + timeout_s, timeout_s))
+        except BaseException as error:
+            if running:
+                raise
+            raise _clean_up(home, error) from error
+        console.print(summary(home, ports), highlight=False, soft_wrap=True)
+
+
+def _objects(files: Sequence[str]) -> list[JsonObject]:
+    quickstart = read_manifests(str(QUICKSTART)) if QUICKSTART.is_file() else [QUICKSTART_TOPIC]
+    return quickstart + [obj for file in files for obj in read_manifests(file)]
+
+
+@contextmanager
+def _one_at_a_time(home: Home) -> Iterator[None]:
+    home.create()
+    with (home.root / "up.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failure(f"another `kafkalite up` or `down` is at work in {home.root}") from None
+        yield
+
+
+def _settled_ports(home: Home, ports: Ports) -> Ports:
+    """A cluster keeps the ports that it was made with: they stand in its KafkaLiteCluster."""
+    note = home.root / "port-base"
+    if not note.is_file():
+        note.write_text(f"{ports.base}\n", encoding="ascii")
+        return ports
+    made_with = Ports(int(note.read_text(encoding="ascii")))
+    if os.environ.get("KAFKALITE_PORT") and made_with != ports:
+        raise Failure(
+            f"the cluster in {home.root} was made with KAFKALITE_PORT={made_with.base}; use that, or remove the "
+            "cluster and its data with `kafkalite clean`"
+        )
+    return made_with
+
+
+def _check_ports(home: Home, ports: Ports) -> None:
+    """Every port that will be needed is free, or held by a process of this cluster that runs on unsupervised."""
+    ours = {process.record.pid for process in processes.list_processes(home) if process.alive}
+    needed = {ports.broker(n): f"broker {n}" for n in range(BROKERS)}
+    needed |= {ports.broker_metrics(n): f"broker {n}'s metrics" for n in range(BROKERS)}
+    needed |= {ports.operator_metrics: "the operator's metrics", ports.api_server: "the API server"}
+    for port, user in needed.items():
+        holder = processes.port_holder(port)
+        if holder is not None and processes.port_holder_pid(port) not in ours:
+            raise Failure(
+                f"port {port}, needed for {user}, is in use by {holder}; stop that process or choose other ports "
+                f"with KAFKALITE_PORT (now {ports.base})"
+            )
+
+
+def _launch(home: Home, ports: Ports, steps: Steps) -> None:
+    steps.begin("Supervisor")
+    beside = Path(sys.executable).with_name("kafkalite-local")
+    program = str(beside) if beside.exists() else shutil.which("kafkalite-local")
+    if program is None:
+        raise Failure("local mode is not installed: pip install 'kafkalite[local]'")
+    write_operator_manifest(home, ports)
+    repaired = [process.name for process in processes.list_processes(home) if process.alive]
+    with home.log(SUPERVISOR).open("ab") as log:
+        child = subprocess.Popen(
+            [program, SUPERVISOR, "--home", str(home.root), "--port-base", str(ports.base)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 10
+    while (record := processes.supervisor_alive(home)) is None:
+        if child.poll() is not None or time.monotonic() > deadline:
+            raise NotReady(f"the supervisor ended at once (exit code {child.poll()})", SUPERVISOR)
+        time.sleep(0.02)
+    assert start_time_of(record.pid) is not None
+    steps.done("Supervisor" + (f", adopted {', '.join(repaired)}" if repaired else ""))
+
+
+async def _bring_up(home: Home, objects: list[JsonObject], steps: Steps, deadline: float, timeout_s: float) -> None:
+    client = await _api_server(home, steps, deadline)
+    try:
+        steps.begin("Manifests")
+        applied = await apply(client, objects)
+        steps.done(", ".join(applied))
+        await _wait_until_ready(home, client, steps, deadline, timeout_s)
+    finally:
+        await client.close()
+
+
+async def _api_server(home: Home, steps: Steps, deadline: float) -> KubeClient:
+    steps.begin("Control plane")
+    while True:
+        reason = "waiting for the kubeconfig"
+        if home.kubeconfig.is_file():
+            client = KubeClient(KubeConfig.from_file(home.kubeconfig))
+            try:
+                await client.get(NODES, None, "local", deadline_s=1.0)
+                steps.done("Control plane: API server and kubelet")
+                return client
+            except (KubeError, KubeUnavailable) as error:
+                answers = isinstance(error, KubeError)
+                reason = "waiting for the kubelet" if answers else "the API server does not answer yet"
+            await client.close()
+        steps.waiting(reason)
+        _check_supervised(home)
+        if time.monotonic() > deadline:
+            raise NotReady(f"the control plane is not there in time: {reason}", API_SERVER)
+        await asyncio.sleep(POLL_S)
+
+
+def _check_supervised(home: Home) -> None:
+    if processes.supervisor_alive(home) is None:
+        raise NotReady("the supervisor has ended", SUPERVISOR)
+    for name in (API_SERVER, KUBELET):
+        log = home.log(name)
+        record = processes.find(home, name)
+        if record is not None and not record.alive and _crash_count(home, name) >= CRASHES:
+            raise NotReady(f"the {name} keeps ending at once", name if log.exists() else SUPERVISOR)
+
+
+def _crash_count(home: Home, name: str) -> int:
+    """Ends of a supervised process since this supervisor started, from the tail of its log."""
+    lines = last_lines(home.log(SUPERVISOR), 40)
+    return sum(f'"process": "{name}"' in line and '"msg": "ended"' in line for line in lines)
+
+
+async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadline: float, timeout_s: float) -> None:
+    pending = ["operator", "brokers", "topics"]
+    titles = {"operator": "Operator", "brokers": "Brokers", "topics": "Topics"}
+    steps.begin(titles[pending[0]])
+    reason = ""
+    while pending:
+        try:
+            snapshot = await read_snapshot(client, None)
+        except (KubeError, KubeUnavailable) as error:
+            reason, culprit = f"the API server does not answer ({error})", API_SERVER
+        else:
+            state = judge(snapshot, container_alive=container_alive)
+            if state.fatal:
+                process = processes.display_name(state.fatal[0])
+                raise NotReady(f"{process}: {state.fatal[1]}", process)
+            while pending and not getattr(state, pending[0]):
+                steps.done(_result(pending.pop(0), snapshot))
+                if pending:
+                    steps.begin(titles[pending[0]])
+            reason = getattr(state, pending[0]) if pending else ""
+            culprit = "broker-0" if pending and pending[0] == "brokers" else "operator"
+        if pending:
+            steps.waiting(reason)
+            _check_supervised(home)
+            if time.monotonic() > deadline:
+                raise NotReady(f"not ready after {timeout_s:g} s: {reason}", culprit)
+            await asyncio.sleep(POLL_S)
+
+
+def _result(part: str, snapshot: Snapshot) -> str:
+    if part == "operator":
+        return "Operator"
+    if part == "brokers":
+        return f"{len(snapshot.brokers)} brokers"
+    partitions = sum(len((topic.get("status") or {}).get("partitions") or {}) for topic in snapshot.topics)
+    return f"{len(snapshot.topics)} topics, {partitions} partitions"
+
+
+def container_alive(container_id: str) -> bool:
+    """Whether the process behind a containerID (`local://<pid>-<start time>`) runs."""
+    pid, _, start_time = container_id.removeprefix("local://").partition("-")
+    return pid.isdigit() and start_time.isdigit() and start_time_of(int(pid)) == int(start_time)
+
+
+def _clean_up(home: Home, error: BaseException) -> BaseException:
+    """Stop what was started; the error with the last lines of the log that tells more."""
+    tail: list[str] = []
+    if isinstance(error, NotReady) and error.process:
+        tail = last_lines(home.log(error.process), 15)
+    stop.stop_all(home, timeout_s=20)
+    if isinstance(error, Failure):
+        log = f"\n\nLast lines of {home.log(error.process)}:\n" + "\n".join(tail) if tail else ""  # type: ignore[attr-defined]
+        return Failure(f"{error.message}{log}\n\nEverything was stopped again.")
+    return error
+
+
+def summary(home: Home, ports: Ports) -> str:
+    """Where everything is."""
+    bootstrap = ",".join(f"127.0.0.1:{ports.broker(n)}" for n in range(BROKERS))
+    metrics = [f"http://127.0.0.1:{ports.broker_metrics(n)}/metrics" for n in range(BROKERS)]
+    folder = home.root
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    return f"""
+[bold]KafkaLite is ready.[/bold]
+  bootstrap   {bootstrap}
+  kubeconfig  {folder}/kubeconfig
+  kubectl     kubectl --kubeconfig {folder}/kubeconfig get klt,klc,klb
+  metrics     {metrics[0]}
+              {metrics[1]}
+              {metrics[2]}
+              http://127.0.0.1:{ports.operator_metrics}/metrics (operator)
+  logs        {folder}/logs/, or: kafkalite logs broker-0 -f
+"""

@@ -1,0 +1,216 @@
+"""`kafkalite`: also installed as `kubectl-kafkalite`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from kafkalite_runtime.home import Home
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
+)
+
+
+def with_examples(command: click.Command) -> click.Command:
+    r"""Let click see its mark for preformatted text (`\b`), which raw docstrings spell with two characters."""
+    command.help = (command.help or "").replace("\\b\n", "\b\n")
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        with_examples(each)
+    return command
+
+
+class LazyGroup(click.Group):
+    """Adds `verify` when it is asked for: its Kafka client takes a while to import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, in the order of a first visit."""
+        return [*super().list_commands(ctx), "verify"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Look a command up."""
+        if cmd_name == "verify":
+            from kafkalite_cli.verify.command import verify
+
+            return with_examples(verify)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kafkalite")
+def main() -> None:
+    r"""A replicated log that speaks the Kafka protocol and keeps its state in Kubernetes.
+
+    \b
+    Examples:
+      kafkalite up                      start three brokers on 127.0.0.1:9092, 9093, 9094
+      kafkalite status                  who leads what
+      kafkalite kill 1                  kill a broker and see what happens
+      kafkalite down                    stop; the data stays
+    """
+
+
+def _home() -> Home:
+    from kafkalite_runtime.home import Home
+
+    return Home.from_environment(os.environ)
+
+
+@main.command()
+@click.option("-f", "--filename", "files", multiple=True, help="Manifests to apply as well (file, folder or -).")
+@click.option("--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for.")
+def up(files: tuple[str, ...], timeout: float) -> None:
+    r"""Start the local cluster and wait until every topic is ready.
+
+    State is kept in .kafkalite of this directory ($KAFKALITE_HOME); $KAFKALITE_PORT moves all ports.
+
+    \b
+    Examples:
+      kafkalite up
+      kafkalite up -f my-topics.yaml
+      KAFKALITE_PORT=19092 kafkalite up
+    """
+    from rich.console import Console
+
+    from kafkalite_cli.errors import Failure
+    from kafkalite_cli.local_mode import start
+    from kafkalite_runtime.home import Ports
+
+    try:
+        ports = Ports.from_environment(os.environ)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    start.up(_home(), ports, files, timeout_s=timeout, console=Console())
+
+
+@main.command()
+@click.option("--timeout", type=click.FloatRange(min=1), default=45, show_default=True, help="Seconds before killing.")
+def down(timeout: float) -> None:
+    """Stop the local cluster and keep its data."""
+    from kafkalite_cli.local_mode.stop import stop_all
+
+    home = _home()
+    if not home.root.exists():
+        click.echo(f"nothing to stop: {home.root} does not exist")
+        return
+    killed = stop_all(home, timeout_s=timeout)
+    click.echo(f"stopped; the data is kept in {home.root}" + (f" (killed: {', '.join(killed)})" if killed else ""))
+
+
+@main.command()
+def clean() -> None:
+    """Stop the local cluster and remove all its data."""
+    from kafkalite_cli.local_mode import stop
+
+    home = _home()
+    if home.root.exists():
+        stop.stop_all(home, timeout_s=10)
+    click.echo(f"removed {home.root}" if stop.clean(home) else f"nothing to remove: {home.root} does not exist")
+
+
+@main.command()
+@kubeconfig_option
+@click.option("-n", "--namespace", default=None, help="Default: all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(kubeconfig: Path | None, namespace: str | None, output: str) -> None:
+    r"""Show processes, brokers and who leads which partition.
+
+    \b
+    Examples:
+      kafkalite status
+      kafkalite status -o json | jq '.topics[].partitions[] | {partition, leader}'
+      kafkalite status --kubeconfig ~/.kube/config -n kafka
+    """
+    from kafkalite_cli import status as command
+
+    sys.exit(command.show(kubeconfig, namespace, as_json=output == "json"))
+
+
+@main.command()
+@click.argument("name", metavar="0|1|2|operator|apiserver|kubelet")
+@click.option(
+    "--signal",
+    "signal_name",
+    type=click.Choice(["KILL", "TERM", "STOP", "CONT"], case_sensitive=False),
+    default="KILL",
+    show_default=True,
+)
+def kill(name: str, signal_name: str) -> None:
+    r"""Send a signal to a process of the local cluster, and see what the cluster makes of it.
+
+    \b
+    Examples:
+      kafkalite kill 0                  power failure of broker 0; it is restarted at once
+      kafkalite kill 1 --signal STOP    freeze broker 1 (wake it with CONT)
+      kafkalite kill operator
+    """
+    from kafkalite_cli.errors import Failure
+    from kafkalite_cli.local_mode import processes
+
+    home = _home()
+    wanted = f"broker-{name}" if name.isdigit() else name
+    process = processes.find(home, wanted)
+    if process is None:
+        known = [each.name.removeprefix("broker-") for each in processes.list_processes(home)]
+        raise Failure(f"no process {name} in {home.root}" + (f"; there are: {', '.join(known)}" if known else ""))
+    if not process.record.signal(signal.Signals[f"SIG{signal_name.upper()}"]):
+        raise Failure(f"{wanted} does not run just now (its last pid was {process.record.pid})")
+    click.echo(f"sent SIG{signal_name.upper()} to {wanted} (pid {process.record.pid})")
+
+
+@main.command()
+@click.argument("name", metavar="NAME")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True)
+def logs(name: str, follow: bool, lines: int) -> None:
+    """Show the log of a process: supervisor, apiserver, kubelet, operator, broker-0 (or 0), broker-1, broker-2."""
+    from kafkalite_cli.errors import Failure
+    from kafkalite_cli.local_mode import logs as command
+
+    home = _home()
+    path = home.log(f"broker-{name}" if name.isdigit() else name)
+    if not path.is_file() or path.parent != home.logs:
+        known = sorted(each.stem for each in home.logs.glob("*.log"))
+        raise Failure(f"no log {name} in {home.logs}" + (f"; there are: {', '.join(known)}" if known else ""))
+    size = path.stat().st_size
+    for line in command.last_lines(path, lines):
+        click.echo(line)
+    if follow:
+        try:
+            for text in command.follow(path, size):
+                click.echo(text, nl=False)
+        except KeyboardInterrupt:
+            return
+
+
+@main.command()
+@kubeconfig_option
+@click.option("-f", "--filename", "files", multiple=True, required=True, help="File, folder, or - for standard input.")
+def apply(kubeconfig: Path | None, files: tuple[str, ...]) -> None:
+    r"""Create or change topics, clusters and brokers from manifests.
+
+    \b
+    Examples:
+      kafkalite apply -f examples/flights/topic.yaml
+      cat topic.yaml | kafkalite apply -f -
+    """
+    from kafkalite_cli import connection, manifests
+
+    objects = [obj for file in files for obj in manifests.read_manifests(file)]
+    target = connection.choose_target(kubeconfig)
+    for line in connection.with_client(target, lambda client: manifests.apply(client, objects)):
+        click.echo(line)
+
+
+with_examples(main)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Reading manifests and bringing them to the API server."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from kafkalite_cli.errors import Failure
+from kafkalite_runtime.kube import (
+    BROKERS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    SERVICES,
+    TOPICS,
+    Kind,
+    KubeClient,
+    KubeConflict,
+    KubeError,
+    KubeNotFound,
+    KubeUnavailable,
+)
+
+JsonObject = dict[str, Any]
+KINDS = {(kind.api_version, kind.kind): kind for kind in (TOPICS, CLUSTERS, BROKERS, CONFIG_MAPS, SERVICES)}
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+ATTEMPTS = 3
+
+QUICKSTART_TOPIC: JsonObject = {
+    "apiVersion": TOPICS.api_version,
+    "kind": TOPICS.kind,
+    "metadata": {"name": "quickstart"},
+    "spec": {"partitions": 3, "replicas": 3, "config": {"min.insync.replicas": "2"}},
+}
+
+
+def read_manifests(source: str) -> list[JsonObject]:
+    """All objects of a file, a folder's *.yaml files, or standard input (`-`). Raises Failure with the place."""
+    if source == "-":
+        return _parse(Path("/dev/stdin"), "standard input")
+    path = Path(source)
+    if path.is_dir():
+        return [obj for each in sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) for obj in _parse(each, str(each))]
+    if not path.exists():
+        raise Failure(f"{source}: no such file")
+    return _parse(path, source)
+
+
+def _parse(path: Path, name: str) -> list[JsonObject]:
+    try:
+        documents = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{name}: {error}") from error
+    except yaml.YAMLError as error:
+        raise Failure(f"{name}: not YAML: {error}") from error
+    flat: list[JsonObject] = []
+    for document in documents:
+        if not isinstance(document, dict):
+            raise Failure(f"{name}: expected an object with apiVersion and kind, found {type(document).__name__}")
+        flat += document["items"] if document.get("kind") == "List" else [document]
+    for obj in flat:
+        if not (obj.get("metadata") or {}).get("name"):
+            raise Failure(f"{name}: {obj.get('kind', 'an object')} has no metadata.name")
+        kind_of(obj, name)
+    return flat
+
+
+def kind_of(obj: JsonObject, source: str) -> Kind:
+    """Raises Failure for kinds that this command does not know."""
+    kind = KINDS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    if kind is None:
+        known = ", ".join(sorted(name for _, name in KINDS))
+        raise Failure(
+            f"{source}: {obj.get('apiVersion')} {obj.get('kind')} is not among what `kafkalite apply` knows ({known}); "
+            "use kubectl"
+        )
+    return kind
+
+
+async def apply(client: KubeClient, objects: Iterable[JsonObject]) -> list[str]:
+    """Create or change each object, like `kubectl apply`; one line per object. Raises Failure in plain words."""
+    return [await _apply_one(client, obj) for obj in objects]
+
+
+async def _apply_one(client: KubeClient, wanted: JsonObject) -> str:
+    kind = kind_of(wanted, "manifest")
+    metadata = wanted["metadata"]
+    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or client.config.namespace)
+    label = f"{kind.kind} {name}"
+    applied = msgspec.json.encode(wanted).decode() + "\n"
+    annotations = (metadata.get("annotations") or {}) | {LAST_APPLIED: applied}
+    body = wanted | {"metadata": metadata | {"namespace": namespace, "annotations": annotations}}
+    try:
+        for _ in range(ATTEMPTS):
+            try:
+                existing = await client.get(kind, namespace, name)
+            except KubeNotFound:
+                try:
+                    await client.create(kind, namespace, body)
+                except KubeConflict:
+                    continue  # somebody else made it just now: change theirs
+                return f"{label} created"
+            patch = difference(existing, body)
+            if not patch:
+                return f"{label} unchanged"
+            try:
+                await client.merge_patch(kind, namespace, name, patch)
+            except (KubeConflict, KubeNotFound):
+                continue
+            return f"{label} configured"
+    except (KubeError, KubeUnavailable) as error:
+        raise Failure(f"{label}: {plain_words(error)}") from error
+    raise Failure(f"{label}: it is changed by somebody else all the time; try again")
+
+
+def difference(existing: JsonObject, wanted: JsonObject) -> JsonObject:
+    """The merge patch of a three-way apply: what differs, and null for what was applied last and is gone now."""
+    text = (existing["metadata"].get("annotations") or {}).get(LAST_APPLIED, "{}")
+    try:
+        last = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        last = {}
+    patch = _difference(existing, wanted, last if isinstance(last, dict) else {})
+    for fixed in ("apiVersion", "kind", "status"):
+        patch.pop(fixed, None)
+    annotations = patch.get("metadata", {}).get("annotations", {})
+    if set(patch) == {"metadata"} and set(patch["metadata"]) == {"annotations"} and set(annotations) == {LAST_APPLIED}:
+        return {} if LAST_APPLIED in (existing["metadata"].get("annotations") or {}) else patch
+    return patch
+
+
+def _difference(existing: JsonObject, wanted: JsonObject, last: JsonObject) -> JsonObject:
+    patch: JsonObject = {}
+    for key, value in wanted.items():
+        have, before = existing.get(key), last.get(key)
+        if isinstance(value, dict) and isinstance(have, dict):
+            if deeper := _difference(have, value, before if isinstance(before, dict) else {}):
+                patch[key] = deeper
+        elif key not in existing or have != value:
+            patch[key] = value
+    for key in last:
+        if key not in wanted and key in existing:
+            patch[key] = None
+    return patch
+
+
+def plain_words(error: KubeError | KubeUnavailable) -> str:
+    """What the API server said, without the request around it."""
+    if isinstance(error, KubeUnavailable):
+        return f"the API server does not answer ({error})"
+    message = error.message
+    marker = " is invalid: "
+    if marker in message:
+        return message.split(marker, 1)[1]
+    return (
+        message.split(": ", 1)[1]
+        if message.startswith(("POST /", "PATCH /", "GET /", "PUT /", "DELETE /"))
+        else message
+    )

@@ -1,0 +1,98 @@
+"""The cluster's state as the API server shows it, reduced to what people and scripts ask for."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, PODS, TOPICS, KubeClient
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Objects of one namespace (or all), as read."""
+
+    clusters: list[JsonObject] = field(default_factory=list)
+    brokers: list[JsonObject] = field(default_factory=list)
+    topics: list[JsonObject] = field(default_factory=list)
+    pods: list[JsonObject] = field(default_factory=list)
+
+
+async def read_snapshot(client: KubeClient, namespace: str | None, *, deadline_s: float = 3.0) -> Snapshot:
+    """Raises KubeError or KubeUnavailable."""
+    kinds = (CLUSTERS, BROKERS, TOPICS, PODS)
+    lists = await asyncio.gather(*(client.list(kind, namespace, deadline_s=deadline_s) for kind in kinds))
+    clusters, brokers, topics, pods = (listed.items for listed in lists)
+    return Snapshot(clusters=clusters, brokers=brokers, topics=topics, pods=pods)
+
+
+def condition(obj: JsonObject, type_: str) -> JsonObject:
+    """A condition of the object's status, empty when it is not there."""
+    conditions: list[JsonObject] = (obj.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each.get("type") == type_), {})
+
+
+def registration(broker: JsonObject) -> JsonObject:
+    """The broker's registration, empty before the first."""
+    return (broker.get("status") or {}).get("registration") or {}
+
+
+def broker_state(broker: JsonObject) -> str:
+    """Kafka-style state: Unregistered, Fenced, or what the broker itself reports."""
+    registered = registration(broker)
+    if not registered:
+        return "Unregistered"
+    fencing = (broker.get("status") or {}).get("fencing") or {}
+    if int(registered.get("brokerEpoch", -1)) <= int(fencing.get("fencedEpoch", -1)):
+        return "Fenced"
+    return str(registered.get("state") or "Unknown")
+
+
+def describe_broker(broker: JsonObject, pid: int | None) -> JsonObject:
+    """The broker's entry of `kafkalite status -o json`."""
+    registered = registration(broker)
+    host, port = registered.get("host"), registered.get("port")
+    return {
+        "id": broker["spec"]["brokerId"],
+        "pid": pid,
+        "state": broker_state(broker),
+        "address": f"{host}:{port}" if host and port else None,
+        "brokerEpoch": registered.get("brokerEpoch"),
+        "metrics": registered.get("metrics"),
+    }
+
+
+def topic_name(topic: JsonObject) -> str:
+    """Kafka's name of the topic."""
+    return str(topic["spec"].get("topicName") or topic["metadata"]["name"])
+
+
+def describe_topic(topic: JsonObject) -> JsonObject:
+    """The topic's entry of `kafkalite status -o json`."""
+    partitions = (topic.get("status") or {}).get("partitions") or {}
+    return {
+        "name": topic_name(topic),
+        "partitions": [
+            {
+                "partition": int(number),
+                "leader": entry["leader"],
+                "leaderEpoch": entry["leaderEpoch"],
+                "partitionEpoch": entry["partitionEpoch"],
+                "replicas": list(entry["replicas"]),
+                "isr": [member["id"] for member in entry["isr"]],
+            }
+            for number, entry in sorted(partitions.items(), key=lambda item: int(item[0]))
+        ],
+    }
+
+
+def describe_cluster(cluster: JsonObject | None) -> JsonObject:
+    """Name, bootstrap and controller of `kafkalite status -o json`."""
+    status = (cluster or {}).get("status") or {}
+    controller = status.get("controller") or {}
+    return {
+        "cluster": cluster["metadata"]["name"] if cluster else None,
+        "bootstrap": status.get("bootstrap"),
+        "controller": {"holder": controller.get("holder"), "epoch": controller.get("epoch")},
+    }
