@@ -14,8 +14,8 @@ from kafkalite_core.protocol.errors import ProtocolError
 from kafkalite_core.protocol.schema import APIS
 from tests.unit.protocol.messages import CASE_IDS, CASES, DIRECTIONS, decode, encode, message, struct_of, tree
 
-few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-some = settings(few, max_examples=60)
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+some = settings(few, max_examples=40)
 
 # One case per layout family is enough for garbage: the last version of each API and the last one that is not flexible.
 FUZZED = [

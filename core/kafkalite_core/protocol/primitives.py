@@ -6,7 +6,7 @@ Reading past the end raises `IndexError` or `struct.error`, which `decode_messag
 which Python would cut short silently, are checked here. Compact forms (KIP-482) carry `length + 1`, with 0 for null.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from struct import Struct, pack, unpack_from
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
@@ -17,7 +17,7 @@ from kafkalite_core.protocol.errors import ProtocolError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 # What a response may carry as records: one buffer, or the buffers that a log read returned, in order.
-Records: TypeAlias = bytes | bytearray | memoryview | list[bytes | memoryview]
+Records: TypeAlias = bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview]
 
 T = TypeVar("T")
 
@@ -351,20 +351,20 @@ def write_compact_nullable_bytes(out: bytearray, value: bytes | None) -> None:
 
 def records_size(records: Records) -> int:
     """The size of records in bytes, whether they are one buffer or several."""
-    return sum(map(len, records)) if isinstance(records, list) else len(records)
+    return len(records) if isinstance(records, bytes | bytearray | memoryview) else sum(map(len, records))
 
 
 def records_view(records: Records | None) -> memoryview:
     """Records as one view; what was decoded is one already, several buffers are joined (a copy)."""
     if isinstance(records, memoryview):
         return records
-    if isinstance(records, list):
-        return memoryview(b"".join(records))
-    return memoryview(records or b"")
+    if records is None or isinstance(records, bytes | bytearray):
+        return memoryview(records or b"")
+    return memoryview(b"".join(records))
 
 
 def _append_records(buffers: list[Buffer], out: bytearray, records: Records, size: int) -> bytearray:
-    parts: Iterable[Buffer] = records if isinstance(records, list) else (records,)
+    parts = (records,) if isinstance(records, bytes | bytearray | memoryview) else records
     if size <= COPIED_RECORDS_SIZE:
         for part in parts:
             out += part
