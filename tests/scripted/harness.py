@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.errors import BrokerError
@@ -41,6 +41,9 @@ from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CasOutcome
 from tests.scripted.cluster import Cluster, ListLog, Proposal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REWRITE = os.environ.get("KAFKALITE_REWRITE") == "1"
 SEPARATOR = "----"
@@ -111,8 +114,10 @@ class Script:
 
     # ---------------------------------------------------------------- commands
 
-    def do_cluster(self, size, *flags, min="2", isr=None):
-        self.cluster = Cluster(int(size), min_isr=int(min), relaxed="relaxed" in flags, isr=int(isr) if isr else None)
+    def do_cluster(self, size, *flags, isr=None, **options):
+        self.cluster = Cluster(
+            int(size), min_isr=int(options.get("min", 2)), relaxed="relaxed" in flags, isr=int(isr) if isr else None
+        )
         self.do_metadata("*")
 
     def do_metadata(self, *names):
