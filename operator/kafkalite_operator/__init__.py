@@ -1,1 +1,1 @@
-"""The operator process."""
+"""The operator process: kopf's watches -> snapshot -> plan (core) -> compare-and-swap."""

@@ -1,0 +1,151 @@
+"""Which replica of the operator acts: an election by Lease.
+
+The Lease decides who tries, never what is right: every write is a compare-and-swap of its own. Expiry is judged by
+this observer's monotonic clock since it last saw the record change (client-go's semantics); the times in the record
+are for people. A holder that could not renew for `RENEW_DEADLINE_S` stops acting before others may start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.resources.leases import LeaseRecord, parse_lease, render_lease
+from kafkalite_core.resources.naming import OPERATOR_LEASE
+from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
+from kafkalite_runtime.kube.kinds import LEASES
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_runtime.kube.client import KubeClient
+
+LEASE_DURATION_S = 5
+RENEW_DEADLINE_S = 3.0
+RETRY_S = 1.0
+CALL_DEADLINE_S = 2.0
+
+_log = get_logger(__name__)
+
+
+class Elector:
+    """Holds, or tries to get, the operator's Lease."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        identity: str,
+        instance: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`instance` (may be empty): a holder that begins with it is a dead predecessor in the same pod."""
+        self._client = client
+        self._namespace = namespace
+        self.identity = identity
+        self._instance = instance
+        self._clock = clock
+        self._renewed_at: float | None = None
+        self._observed: tuple[str, str, str] | None = None
+        self._observed_at = 0.0
+        self.acquired = asyncio.Event()
+        self.terms = 0
+        """How often the Lease was acquired: a term is served by one holder without a break."""
+
+    def held(self) -> bool:
+        """Whether this process may act now."""
+        return self._renewed_at is not None and self._clock() - self._renewed_at < RENEW_DEADLINE_S
+
+    async def run(self) -> None:
+        """Acquire and renew for ever; an unreachable API only ends the term."""
+        while True:
+            started = self._clock()
+            try:
+                await self.attempt()
+            except KafkaLiteError as error:
+                _log.debug("operator lease not renewed", error=str(error))
+            if self._renewed_at is not None and not self.held():
+                self._lose("not renewed in time")
+            await asyncio.sleep(max(0.0, RETRY_S * random.uniform(0.8, 1.0) - (self._clock() - started)))
+
+    async def attempt(self) -> bool:
+        """One attempt to acquire or to renew; True when the Lease is held afterwards. Raises errors of the client."""
+        try:
+            record = parse_lease(
+                await self._client.get(LEASES, self._namespace, OPERATOR_LEASE, deadline_s=CALL_DEADLINE_S)
+            )
+        except KubeNotFound:
+            record = None
+        if record is not None and not self._may_write(record):
+            if self._renewed_at is not None:
+                self._lose(f"{record.holder} holds the lease")
+            return False
+        started = self._clock()
+        try:
+            await self._write(record, holder=self.identity)
+        except KubeConflict:
+            return self.held()
+        self._gain(started)
+        return True
+
+    def _may_write(self, record: LeaseRecord) -> bool:
+        if record.signature != self._observed:
+            self._observed = record.signature
+            self._observed_at = self._clock()
+        if record.holder in {"", self.identity}:
+            return True
+        if self._instance and record.holder.startswith(f"{self._instance}_"):
+            return True
+        return self._clock() - self._observed_at > max(record.duration_s, 1)
+
+    async def _write(self, record: LeaseRecord | None, *, holder: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        mine = record is not None and record.holder == self.identity
+        transitions = 0 if record is None else record.transitions + (0 if mine else 1)
+        body = render_lease(
+            self._namespace,
+            OPERATOR_LEASE,
+            holder=holder,
+            renewed=now,
+            acquired=now,
+            duration_s=LEASE_DURATION_S,
+            transitions=transitions,
+            resource_version=record.resource_version if record is not None else "",
+        )
+        if record is None:
+            await self._client.create(LEASES, self._namespace, body, deadline_s=CALL_DEADLINE_S)
+        else:
+            await self._client.replace(LEASES, self._namespace, OPERATOR_LEASE, body, deadline_s=CALL_DEADLINE_S)
+
+    def _gain(self, since: float) -> None:
+        # The term counts from before the request: others count from when they see its result, which is later.
+        if not self.held():
+            self.terms += 1
+            _log.info("operator lease acquired", identity=self.identity, term=self.terms)
+        self._renewed_at = since
+        self.acquired.set()
+
+    def _lose(self, why: str) -> None:
+        _log.warning("operator lease lost", identity=self.identity, why=why)
+        self._renewed_at = None
+        self.acquired.clear()
+
+    async def release(self) -> None:
+        """Give the Lease back, so that another replica need not wait for its expiry. Never raises errors of the API."""
+        if self._renewed_at is None:
+            return
+        self._renewed_at = None
+        self.acquired.clear()
+        try:
+            record = parse_lease(await self._client.get(LEASES, self._namespace, OPERATOR_LEASE, deadline_s=1.0))
+            if record.holder == self.identity:
+                await self._write(record, holder="")
+                _log.info("operator lease released", identity=self.identity)
+        except (KubeError, KubeUnavailable) as error:
+            _log.info("operator lease not released", error=str(error))

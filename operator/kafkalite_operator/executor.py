@@ -1,0 +1,376 @@
+"""Carries actions out: one compare-and-swap each, whose answer goes straight into the store.
+
+A refused patch is never repeated blindly. 422: somebody was faster, so the object is read again and the next round
+decides anew. 409: not applied, the same tests may be tried again. No answer: it may have been applied; the object is
+read again, and since every patch tests what it was decided on, deciding anew is safe either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.controller.actions import (
+    AddPartitions,
+    ChangePartitions,
+    CreateBroker,
+    CreateTopicStatus,
+    Fence,
+    UpdateClusterStatus,
+    UpdateTopicStatus,
+)
+from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.resources import naming, patches
+from kafkalite_core.resources.conditions import set_conditions
+from kafkalite_core.resources.manifests import broker_object
+from kafkalite_core.resources.topics import parse_topic
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite_core.controller.actions import Action
+    from kafkalite_core.model.partition import PartitionChange
+    from kafkalite_core.resources.manifests import ClusterSettings
+    from kafkalite_operator.metrics import OperatorMetrics
+    from kafkalite_operator.store import Store
+    from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.events import EventRecorder
+
+PATCH_DEADLINE_S = 3.0
+CONFLICT_ATTEMPTS = 5
+FAILOVER_LIMIT_S = 60.0
+"""An election later than this after the fence has other reasons than the failure."""
+
+SENTENCES_MAX = 3
+_log = get_logger(__name__)
+
+
+def wall_time() -> str:
+    """Now, for people: RFC 3339 in UTC."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Executor:
+    """See the module. Methods raise errors of the client; the controller backs off and plans again."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        store: Store,
+        metrics: OperatorMetrics,
+        events: EventRecorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._metrics = metrics
+        self._events = events
+        self._clock = clock
+        self._failed_at: dict[tuple[str, int], float] = {}
+
+    async def carry_out(self, settings: ClusterSettings, action: Action, controller_epoch: int) -> None:
+        """Carry one action of a cluster out."""
+        match action:
+            case Fence():
+                await self._fence(settings, action)
+            case ChangePartitions():
+                await self._change(settings, action, controller_epoch)
+            case CreateTopicStatus():
+                await self._create_topic_status(action, controller_epoch)
+            case AddPartitions():
+                await self._add_partitions(action, controller_epoch)
+            case UpdateTopicStatus():
+                await self.update_topic_status(action)
+            case UpdateClusterStatus():
+                await self._update_cluster_status(action)
+            case CreateBroker():
+                await self._create_broker(settings, action)
+
+    # -- the one way to write a status --------------------------------------------------------------------------
+
+    async def patch(self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
+        """A compare-and-swap on a status. Raises KubeInvalid after reading the object again, and other errors."""
+        for attempt in range(CONFLICT_ATTEMPTS):
+            started = self._clock()
+            try:
+                answer = await self._client.json_patch(
+                    kind, namespace, name, operations, subresource="status", deadline_s=PATCH_DEADLINE_S
+                )
+            except KubeConflict:
+                self._metrics.cas_conflicts.inc()
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(random.uniform(0.0, 0.01 * 2**attempt))
+            except KubeInvalid:
+                self._metrics.cas_conflicts.inc()
+                await self.refresh(kind, namespace, name)
+                raise
+            else:
+                self._metrics.cas_s.observe(self._clock() - started)
+                self._store.apply(kind, "MODIFIED", answer)
+                return answer
+        raise AssertionError("unreachable")
+
+    async def refresh(self, kind: Kind, namespace: str, name: str, uid: str = "") -> dict[str, Any] | None:
+        """Read one object consistently into the store; None when it is gone (then `uid` is forgotten)."""
+        try:
+            obj = await self._client.get(kind, namespace, name, deadline_s=PATCH_DEADLINE_S)
+        except KubeNotFound:
+            if uid:
+                self._store.forget(kind, uid)
+            return None
+        self._store.apply(kind, "MODIFIED", obj)
+        return obj
+
+    def _record(self, kind: Kind, uid: str, type_: str, reason: str, message: str) -> None:
+        regarding = self._store.raw(kind, uid)
+        if regarding is not None:
+            self._events.record(regarding, type_, reason, message)
+
+    # -- brokers ------------------------------------------------------------------------------------------------
+
+    async def _fence(self, settings: ClusterSettings, action: Fence) -> None:
+        broker = action.broker
+        assert broker.registration is not None
+        namespace = settings.cluster.namespace
+        ended = self._store.exits.get(broker.registration.incarnation)
+        seen_at = ended.seen_at if ended is not None and not action.by_expiry else self._clock()
+        operations = patches.fence(broker, reason=f"{action.reason}: {action.message}", since=wall_time())
+        await self.patch(BROKERS, namespace, broker.object_name, operations)
+        self._failed_at[settings.cluster.uid, broker.id] = seen_at
+        if action.by_expiry:
+            self._store.note_expiry_fence((namespace, settings.cluster.name))
+        self._metrics.fences.labels(action.reason).inc()
+        message = f"broker {broker.id} (epoch {broker.epoch}) is fenced: {action.message}"
+        _log.warning(
+            "broker fenced",
+            broker=broker.id,
+            epoch=broker.epoch,
+            incarnation=broker.registration.incarnation,
+            reason=action.reason,
+            why=action.message,
+        )
+        self._record(BROKERS, broker.uid, "Warning", "BrokerFenced", message)
+
+    async def _create_broker(self, settings: ClusterSettings, action: CreateBroker) -> None:
+        namespace = settings.cluster.namespace
+        name = naming.broker_name(settings.cluster.name, action.broker_id)
+        try:
+            made = await self._client.create(BROKERS, namespace, broker_object(settings, action.broker_id))
+        except KubeConflict:
+            await self.refresh(BROKERS, namespace, name)
+            return
+        self._store.apply(BROKERS, "ADDED", made)
+        _log.info("broker object made", cluster=settings.cluster.name, broker=action.broker_id)
+        message = f"KafkaLiteBroker {name} made"
+        self._record(CLUSTERS, settings.cluster.uid, "Normal", "BrokerCreated", message)
+
+    # -- partitions ---------------------------------------------------------------------------------------------
+
+    async def _change(self, settings: ClusterSettings, action: ChangePartitions, controller_epoch: int) -> None:
+        started = self._clock()
+        applied = await self._change_some(action, dict(action.changes), controller_epoch)
+        if not applied:
+            return
+        elected = sorted(applied & action.elected)
+        for number in sorted(applied):
+            change = action.changes[number]
+            _log.info(
+                "partition changed",
+                topic=action.topic.name,
+                partition=number,
+                leader=[change.expected.leader, change.proposed.leader],
+                leader_epoch=[change.expected.leader_epoch, change.proposed.leader_epoch],
+                partition_epoch=change.proposed.partition_epoch,
+                isr=[[e.id, e.epoch] for e in change.proposed.isr],
+                why=action.reasons[number],
+            )
+        if elected:
+            self._measure(settings, action, elected, started)
+        self._tell(action, sorted(applied), elected)
+
+    def _measure(self, settings: ClusterSettings, action: ChangePartitions, elected: list[int], started: float) -> None:
+        now = self._clock()
+        self._metrics.election_ms.observe((now - started) * 1000)
+        self._metrics.elections.inc(len(elected))
+        self._metrics.unclean_elections.inc(len(action.unclean & set(elected)))
+        leaders = {action.changes[number].expected.leader for number in elected}
+        failed = [at for id_ in leaders if (at := self._failed_at.get((settings.cluster.uid, id_))) is not None]
+        if failed and now - min(failed) < FAILOVER_LIMIT_S:
+            self._metrics.failover_s.observe(now - min(failed))
+
+    def _tell(self, action: ChangePartitions, applied: list[int], elected: list[int]) -> None:
+        uid = action.topic.uid
+        unclean = [number for number in elected if number in action.unclean]
+        offline = [number for number in elected if not action.changes[number].proposed.has_leader]
+        plain = [number for number in elected if number not in unclean and number not in offline]
+        rest = [number for number in applied if number not in action.elected]
+        for numbers, type_, reason in (
+            (unclean, "Warning", "UncleanLeaderElection"),
+            (offline, "Warning", "PartitionOffline"),
+            (plain, "Normal", "LeaderElected"),
+            (rest, "Normal", "PartitionChanged"),
+        ):
+            if numbers:
+                self._record(TOPICS, uid, type_, reason, _sentences(action, numbers))
+
+    async def _change_some(
+        self, action: ChangePartitions, changes: Mapping[int, PartitionChange], controller_epoch: int
+    ) -> set[int]:
+        """Apply what can be applied; a patch that fails as a whole is tried again without the partitions that moved
+        on, then in halves. Returns the partitions that were changed.
+        """
+        topic = action.topic
+        unclean = action.generation if action.unclean & set(changes) else None
+        operations = patches.elections(topic, changes, controller_epoch=controller_epoch, unclean_generation=unclean)
+        try:
+            await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
+        except KubeInvalid as error:
+            remaining = self._still_expected(topic, changes)
+            if len(changes) == 1 or not remaining:
+                _log.info("change refused", topic=topic.name, partitions=sorted(changes), error=str(error))
+                if remaining:
+                    raise  # what it was decided on still stands, so a rule refused it: back off and tell
+                return set()
+            if len(remaining) < len(changes):
+                return await self._change_some(action, remaining, controller_epoch)
+            numbers = sorted(remaining)
+            middle = len(numbers) // 2
+            applied: set[int] = set()
+            failure: KubeInvalid | None = None
+            for half in (numbers[:middle], numbers[middle:]):
+                try:
+                    part = {number: changes[number] for number in half}
+                    applied |= await self._change_some(action, part, controller_epoch)
+                except KubeInvalid as refused:
+                    failure = refused
+            if failure is not None and not applied:
+                raise failure from error
+            return applied
+        return set(changes)
+
+    def _still_expected(self, topic: TopicRef, changes: Mapping[int, PartitionChange]) -> dict[int, PartitionChange]:
+        obj = self._store.raw(TOPICS, topic.uid)
+        if obj is None:
+            return {}
+        now = parse_topic(obj)
+        if now.ref.topic_id != topic.topic_id:
+            return {}
+        return {number: change for number, change in changes.items() if now.partitions.get(number) == change.expected}
+
+    async def _create_topic_status(self, action: CreateTopicStatus, controller_epoch: int) -> None:
+        topic = action.topic
+        ref = TopicRef(topic.namespace, topic.object_name, topic.uid, action.topic_id or str(uuid.uuid4()), topic.name)
+        operations = patches.first_status(
+            ref,
+            action.partitions,
+            resource_version=action.resource_version,
+            has_status=action.has_status,
+            controller_epoch=controller_epoch,
+        )
+        await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
+        _log.info(
+            "topic placed",
+            topic=topic.name,
+            topic_id=ref.topic_id,
+            replicas={number: list(entry.replicas) for number, entry in action.partitions.items()},
+            why=action.reason,
+        )
+        reason = "DataAdopted" if action.topic_id else "TopicPlaced"
+        count = len(action.partitions)
+        message = f"{count} partition{'s' if count != 1 else ''} with topic id {ref.topic_id}: {action.reason}"
+        self._record(TOPICS, topic.uid, "Normal", reason, message)
+
+    async def _add_partitions(self, action: AddPartitions, controller_epoch: int) -> None:
+        topic = action.topic
+        operations = patches.added_partitions(
+            topic, action.partitions, resource_version=action.resource_version, controller_epoch=controller_epoch
+        )
+        await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
+        _log.info("partitions added", topic=topic.name, partitions=sorted(action.partitions), why=action.reason)
+        self._record(TOPICS, topic.uid, "Normal", "PartitionsAdded", action.reason)
+
+    # -- conditions ---------------------------------------------------------------------------------------------
+
+    async def update_topic_status(self, action: UpdateTopicStatus) -> None:
+        """Conditions of a topic, with or without a cluster."""
+        obj = self._store.raw(TOPICS, action.topic.uid)
+        if obj is None:
+            return
+        status = obj.get("status")
+        conditions = set_conditions(
+            (status or {}).get("conditions") or [], action.conditions, generation=action.generation, now=wall_time()
+        )
+        fields: dict[str, Any] = {"observedGeneration": action.generation, "conditions": conditions}
+        if action.in_sync != "0/0":
+            fields["inSync"] = action.in_sync
+        operations = patches.status_summary(
+            action.topic.uid,
+            fields,
+            resource_version=str(obj["metadata"]["resourceVersion"]),
+            has_status=status is not None,
+        )
+        await self.patch(TOPICS, action.topic.namespace, action.topic.object_name, operations)
+        for condition in action.conditions:
+            if condition.type == "Ready":
+                self._record(
+                    TOPICS, action.topic.uid, *_ready_event(condition.status, condition.reason), condition.message
+                )
+
+    async def _update_cluster_status(self, action: UpdateClusterStatus) -> None:
+        obj = self._store.raw(CLUSTERS, action.uid)
+        if obj is None:
+            return
+        status = obj.get("status")
+        conditions = set_conditions(
+            (status or {}).get("conditions") or [], action.conditions, generation=action.generation, now=wall_time()
+        )
+        metadata = obj["metadata"]
+        labels = naming.broker_labels(metadata["name"])
+        fields: dict[str, Any] = {
+            "observedGeneration": action.generation,
+            "conditions": conditions,
+            "brokers": {"ready": action.brokers_ready, "total": action.brokers_total},
+            "bootstrap": action.bootstrap,
+            "replicas": action.brokers_total,
+            "labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items())),
+        }
+        operations = patches.status_summary(
+            action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
+        )
+        await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
+
+    async def take_control(
+        self, settings: ClusterSettings, *, holder: str, epoch: int, first_broker_epoch: int
+    ) -> None:
+        """Write the controller and its epoch into a cluster's status (and its id and counters, once)."""
+        cluster = settings.cluster
+        obj = self._store.raw(CLUSTERS, cluster.uid)
+        if obj is None:
+            return
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        operations = patches.take_control(
+            obj, holder=holder, epoch=epoch, cluster_id=cluster_id, first_broker_epoch=first_broker_epoch
+        )
+        await self.patch(CLUSTERS, cluster.namespace, cluster.name, operations)
+        _log.info("controller epoch taken", cluster=cluster.name, namespace=cluster.namespace, epoch=epoch)
+        message = f"{holder} is the controller with epoch {epoch}"
+        self._record(CLUSTERS, cluster.uid, "Normal", "ControllerElected", message)
+
+
+def _sentences(action: ChangePartitions, numbers: list[int]) -> str:
+    texts = [f"partition {number}: {action.reasons[number]}" for number in numbers[:SENTENCES_MAX]]
+    rest = len(numbers) - SENTENCES_MAX
+    return "; ".join(texts) + (f"; and {rest} more partitions" if rest > 0 else "")
+
+
+def _ready_event(status: str, reason: str) -> tuple[str, str]:
+    return ("Normal", "Ready") if status == "True" else ("Warning", reason)

@@ -1,0 +1,125 @@
+"""kopf as transport: handlers that write nothing and hand every object over to the controller's event loop.
+
+kopf runs in a thread with a loop of its own: it cancels every task that was made after its start in its loop, takes
+five seconds to stop, and gives up on some errors of a stream. None of that may touch the controller, so its end only
+leads to another start. kopf can be blind for a minute on a half-open connection; the controller's own lists and the
+Lease reader make up for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+import kopf
+
+from kafkalite_core.resources.naming import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, VERSION
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Deliver = Callable[[Kind, str, dict[str, Any]], None]
+
+RESTART_S = 1.0
+_log = get_logger(__name__)
+
+
+class Backoffs:
+    """Delays between attempts without an end, so that no outage makes kopf give up."""
+
+    def __iter__(self) -> Iterator[float]:
+        for delay in (0.1, 0.2, 0.5):
+            yield delay * random.uniform(0.5, 1.0)
+        while True:
+            yield random.uniform(0.5, 1.5)
+
+
+def build_registry(deliver: Deliver) -> kopf.OperatorRegistry:
+    """Handlers for topics, clusters, brokers and the brokers' pods; all they do is call `deliver`."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.startup(registry=registry)(configure)
+    kopf.on.login(registry=registry)(login)
+    for kind in (TOPICS, CLUSTERS, BROKERS):
+        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=kind.plural)(_handler(kind, deliver))
+    labels: dict[str, Any] = {LABEL_CLUSTER: kopf.PRESENT, LABEL_COMPONENT: "broker"}
+    kopf.on.event("v1", "pods", registry=registry, id="pods", labels=labels)(_handler(PODS, deliver))
+    return registry
+
+
+def _handler(kind: Kind, deliver: Deliver) -> Callable[..., Any]:
+    async def on_event(event: dict[str, Any], **_: Any) -> None:
+        # Objects of the first list come with type None.
+        deliver(kind, event["type"] or "ADDED", dict(event["object"]))
+
+    return on_event
+
+
+async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+    """The same credentials as the runtime's client: KUBECONFIG, else the pod's service account."""
+    return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
+
+
+def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Retry for ever, write nothing, look at nothing but what the handlers are for."""
+    settings.networking.request_timeout = 10
+    settings.networking.connect_timeout = 3
+    settings.networking.error_backoffs = Backoffs()
+    settings.watching.server_timeout = 300
+    settings.watching.inactivity_timeout = 65
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.finalizer = f"{GROUP}/finalizer"
+    settings.queueing.worker_limit = None
+
+
+class Watcher:
+    """Runs kopf in a daemon thread and starts it again whenever it ends."""
+
+    def __init__(
+        self, on_object: Deliver, namespaces: tuple[str, ...] = (), loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """`on_object(kind, type, object)` is called on `loop` (default: the running one)."""
+        self._on_object = on_object
+        self._namespaces = namespaces
+        self._loop = loop or asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
+        self.restarts = 0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Ask kopf to stop and wait that long; False when it is still stopping."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _deliver(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._on_object, kind, type_, obj)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                asyncio.run(
+                    kopf.operator(
+                        registry=build_registry(self._deliver),
+                        settings=kopf.OperatorSettings(),
+                        standalone=True,
+                        clusterwide=not self._namespaces,
+                        namespaces=self._namespaces,
+                        stop_flag=self._stop,
+                    )
+                )
+            except Exception:
+                _log.exception("kopf ended")
+            if not self._stop.wait(RESTART_S):
+                self.restarts += 1
+                _log.warning("kopf is started again", restarts=self.restarts)

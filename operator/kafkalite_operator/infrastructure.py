@@ -1,0 +1,77 @@
+"""Keeps the objects of a cluster (StatefulSet, Services, ConfigMap, PodDisruptionBudget) as they should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.resources.manifests import applied_hash, infrastructure
+from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
+from kafkalite_runtime.kube.kinds import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    POD_DISRUPTION_BUDGETS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite_core.resources.manifests import ClusterSettings
+    from kafkalite_operator.store import Store
+    from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.events import EventRecorder
+
+CALL_DEADLINE_S = 3.0
+_KINDS = {kind.kind: kind for kind in (STATEFUL_SETS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)}
+_log = get_logger(__name__)
+
+
+class Infrastructure:
+    """Creates what is missing and patches what differs from what was last applied; the rest is left alone."""
+
+    def __init__(self, client: KubeClient, store: Store, events: EventRecorder) -> None:
+        self._client = client
+        self._store = store
+        self._events = events
+
+    async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
+        """Bring all objects of one cluster up to date. Raises errors of the client."""
+        for wanted in infrastructure(settings, broker_ids):
+            await self._ensure_one(settings, wanted)
+
+    async def _ensure_one(self, settings: ClusterSettings, wanted: dict[str, Any]) -> None:
+        kind = _KINDS[wanted["kind"]]
+        namespace, name = settings.cluster.namespace, wanted["metadata"]["name"]
+        try:
+            existing = await self._client.get(kind, namespace, name, deadline_s=CALL_DEADLINE_S)
+        except KubeNotFound:
+            try:
+                await self._client.create(kind, namespace, wanted, deadline_s=CALL_DEADLINE_S)
+            except KubeConflict:
+                return  # made by another replica meanwhile; the next look compares it
+            self._tell(settings, f"{kind.kind} {name} made")
+            return
+        if applied_hash(existing) == applied_hash(wanted):
+            return
+        owners = existing["metadata"].get("ownerReferences") or []
+        if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
+            _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
+            return
+        await self._client.merge_patch(kind, namespace, name, changeable(wanted), deadline_s=CALL_DEADLINE_S)
+        self._tell(settings, f"{kind.kind} {name} updated")
+
+    def _tell(self, settings: ClusterSettings, message: str) -> None:
+        _log.info("object applied", cluster=settings.cluster.name, what=message)
+        regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
+        if regarding is not None:
+            self._events.record(regarding, "Normal", "ObjectApplied", message)
+
+
+def changeable(wanted: dict[str, Any]) -> dict[str, Any]:
+    """The manifest without the fields that Kubernetes never lets anybody change."""
+    if wanted["kind"] != STATEFUL_SETS.kind:
+        return wanted
+    immutable = {"volumeClaimTemplates", "selector", "serviceName", "podManagementPolicy"}
+    return {**wanted, "spec": {name: value for name, value in wanted["spec"].items() if name not in immutable}}

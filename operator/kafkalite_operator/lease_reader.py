@@ -1,0 +1,88 @@
+"""Reads the brokers' Leases every second, so that their liveness never rests on a watch (R16)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.snapshot import LeaseView
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.resources.leases import parse_lease
+from kafkalite_runtime.kube.kinds import LEASES
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kafkalite_runtime.kube.client import KubeClient
+
+INTERVAL_S = 1.0
+CALL_DEADLINE_S = 2.0
+GAP_S = 2.5
+"""Two reads further apart than this leave a gap: renewals may have been impossible meanwhile, so all Leases are fresh
+again from the next read on."""
+
+_log = get_logger(__name__)
+
+
+class LeaseReader:
+    """Keeps `leases` up to date: holder and when the renewal was last seen to change, by (namespace, name)."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        leases: dict[tuple[str, str], LeaseView],
+        namespaces: Callable[[], Iterable[str]],
+        on_read: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`namespaces()` says where clusters are; `on_read()` is called after every round."""
+        self._client = client
+        self._leases = leases
+        self._namespaces = namespaces
+        self._on_read = on_read
+        self._clock = clock
+        self._signatures: dict[tuple[str, str], tuple[str, str, str]] = {}
+        self._since: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    def observing_since(self, namespace: str) -> float | None:
+        """Since when Leases have been read without a gap; None when the last read is too old."""
+        last = self._last.get(namespace)
+        if last is None or self._clock() - last > GAP_S:
+            return None
+        return self._since[namespace]
+
+    async def run(self) -> None:
+        """Read for ever; a failed read only makes the gap."""
+        while True:
+            started = self._clock()
+            await asyncio.gather(*(self._read_quietly(namespace) for namespace in sorted(set(self._namespaces()))))
+            self._on_read()
+            await asyncio.sleep(max(0.0, INTERVAL_S - (self._clock() - started)))
+
+    async def _read_quietly(self, namespace: str) -> None:
+        try:
+            await self.read(namespace)
+        except KafkaLiteError as error:
+            _log.warning("broker leases not read", namespace=namespace, error=str(error))
+
+    async def read(self, namespace: str) -> None:
+        """One consistent read. Raises errors of the client."""
+        listed = await self._client.list(LEASES, namespace, deadline_s=CALL_DEADLINE_S)
+        now = self._clock()
+        last = self._last.get(namespace)
+        if last is None or now - last > GAP_S:
+            self._since[namespace] = now
+        self._last[namespace] = now
+        for item in listed.items:
+            try:
+                record = parse_lease(item)
+            except KafkaLiteError as error:
+                _log.warning("lease not understood", error=str(error))
+                continue
+            key = (namespace, record.name)
+            if self._signatures.get(key) != record.signature:
+                self._signatures[key] = record.signature
+                self._leases[key] = LeaseView(holder=record.holder, changed_at=now)

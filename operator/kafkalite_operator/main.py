@@ -1,0 +1,143 @@
+"""Entry point of the operator process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+
+from kafkalite_core.model.errors import ConfigError, KafkaLiteError
+from kafkalite_operator.controller import Controller
+from kafkalite_operator.elector import Elector
+from kafkalite_operator.handlers import Watcher
+from kafkalite_operator.metrics import OperatorMetrics
+from kafkalite_operator.settings import OperatorSettings
+from kafkalite_operator.store import Store
+from kafkalite_runtime.kube.client import KubeClient
+from kafkalite_runtime.kube.events import EventRecorder
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
+from kafkalite_runtime.logging import configure_logging, get_logger
+from kafkalite_runtime.telemetry import TelemetryServer
+
+RELEASE_LIMIT_S = 2.0
+KOPF_STOP_LIMIT_S = 0.2
+STUCK_S = 30.0
+_log = get_logger(__name__)
+
+
+class Operator:
+    """All tasks of one operator process; tests run it in their own loop."""
+
+    def __init__(self, settings: OperatorSettings, client: KubeClient) -> None:
+        self.settings = settings
+        self.metrics = OperatorMetrics()
+        self._client = client
+        self._events = EventRecorder(client, "kafkalite-operator")
+        self.store = Store(time.monotonic, settings.default_image)
+        self.elector = Elector(
+            client, namespace=settings.namespace, identity=settings.identity, instance=settings.instance
+        )
+        self.controller = Controller(
+            client=client,
+            store=self.store,
+            elector=self.elector,
+            settings=settings,
+            metrics=self.metrics,
+            events=self._events,
+        )
+        self._beat_at = time.monotonic()
+        self.telemetry = TelemetryServer(
+            self.metrics.registry, settings.metrics_port, healthz=self._healthz, readyz=self._readyz
+        )
+        self.watcher: Watcher | None = None
+
+    def _healthz(self) -> bool | str:
+        silence = time.monotonic() - self._beat_at
+        return True if silence < STUCK_S else f"the event loop last ran {silence:.0f} s ago"
+
+    def _readyz(self) -> bool | str:
+        return self.watcher is not None or "the API server has not been reached yet"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop`, then release the Lease."""
+        await self.telemetry.start()
+        tasks = [
+            asyncio.create_task(self._beat(), name="heartbeat"),
+            asyncio.create_task(self.elector.run(), name="elector"),
+            asyncio.create_task(self.controller.run(), name="controller"),
+            asyncio.create_task(self.controller.leases.run(), name="lease reader"),
+            asyncio.create_task(self._watch(), name="watcher"),
+        ]
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                task.result()  # no task ends by itself, so this raises what ended it
+        finally:
+            stopping.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, stopping, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_LIMIT_S):
+                    await self.elector.release()
+            if self.watcher is not None:
+                self.watcher.stop(0.0)
+            await self._events.close()
+            await self.telemetry.stop()
+
+    async def _beat(self) -> None:
+        while True:
+            self._beat_at = time.monotonic()
+            await asyncio.sleep(1.0)
+
+    async def _watch(self) -> None:
+        """Start kopf once the API serves our kinds: it looks for them only once."""
+        while True:
+            try:
+                for kind in (TOPICS, CLUSTERS, BROKERS):
+                    for namespace in self.settings.watch_namespaces or (None,):
+                        await self._client.list(kind, namespace, deadline_s=3.0)
+                break
+            except KafkaLiteError as error:
+                _log.warning("waiting for the API server and its custom resources", error=str(error))
+                await asyncio.sleep(0.3)
+        self.watcher = Watcher(self.controller.on_object, self.settings.watch_namespaces)
+        self.watcher.start()
+        await asyncio.Event().wait()
+
+
+async def serve(settings: OperatorSettings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    client = KubeClient.from_environment(os.environ)
+    operator = Operator(settings, client)
+    try:
+        await operator.run(stop)
+    finally:
+        await client.close()
+
+
+def main() -> None:
+    """`kafkalite-operator`: exit code 0 after SIGTERM, 2 for wrong settings, 1 for a failure."""
+    try:
+        settings = OperatorSettings.from_environment(os.environ)
+        configure_logging("operator", settings.log_level, settings.log_json)
+        asyncio.run(serve(settings))
+        code = 0
+    except (ConfigError, OSError) as error:
+        print(f"kafkalite-operator: {error}", file=sys.stderr)  # noqa: T201
+        code = 2
+    except Exception:
+        _log.exception("operator failed")
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # kopf's thread holds nothing that needs an orderly end, and its own takes five seconds.
+    os._exit(code)

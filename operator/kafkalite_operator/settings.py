@@ -1,0 +1,83 @@
+"""Settings of the operator process, from its environment."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.resources.manifests import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_METRICS_PORT = 9404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """Settings of one operator process.
+
+    Attributes:
+        namespace: Where its own Lease is.
+        identity: Name of this process in the Lease; begins with `instance` and differs with every start.
+        instance: Pod name and uid; a predecessor with the same instance is certainly dead. Empty when unknown.
+        metrics_port: Port of the telemetry endpoint; 0 for any free one.
+        watch_namespaces: Namespaces to serve; empty for all.
+        default_cluster: `spec` of the cluster that is made for topics without one; None to make none.
+        default_image: Image of brokers whose cluster names none.
+        log_level: Level of the log.
+        log_json: One JSON object per line.
+    """
+
+    namespace: str
+    identity: str
+    instance: str = ""
+    metrics_port: int = DEFAULT_METRICS_PORT
+    watch_namespaces: tuple[str, ...] = ()
+    default_cluster: dict[str, Any] | None = None
+    default_image: str = DEFAULT_IMAGE
+    log_level: str = "info"
+    log_json: bool = True
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> OperatorSettings:
+        """Read `KAFKALITE_*`, `POD_NAME` and `POD_UID`. Raises `ConfigError` with the variable's name."""
+        pod = environ.get("POD_NAME", "") or environ.get("HOSTNAME", "") or "operator"
+        uid = environ.get("POD_UID", "")
+        instance = f"{pod}_{uid}" if uid else ""
+        return cls(
+            namespace=environ.get("KAFKALITE_OPERATOR_NAMESPACE", "") or environ.get("POD_NAMESPACE", "") or "default",
+            identity=f"{instance or pod}_{secrets.token_hex(4)}",
+            instance=instance,
+            metrics_port=_port(environ, "KAFKALITE_METRICS_PORT", DEFAULT_METRICS_PORT),
+            watch_namespaces=tuple(filter(None, environ.get("KAFKALITE_WATCH_NAMESPACES", "").split(","))),
+            default_cluster=_json(environ, "KAFKALITE_DEFAULT_CLUSTER"),
+            default_image=environ.get("KAFKALITE_BROKER_IMAGE", "") or DEFAULT_IMAGE,
+            log_level=environ.get("KAFKALITE_LOG_LEVEL", "") or "info",
+            log_json=environ.get("KAFKALITE_LOG_FORMAT", "json") != "text",
+        )
+
+
+def _port(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise ConfigError(f"{name}={text!r}: expected a port number from 0 to 65535")
+    return int(text)
+
+
+def _json(environ: Mapping[str, str], name: str) -> dict[str, Any] | None:
+    text = environ.get(name, "")
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{name} is not a JSON object")
+    return value

@@ -1,0 +1,232 @@
+"""The operator's view of the API: the newest known version of every object, and snapshots of it.
+
+Objects come from kopf's watch, from own lists and reads, and from the answers to own patches, in any order. Within
+one uid a greater resourceVersion wins; an object that was deleted does not come back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
+from kafkalite_core.resources.clusters import parse_cluster
+from kafkalite_core.resources.conditions import parse_conditions
+from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address, cluster_settings
+from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.pods import container_exits
+from kafkalite_core.resources.views import topic_view
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kafkalite_core.model.cluster import Broker
+
+REMEMBERED_MAX = 4096
+"""Deleted uids and ended incarnations that are remembered."""
+
+ClusterKey = tuple[str, str]
+_log = get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Entry:
+    obj: dict[str, Any]
+    first_seen: float
+    generation_seen: float
+    view: TopicView | Broker | ClusterSettings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """An ended broker container and when this process learnt of it."""
+
+    reason: str
+    seen_at: float
+
+
+class Store:
+    """See the module. All methods are called on the controller's event loop."""
+
+    def __init__(self, clock: Callable[[], float], default_image: str) -> None:
+        self._clock = clock
+        self._default_image = default_image
+        self._objects: dict[str, dict[str, _Entry]] = {kind.plural: {} for kind in (TOPICS, CLUSTERS, BROKERS)}
+        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self.exits: OrderedDict[str, Exit] = OrderedDict()
+        self.leases: dict[tuple[str, str], LeaseView] = {}
+        self._registered: dict[str, tuple[int, float]] = {}
+        self.expiry_fences: dict[ClusterKey, deque[float]] = {}
+
+    # -- what comes in ------------------------------------------------------------------------------------------
+
+    def apply(self, kind: Kind, type_: str, obj: dict[str, Any]) -> bool:
+        """An event, or an object as read or as answered; True when something changed."""
+        if kind is PODS:
+            return self._apply_pod(obj)
+        metadata = obj.get("metadata") or {}
+        uid = str(metadata.get("uid", ""))
+        if type_ == "DELETED":
+            return self.forget(kind, uid)
+        if not uid or uid in self._tombstones:
+            return False
+        known = self._objects[kind.plural].get(uid)
+        if known is not None and not self._newer(known.obj, obj):
+            return False
+        now = self._clock()
+        entry = _Entry(obj=obj, first_seen=now, generation_seen=now)
+        if known is not None:
+            entry.first_seen = known.first_seen
+            if known.obj["metadata"].get("generation") == metadata.get("generation"):
+                entry.generation_seen = known.generation_seen
+        if not self._parse(kind, entry) or (known is not None and self._went_back(kind, known, entry)):
+            return False
+        self._objects[kind.plural][uid] = entry
+        return True
+
+    def forget(self, kind: Kind, uid: str) -> bool:
+        """The object was deleted."""
+        self._tombstones[uid] = None
+        while len(self._tombstones) > REMEMBERED_MAX:
+            self._tombstones.popitem(last=False)
+        self._registered.pop(uid, None)
+        return self._objects[kind.plural].pop(uid, None) is not None
+
+    def relist(self, kind: Kind, items: Iterable[dict[str, Any]], resource_version: str, namespace: str | None) -> None:
+        """A consistent list: objects that are older than it and not in it are gone."""
+        listed = {str(item["metadata"].get("uid")) for item in items}
+        for item in items:
+            self.apply(kind, "ADDED", item)
+        for uid, entry in list(self._objects[kind.plural].items()):
+            elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
+            if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
+                self.forget(kind, uid)
+
+    def _apply_pod(self, pod: dict[str, Any]) -> bool:
+        try:
+            exits = container_exits(pod)
+        except KafkaLiteError as error:
+            _log.warning("pod not understood", error=str(error))
+            return False
+        changed = False
+        for found in exits:
+            if found.incarnation not in self.exits:
+                reason = f"exit code {found.exit_code}" + (f", {found.reason}" if found.reason else "")
+                self.exits[found.incarnation] = Exit(reason, self._clock())
+                changed = True
+        while len(self.exits) > REMEMBERED_MAX:
+            self.exits.popitem(last=False)
+        return changed
+
+    def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
+        return _version(obj) > _version(known)
+
+    def _parse(self, kind: Kind, entry: _Entry) -> bool:
+        try:
+            if kind is TOPICS:
+                entry.view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
+            elif kind is BROKERS:
+                broker = parse_broker(entry.obj)
+                cluster_of_broker(entry.obj)
+                if self._registered.get(broker.uid, (None, 0.0))[0] != broker.epoch:
+                    self._registered[broker.uid] = (broker.epoch, self._clock())
+                entry.view = broker
+            else:
+                entry.view = cluster_settings(entry.obj, default_image=self._default_image)
+        except KafkaLiteError as error:
+            _log.warning("object not understood", kind=kind.kind, error=str(error))
+            return False
+        return True
+
+    def _went_back(self, kind: Kind, known: _Entry, entry: _Entry) -> bool:
+        """A newer version of one topic with lower epochs: the store was restored; nothing is decided on it."""
+        if kind is not TOPICS:
+            return False
+        assert isinstance(known.view, TopicView)
+        assert isinstance(entry.view, TopicView)
+        for number, old in known.view.topic.partitions.items():
+            new = entry.view.topic.partitions.get(number)
+            if new is None or (new.leader_epoch, new.partition_epoch) < (old.leader_epoch, old.partition_epoch):
+                _log.error("the store went back in time", topic=known.view.spec.topic_name, partition=number)
+                return True
+        return False
+
+    # -- what goes out ------------------------------------------------------------------------------------------
+
+    def raw(self, kind: Kind, uid: str) -> dict[str, Any] | None:
+        """The newest known object with that uid."""
+        entry = self._objects[kind.plural].get(uid)
+        return entry.obj if entry is not None else None
+
+    def topic_views(self) -> list[TopicView]:
+        """All topics of all namespaces."""
+        return [e.view for e in self._objects[TOPICS.plural].values() if isinstance(e.view, TopicView)]
+
+    def clusters(self) -> dict[ClusterKey, ClusterSettings]:
+        """All clusters by (namespace, name)."""
+        found = (e.view for e in self._objects[CLUSTERS.plural].values() if isinstance(e.view, ClusterSettings))
+        return {(view.cluster.namespace, view.cluster.name): view for view in found}
+
+    def brokers_of(self, key: ClusterKey) -> dict[int, Broker]:
+        """The brokers of one cluster by id."""
+        found: dict[int, Broker] = {}
+        for entry in self._objects[BROKERS.plural].values():
+            view = entry.view
+            if (entry.obj["metadata"].get("namespace"), cluster_of_broker(entry.obj)) == key:
+                assert view is not None
+                assert not isinstance(view, (TopicView, ClusterSettings))
+                found[view.id] = view
+        return found
+
+    def snapshot(
+        self, key: ClusterKey, *, controller_epoch: int, observing_since: float | None, balance_due: bool
+    ) -> Snapshot:
+        """One cluster for `plan`."""
+        settings = self.clusters()[key]
+        obj = self.raw(CLUSTERS, settings.cluster.uid)
+        assert obj is not None
+        status = obj.get("status") or {}
+        counts = status.get("brokers") or {}
+        brokers = self.brokers_of(key)
+        names = {broker_id: (key[0], broker_name(key[1], broker_id)) for broker_id in brokers}
+        return Snapshot(
+            cluster=parse_cluster(obj),
+            generation=int(obj["metadata"].get("generation", 0)),
+            observed_generation=int(status.get("observedGeneration", 0)),
+            conditions=parse_conditions(status),
+            bootstrap=str(status.get("bootstrap", "")),
+            wanted_bootstrap=bootstrap_address(settings),
+            brokers_ready=int(counts.get("ready", -1)),
+            brokers_total=int(counts.get("total", -1)),
+            topics={
+                view.topic.ref.uid: view
+                for view in self.topic_views()
+                if (view.topic.ref.namespace, view.spec.cluster) == key
+            },
+            brokers=brokers,
+            registered_at={i: self._registered[b.uid][1] for i, b in brokers.items() if b.uid in self._registered},
+            leases={i: self.leases[name] for i, name in names.items() if name in self.leases},
+            exits={incarnation: ended.reason for incarnation, ended in self.exits.items()},
+            observing_since=observing_since,
+            expiry_fences=tuple(self.expiry_fences.get(key, ())),
+            controller_epoch=controller_epoch,
+            balance_due=balance_due,
+        )
+
+    def note_expiry_fence(self, key: ClusterKey) -> None:
+        """A broker was fenced by Lease expiry just now; the cap on fencing looks at these."""
+        self.expiry_fences.setdefault(key, deque(maxlen=64)).append(self._clock())
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isascii() and version.isdigit() else 0
+
+
+def _version(obj: Mapping[str, Any]) -> int:
+    """ResourceVersions of one resource are comparable as numbers (KEP-5504)."""
+    return _number(str((obj.get("metadata") or {}).get("resourceVersion", "")))
