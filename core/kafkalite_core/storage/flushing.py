@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import epoch_cache
 from kafkalite_core.storage.disk import join, replace_file, sync_directory, sync_file
+from kafkalite_core.storage.errors import DiskFailure, ReadInterrupted
 
 if TYPE_CHECKING:
-    from kafkalite_core.storage.disk import Disk, File
+    from kafkalite_core.storage.disk import File
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.segment import Segment
 
@@ -18,87 +20,110 @@ if TYPE_CHECKING:
 class FlushTicket:
     """One flush of one log. `run` may be called from any thread; everything else belongs to the log's thread.
 
+    `run` only syncs. So one `syncfs` of the whole volume, begun after the ticket was taken, does the same.
+
     Attributes:
+        log: The log.
         generation: Truncation generation of the log when the flush began (S8).
         end_offset: The log end that the flush covers.
         segments: (segment, its size) for every segment with bytes that were not synced.
         files: Files to sync, with their paths.
-        directory: The log's directory, to be synced; None when no entry changed.
-        epochs: The epoch checkpoint to write, or None when it is unchanged.
-        epochs_version: Version of the epoch cache that `epochs` holds.
+        small_files: More of them, opened for this ticket only.
+        directories: Directories to sync, whose entries changed.
         directory_version: Version of the directory's entries that the flush covers.
     """
 
-    disk: Disk
-    directory_path: str
+    log: Log
     generation: int
     end_offset: int
     segments: tuple[tuple[Segment, int], ...]
     files: tuple[tuple[File, str], ...]
-    directory: str | None
-    epochs: bytes | None
-    epochs_version: int
+    small_files: tuple[tuple[File, str], ...]
+    directories: tuple[str, ...]
     directory_version: int
 
     def run(self) -> None:
         """Syncs everything; when it returns, the disk has it. `DiskFailure` on any error: the process ends (R12).
 
-        `StorageError` when there is no room for the epoch checkpoint; the data are synced by then, but the flush as
-        a whole did not happen.
+        Files and directories that a truncation or a deletion took away meanwhile are no error: the ticket is void.
         """
-        for file, path in self.files:
-            sync_file(file, path)
-        if self.directory is not None:
-            sync_directory(self.disk, self.directory)
-        if self.epochs is not None:
-            replace_file(self.disk, join(self.directory_path, epoch_cache.FILE_NAME), self.epochs)
-
-    def prepare_volume_sync(self) -> None:
-        """Writes what `run` writes but syncs nothing: the caller syncs the whole volume afterwards."""
-        if self.epochs is not None:
-            path = join(self.directory_path, epoch_cache.FILE_NAME)
-            replace_file(self.disk, path, self.epochs, durable=False)
+        log = self.log
+        for file, path in (*self.files, *self.small_files):
+            try:
+                sync_file(file, path)
+            except ReadInterrupted:
+                assert log.closed or log.generation != self.generation, f"{path} closed under a flush"
+        for directory in self.directories:
+            try:
+                sync_directory(log.disk, directory)
+            except DiskFailure as failure:
+                if not (log.closed and isinstance(failure.__cause__, FileNotFoundError)):
+                    raise
 
 
 def begin_flush(log: Log) -> FlushTicket | None:
     """What has to be synced so that everything appended so far is on disk; None when all of it is."""
-    segments: list[tuple[Segment, int]] = []
     files: list[tuple[File, str]] = []
+    segments = _dirty_segments(log, files)
+    _write_epochs(log)
+    directory_dirty = log.directory_version != log.directory_synced
+    if not segments and not directory_dirty and not log.unsynced_files and log.recovery_point == log.end_offset:
+        return None
+    small_files = tuple(log.unsynced_files.values())
+    log.unsynced_files.clear()
+    directories = (log.directory,) if directory_dirty else ()
+    if log.made_now:
+        directories = (*directories, "")
+    return FlushTicket(
+        log,
+        log.generation,
+        log.end_offset,
+        tuple(segments),
+        tuple(files),
+        small_files,
+        directories,
+        log.directory_version,
+    )
+
+
+def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int]]:
+    segments: list[tuple[Segment, int]] = []
     for segment in reversed(log.segments):
-        if segment.synced_size == segment.size and segment.sealed:
-            break  # segments are sealed and synced in order
         if segment.synced_size == segment.size:
+            if segment.sealed:
+                break  # segments are sealed and synced in order
             continue
         segments.append((segment, segment.size))
         files.append((segment.file, segment.path))
         if segment.sealed:
             files.append((segment.index.file(), segment.index.path))
             files.append((segment.time_index.file(), segment.time_index.path))
-    epochs_dirty = log.epochs.version != log.epochs_synced
-    directory_dirty = log.directory_version != log.directory_synced
-    if not segments and not epochs_dirty and not directory_dirty and log.recovery_point == log.end_offset:
-        return None
-    return FlushTicket(
-        log.disk,
-        log.directory,
-        log.generation,
-        log.end_offset,
-        tuple(segments),
-        tuple(files),
-        log.directory if directory_dirty else None,
-        log.epochs.encode() if epochs_dirty else None,
-        log.epochs.version,
-        log.directory_version,
-    )
+    return segments
+
+
+def _write_epochs(log: Log) -> None:
+    """Writes the epoch checkpoint, to be synced by the flush. On a full disk it waits: the batches say the same."""
+    if log.epochs.version == log.epochs_written:
+        return
+    path = join(log.directory, epoch_cache.FILE_NAME)
+    try:
+        replace_file(log.disk, path, log.epochs.encode(), durable=False)
+    except StorageError:
+        return
+    log.epochs_written = log.epochs.version
+    log.sync_later(path)
 
 
 def complete_flush(log: Log, ticket: FlushTicket) -> None:
     """The ticket ran without error: its bytes are on disk. A ticket from before a truncation says nothing (S8)."""
+    for file, _ in ticket.small_files:
+        file.close()
     if ticket.generation != log.generation:
         return
+    if "" in ticket.directories:
+        log.made_now = False
     for segment, size in ticket.segments:
         segment.synced_size = max(segment.synced_size, min(size, segment.size))
-    log.epochs_synced = max(log.epochs_synced, ticket.epochs_version)
     log.directory_synced = max(log.directory_synced, ticket.directory_version)
     log.recovery_point = max(log.recovery_point, ticket.end_offset)
     log.update_flushed_end()

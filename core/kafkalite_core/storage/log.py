@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import appending, flushing, reading, retention, timestamps, truncation
 from kafkalite_core.storage.disk import disk_errors, join, remove_file, replace_file, sync_file
 from kafkalite_core.storage.epoch_cache import EpochCache
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite_core.protocol.record_batch import Decompress
-    from kafkalite_core.storage.disk import Disk
+    from kafkalite_core.storage.disk import Disk, File
     from kafkalite_core.storage.flushing import FlushTicket
     from kafkalite_core.storage.log_config import LogConfig
     from kafkalite_core.storage.reading import ColdRead, ReadResult
@@ -95,7 +96,10 @@ class Log:
         self.generation = 0
         self.directory_version = 0
         self.directory_synced = 0
-        self.epochs_synced = -1
+        self.epochs_written = 0
+        self.unsynced_files: dict[str, tuple[File, str]] = {}
+        self.made_now = False
+        self.closed = False
         self.doomed: list[tuple[int, Segment]] = []
         self._relaxed = config.relaxed_flush
         self._frozen_end = -1
@@ -151,10 +155,14 @@ class Log:
     def roll(self, now_ms: int) -> Segment:
         """Begins a new segment at the log end; the state of the producers is written beside it."""
         old = self.active
-        old.seal()
+        try:
+            old.seal()
+            segment = self._new_segment(self.end_offset, now_ms)
+        except StorageError:
+            old.sealed = False
+            raise
         self._write_snapshot(self.end_offset)
         self._loaded[old.base_offset] = old
-        segment = self._new_segment(self.end_offset, now_ms)
         self._trim_indexes()
         return segment
 
@@ -230,6 +238,16 @@ class Log:
         """The ticket ran without error. Ignored when the log was truncated since (S8)."""
         flushing.complete_flush(self, ticket)
 
+    def sync_later(self, path: str) -> None:
+        """A small file of the log was written without a sync: the next flush covers it and its directory entry."""
+        with disk_errors(f"open {path}"):
+            file = self.disk.open(path)
+        replaced = self.unsynced_files.pop(path, None)
+        if replaced is not None:
+            replaced[0].close()
+        self.unsynced_files[path] = (file, path)
+        self.directory_version += 1
+
     # ------------------------------------------------------------------------------------------------ cutting
 
     def truncate_to(self, offset: int) -> None:
@@ -294,8 +312,12 @@ class Log:
 
     def abandon(self) -> None:
         """Closes the files and forgets the tail, writing nothing."""
+        self.closed = True
         self.tail.clear()
         self.generation += 1
+        for file, _ in self.unsynced_files.values():
+            file.close()
+        self.unsynced_files.clear()
         for segment in self.segments:
             segment.close()
         for _, segment in self.doomed:
@@ -306,7 +328,10 @@ class Log:
     def _write_snapshot(self, offset: int, *, durable: bool = False) -> None:
         if len(self.producers) or self.snapshots():
             path = join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
-            replace_file(self.disk, path, self.producers.encode(), durable=durable)
+            try:
+                replace_file(self.disk, path, self.producers.encode(), durable=durable)
+            except StorageError:
+                return  # an older snapshot and the log say the same
             self.directory_version += 1
         for old in self.snapshots()[:-SNAPSHOTS_KEPT]:
             remove_file(self.disk, join(self.directory, file_name(old, SNAPSHOT_SUFFIX)))

@@ -71,6 +71,8 @@ class MemoryFile:
 
     def sync(self) -> None:
         """See `File`."""
+        if self._closed:
+            raise ReadInterrupted(self._path)
         self._check("sync")
         self._inode.synced = bytes(self._inode.data)
 

@@ -128,7 +128,7 @@ def load_log(
     with disk_errors(f"make {directory}"):
         if not disk.exists(directory):
             disk.makedirs(directory)
-            disk.sync_directory("")
+            log.made_now = True
     bases = _tidy(log)
     segments = [
         Segment(disk, directory, base, index_bytes_max=config.segment_index_bytes, created_ms=now_ms) for base in bases
@@ -168,9 +168,9 @@ def _load_epochs(log: Log) -> None:
     try:
         log.epochs = EpochCache.decode(data)
     except CorruptCheckpoint:
-        log.epochs = EpochCache()  # the scan of the whole log fills it again
+        log.epochs.clear()  # the scan of the whole log fills it again
         return
-    log.epochs_synced = log.epochs.version
+    log.epochs_written = log.epochs.version
 
 
 class _Loading:
@@ -324,7 +324,8 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.epochs.truncate_from_start(log.start_offset)
     _load_producers(log, scanned=loading.segments_scanned > 0)
     log.recovery_point = min(log.start_offset, log.end_offset)
-    _sync(log)
+    if not log.made_now:
+        _sync(log)
     log.update_flushed_end()
 
 
@@ -346,7 +347,7 @@ def _sync(log: Log) -> None:
             segment.write_indexes()
             sync_file(segment.index.file(), segment.index.path)
             sync_file(segment.time_index.file(), segment.time_index.path)
-    log.directory_version += 1
+            log.directory_version += 1
     ticket = log.begin_flush()
     if ticket is not None:
         ticket.run()

@@ -239,7 +239,7 @@ class Segment:
         with disk_errors(f"truncate {self.path}"):
             self.file.truncate(size)
         self.size = size
-        self.synced_size = min(self.synced_size, size)
+        self.synced_size = -1  # the cut itself has to be synced
         self.sealed = False
         self.index.truncate(size)
         start = self.index.positions[-1] if self.index.positions else 0

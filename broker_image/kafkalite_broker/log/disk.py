@@ -1,0 +1,268 @@
+"""The real disk behind the log: descriptors, positional reads, fdatasync, the lock of a data directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.storage.errors import ReadInterrupted
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+LOCK_FILE: Final = ".lock"
+OPEN_FILES_MAX: Final = 8192
+_MODE: Final = 0o644
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+_write = os.write
+
+
+class DirectoryLocked(KafkaLiteError):
+    """Another process holds the data directory; two incarnations never share a disk (R8)."""
+
+
+class LocalFile:
+    """A file of `LocalDisk`; its descriptor may be closed for want of descriptors and is opened again on use."""
+
+    __slots__ = ("_closed", "_disk", "_fd", "_full_path", "_pins", "_unsynced")
+
+    def __init__(self, disk: LocalDisk, full_path: str, descriptor: int) -> None:
+        self._disk = disk
+        self._full_path = full_path
+        self._fd = descriptor
+        self._pins = 0
+        self._closed = False
+        self._unsynced = False
+
+    def append(self, data: bytes | bytearray | memoryview) -> int:
+        """See `File`."""
+        descriptor = self._fd
+        if descriptor < 0:
+            descriptor = self._reopen()
+        self._unsynced = True
+        return _write(descriptor, data)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            data = os.pread(descriptor, size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            while data and size > (have := sum(map(len, parts))):
+                data = os.pread(descriptor, size - have, offset + have)
+                parts.append(data)
+            return b"".join(parts)
+        finally:
+            self._unpin()
+
+    def size(self) -> int:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            return os.fstat(descriptor).st_size
+        finally:
+            self._unpin()
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            self._unsynced = True
+            os.ftruncate(descriptor, size)
+        finally:
+            self._unpin()
+
+    def sync(self) -> None:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            self._unsynced = False
+            os.fdatasync(descriptor)
+        finally:
+            self._unpin()
+
+    def drop_cached(self, offset: int) -> None:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            os.posix_fadvise(descriptor, offset, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            self._unpin()
+
+    def close(self) -> None:
+        """See `File`. A descriptor in use on another thread is closed when that is done."""
+        with self._disk.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._disk.released(self)
+            if not self._pins:
+                self._close_descriptor()
+
+    def evict(self) -> bool:
+        """Closes the descriptor unless it is in use or has bytes that were not synced; called with the lock held."""
+        if self._pins or self._unsynced:
+            return False
+        self._close_descriptor()
+        return True
+
+    def _close_descriptor(self) -> None:
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _pin(self) -> int:
+        with self._disk.lock:
+            if self._closed:
+                raise ReadInterrupted(f"{self._full_path} is closed")
+            if self._fd < 0:
+                self._fd = os.open(self._full_path, _FLAGS)
+                self._disk.acquired(self)
+            self._pins += 1
+            return self._fd
+
+    def _unpin(self) -> None:
+        with self._disk.lock:
+            self._pins -= 1
+            if self._closed and not self._pins:
+                self._close_descriptor()
+
+    def _reopen(self) -> int:
+        descriptor = self._pin()
+        self._unpin()
+        return descriptor
+
+
+class LocalDisk:
+    """A data directory of the local file system; see `kafkalite_core.storage.disk.Disk`.
+
+    Args:
+        root: The directory; it is made when absent.
+        open_files_max: Descriptors kept open at most, files with unsynced bytes excepted.
+    """
+
+    def __init__(self, root: Path, *, open_files_max: int = OPEN_FILES_MAX) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self.lock = threading.RLock()
+        self._prefix = f"{root}/"
+        self._open_files_max = open_files_max
+        self._open: OrderedDict[int, LocalFile] = OrderedDict()
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        """See `Disk`."""
+        full_path = self._prefix + path
+        descriptor = os.open(full_path, _FLAGS | (os.O_CREAT if create else 0), _MODE)
+        file = LocalFile(self, full_path, descriptor)
+        with self.lock:
+            self.acquired(file)
+        return file
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        return Path(self._prefix + path).exists()
+
+    def list(self, directory: str) -> list[str]:
+        """See `Disk`."""
+        return sorted(entry.name for entry in Path(self._prefix + directory).iterdir())
+
+    def makedirs(self, directory: str) -> None:
+        """See `Disk`."""
+        Path(self._prefix + directory).mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk`."""
+        Path(self._prefix + source).rename(self._prefix + target)
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        full_path = Path(self._prefix + path)
+        if full_path.is_dir():
+            full_path.rmdir()
+        else:
+            full_path.unlink()
+
+    def remove_tree(self, directory: str) -> None:
+        """Removes a directory with everything in it (a stray whose time has come)."""
+        shutil.rmtree(self._prefix + directory)
+
+    def tree_bytes(self, directory: str) -> int:
+        """Bytes of the files of a directory."""
+        with os.scandir(self._prefix + directory) as entries:
+            return sum(entry.stat().st_size for entry in entries if entry.is_file())
+
+    def sync_directory(self, directory: str) -> None:
+        """See `Disk`."""
+        descriptor = os.open(self._prefix + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self) -> int:
+        """See `Disk`: what an unprivileged process may still write."""
+        status = os.statvfs(self.root)
+        return status.f_bavail * status.f_frsize
+
+    # ------------------------------------------------------------------------------------------------ descriptors
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors open now."""
+        return len(self._open)
+
+    def acquired(self, file: LocalFile) -> None:
+        """A descriptor was opened: the oldest ones beyond the bound are closed. Called with the lock held."""
+        self._open[id(file)] = file
+        if len(self._open) <= self._open_files_max:
+            return
+        for key, candidate in list(self._open.items()):
+            if len(self._open) <= self._open_files_max:
+                return
+            if candidate is not file and candidate.evict():
+                del self._open[key]
+
+    def released(self, file: LocalFile) -> None:
+        """A file was closed for good. Called with the lock held."""
+        self._open.pop(id(file), None)
+
+
+class LockedDirectory:
+    """A data directory held by an exclusive `flock` as long as this object is open (R8).
+
+    Raises `DirectoryLocked` when another process holds it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self._descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            raise DirectoryLocked(f"{root} is in use by another process; stop it first") from error
+
+    def release(self) -> None:
+        """Lets the directory go."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,420 @@
+"""All logs of a broker: opening the data directory, handing out logs, checkpoints, retention, strays, clean close."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from kafkalite_broker.log.checkpointing import Checkpoints
+from kafkalite_broker.log.disk import LocalDisk, LockedDirectory
+from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.storage.identity import (
+    DirectoryFindings,
+    Identity,
+    establish_identity,
+    take_clean_shutdown,
+    write_clean_shutdown,
+)
+from kafkalite_core.storage.log import Log, LogEnvironment
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.partition_metadata import (
+    FILE_NAME,
+    STRAY_SUFFIX,
+    PartitionMetadata,
+    Stray,
+    adoptable,
+    directory_name,
+    parse_directory_name,
+    read_metadata,
+    stray_name,
+    strays_to_remove,
+    write_metadata,
+)
+from kafkalite_core.storage.recovery import load_log, open_log
+from kafkalite_core.storage.reserve import Reserve
+from kafkalite_core.storage.tail import TailBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kafkalite_core.model.config import TopicConfig
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.protocol.record_batch import Decompress
+    from kafkalite_core.storage.recovery import RecoveryReport
+
+RESERVE_BYTES: Final = 16 << 20
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What opening the data directory found; goes into `identity.restart_verdict`.
+
+    Attributes:
+        findings: Of the directory as a whole.
+        reports: One per log.
+    """
+
+    findings: DirectoryFindings
+    reports: tuple[RecoveryReport, ...]
+
+
+class LogManager:
+    """One data directory. `open` may run on any thread; everything after it on the loop's thread, jobs excepted.
+
+    Args:
+        root: The data directory.
+        cluster_id: `status.clusterId`.
+        broker_id: Broker id.
+        wall_ms: Wall clock.
+        tail_bytes: `kafkalite.log.tail.cache.bytes`.
+        decompress: For look-ups by timestamp inside compressed batches.
+        reserve_bytes: Size of the preallocated reserve.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        cluster_id: str,
+        broker_id: int,
+        wall_ms: Callable[[], int],
+        tail_bytes: int = 67_108_864,
+        decompress: Decompress | None = None,
+        reserve_bytes: int = RESERVE_BYTES,
+    ) -> None:
+        self.root = root
+        self.disk = LocalDisk(root)
+        self.identity: Identity
+        self.reserve = Reserve(self.disk, reserve_bytes)
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._wall_ms = wall_ms
+        self._lock: LockedDirectory | None = None
+        self._checkpoints = Checkpoints(self.disk)
+        self._environment = LogEnvironment(TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._metadata: dict[Log, PartitionMetadata] = {}
+        self._dirty_metadata: set[Log] = set()
+        self._unclaimed: dict[TopicPartition, Log] = {}
+        self._strays: dict[str, Stray] = {}
+        self._writing_metadata = threading.Lock()
+
+    # ------------------------------------------------------------------------------------------------ opening
+
+    def lock(self) -> None:
+        """Takes the directory's lock. Raises `DirectoryLocked`. Nothing is read or written before."""
+        if self._lock is None:
+            self._lock = LockedDirectory(self.root)
+
+    def open(self, *, threads: int = 4, on_progress: Callable[[int], None] | None = None) -> Recovered:
+        """Lock, identity, clean marker, checkpoints, recovery of every log (blocking).
+
+        `on_progress` is called with the number of segments that are still to be scanned, from the recovery threads.
+        Raises `DirectoryLocked`, `ForeignDirectory`, `DiskFailure`, `StorageError`.
+        """
+        self.lock()
+        found = establish_identity(
+            self.disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=str(uuid.uuid4())
+        )
+        self.identity = found.identity
+        clean_epoch = take_clean_shutdown(self.disk)
+        flushed_ends_known = self._checkpoints.load()
+        expected = set(self._checkpoints.recovery_points.values)
+        directories = self._find_directories()
+        loaded = self._recover(directories, clean=clean_epoch is not None, threads=threads, on_progress=on_progress)
+        set_aside = {stray.metadata.key for stray in self._strays.values() if stray.metadata is not None}
+        missing = expected - set(self._logs) - set_aside
+        self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
+        self.reserve.ensure()
+        findings = DirectoryFindings(
+            directory_id=found.identity.directory_id,
+            fresh=found.fresh,
+            clean_epoch=clean_epoch,
+            cut_below_flushed=any(report.cut_below_flushed for report in loaded),
+            checkpoint_lost=not found.fresh and (not flushed_ends_known or bool(missing)),
+        )
+        return Recovered(findings=findings, reports=tuple(loaded))
+
+    def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:
+        """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
+        found: dict[TopicPartition, PartitionMetadata] = {}
+        for name in self.disk.list(""):
+            if name.endswith(STRAY_SUFFIX):
+                self._strays[name] = Stray(name, read_metadata(self.disk, name), self.disk.tree_bytes(name))
+                continue
+            key = parse_directory_name(name)
+            if key is None or not (self.root / name).is_dir():
+                continue
+            metadata = read_metadata(self.disk, name)
+            if metadata is not None and metadata.key == key:
+                found[key] = metadata
+            elif self.disk.tree_bytes(name):
+                self._rename_to_stray(name, metadata, end_offset=-1)
+            else:
+                self.disk.remove_tree(name)  # made, but nothing was written before the crash
+        return found
+
+    def _recover(
+        self,
+        directories: Mapping[TopicPartition, PartitionMetadata],
+        *,
+        clean: bool,
+        threads: int,
+        on_progress: Callable[[int], None] | None,
+    ) -> list[RecoveryReport]:
+        progress = _Progress(on_progress)
+
+        def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
+            name = directory_name(*key)
+            # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
+            loading = load_log(
+                self.disk,
+                name,
+                LogConfig(compacts=directories[key].compacted),
+                self._environment,
+                now_ms=self._wall_ms(),
+                clean=clean,
+                recovery_point=self._checkpoints.recovery_points.values.get(key, 0),
+                start_offset=self._checkpoints.log_starts.values.get(key, 0),
+            )
+            while True:
+                try:
+                    progress.update(name, next(loading).remaining_segments)
+                except StopIteration as done:
+                    progress.update(name, 0)
+                    return key, done.value[0], done.value[1]
+
+        reports = []
+        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+            for key, log, report in pool.map(recover, directories):
+                self._logs[key] = log
+                self._unclaimed[key] = log
+                self._metadata[log] = directories[key]
+                reports.append(report)
+        return reports
+
+    # ------------------------------------------------------------------------------------------------ logs
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """All open logs, claimed or not."""
+        return self._logs
+
+    def obtain(
+        self, ref: TopicRef, number: int, config: TopicConfig, *, deletion_policy: str = "Delete"
+    ) -> tuple[Log, int]:
+        """The log of a partition, and its checkpointed high watermark.
+
+        One that was recovered under this topic id, else an adopted stray, else a new one. A log of the same name but
+        another topic id is set aside first (S10, S12). Raises `StorageError`, `DiskFailure`.
+        """
+        key = TopicPartition(ref.name, number)
+        log = self._logs.get(key)
+        if log is not None and self._metadata[log].topic_id != ref.topic_id:
+            self.set_aside(log, delete_seen=False)
+            log = None
+        log_config = LogConfig.of(config)
+        if log is None:
+            log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
+            self._logs[key] = log
+        else:
+            log.reconfigure(log_config)
+        self._unclaimed.pop(key, None)
+        known = self._metadata[log]
+        wanted = replace(known, uid=ref.uid, deletion_policy=deletion_policy, compacted=log_config.compacts)
+        if wanted != known:
+            self._metadata[log] = wanted
+            self._dirty_metadata.add(log)
+        mark = self._checkpoints.high_watermarks.values.get(key, log.start_offset)
+        return log, min(max(mark, log.start_offset), log.end_offset)
+
+    def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
+        name = directory_name(ref.name, number)
+        metadata = PartitionMetadata(
+            topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
+        )
+        self._checkpoints.before_shrink(name, 0)  # a predecessor of the same name may still be in the files
+        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        # Synced with the first flush, so before any data count; a power loss earlier leaves an empty log to no one.
+        write_metadata(self.disk, name, metadata, durable=False)
+        log.sync_later(f"{name}/{FILE_NAME}")
+        self._metadata[log] = metadata
+        return log
+
+    def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
+        stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
+        if stray is None or stray.metadata is None:
+            return None
+        name = directory_name(ref.name, number)
+        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
+        write_metadata(self.disk, stray.directory, metadata)
+        self.disk.rename(stray.directory, name)
+        self.disk.sync_directory("")
+        del self._strays[stray.directory]
+        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        self._metadata[log] = metadata
+        return log
+
+    def unclaimed(self) -> list[tuple[Log, PartitionMetadata]]:
+        """Logs that were recovered and that nobody has asked for; after the metadata are known they are strays."""
+        return [(log, self._metadata[log]) for log in self._unclaimed.values()]
+
+    def metadata(self, log: Log) -> PartitionMetadata:
+        """Whose data the log holds, and the highest epochs seen."""
+        return self._metadata[log]
+
+    def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
+        """Remembers the highest epochs seen (S11); they reach the disk with the next checkpoint."""
+        known = self._metadata[log]
+        seen = known.seen(
+            leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch, broker_epoch=broker_epoch
+        )
+        if seen is not known:
+            self._metadata[log] = seen
+            self._dirty_metadata.add(log)
+
+    # ------------------------------------------------------------------------------------------------ strays
+
+    def set_aside(self, log: Log, *, delete_seen: bool) -> Stray:
+        """The log is wanted no more: its directory becomes a stray, nothing is deleted (S10)."""
+        metadata = replace(self._metadata.pop(log), delete_seen=delete_seen)
+        key = metadata.key
+        self._dirty_metadata.discard(log)
+        self._unclaimed.pop(key, None)
+        del self._logs[key]
+        end_offset = log.end_offset
+        self._checkpoints.forget(key)
+        with self._writing_metadata:  # a checkpoint job must not write into a successor of the same name
+            log.abandon()
+            return self._rename_to_stray(log.directory, metadata, end_offset=end_offset)
+
+    def _rename_to_stray(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int) -> Stray:
+        if metadata is not None:
+            metadata = replace(metadata, stray_since_ms=self._wall_ms())
+            write_metadata(self.disk, name, metadata, durable=False)
+        target = stray_name(name, secrets.token_hex(8))
+        self.disk.rename(name, target)
+        stray = Stray(target, metadata, self.disk.tree_bytes(target), end_offset)
+        self._strays[target] = stray
+        return stray
+
+    def strays(self) -> list[Stray]:
+        """Directories that were set aside, for the broker's status."""
+        return [self._strays[name] for name in sorted(self._strays)]
+
+    def remove_strays(
+        self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
+    ) -> list[tuple[str, str]]:
+        """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason)."""
+        chosen = strays_to_remove(
+            self._strays.values(),
+            self._wall_ms(),
+            retention_ms=retention_ms,
+            deleted_retention_ms=deleted_retention_ms,
+            bytes_wanted=bytes_wanted,
+        )
+        for stray, _ in chosen:
+            del self._strays[stray.directory]
+            self.disk.remove_tree(stray.directory)
+        return [(stray.directory, reason) for stray, reason in chosen]
+
+    # ------------------------------------------------------------------------------------------------ housekeeping
+
+    def checkpoint_job(self, high_watermarks: Mapping[Log, int]) -> Callable[[], None]:
+        """Takes the checkpoints' values now; the job writes them, on whatever thread."""
+        values = self._checkpoints.take(self._logs, high_watermarks)
+        dirty = [(log, self._metadata[log]) for log in self._dirty_metadata]
+        self._dirty_metadata.clear()
+
+        def write() -> None:
+            self._checkpoints.write(values)
+            for log, metadata in dirty:
+                with self._writing_metadata:
+                    if not log.closed:
+                        write_metadata(self.disk, log.directory, metadata)
+
+        return write
+
+    def checkpoint(self, high_watermarks: Mapping[Log, int]) -> None:
+        """`checkpoint_job`, carried out at once (blocking)."""
+        self.checkpoint_job(high_watermarks)()
+
+    def logs_to_flush(self) -> list[Log]:
+        """Logs with relaxed flush whose sealed segments are not on disk; recovery would have to scan them."""
+        return [log for log in self._logs.values() if log.recovery_point < log.active.base_offset]
+
+    def retention_pass(
+        self, high_watermarks: Mapping[Log, int], *, producer_expiration_ms: int = DAY_MS
+    ) -> dict[str, list[str]]:
+        """Retention by time and size over all logs; names of the segments taken out, by log directory.
+
+        The log starts are durable before a file is removed. Idempotent producers expire here as well.
+        """
+        now_ms = self._wall_ms()
+        retired: dict[str, list[str]] = {}
+        for log in self._logs.values():
+            log.producers.expire(now_ms, producer_expiration_ms)
+            mark = high_watermarks.get(log)
+            if mark is not None:
+                names = log.retention(now_ms, mark)
+                if names:
+                    retired[log.directory] = names
+        if retired:
+            self.checkpoint(high_watermarks)
+        for log in self._logs.values():
+            log.purge(now_ms)
+        return retired
+
+    def highest_producer_id(self) -> int:
+        """The greatest producer id in any log, -1 for none (S11)."""
+        return max((log.producers.highest_producer_id for log in self._logs.values()), default=-1)
+
+    # ------------------------------------------------------------------------------------------------ closing
+
+    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int, threads: int = 4) -> None:
+        """Clean shutdown: every log closed and synced, checkpoints, then the marker (blocking)."""
+        checkpoint = self.checkpoint_job(high_watermarks)
+
+        def close_log(log: Log) -> None:
+            log.close(high_watermark=min(high_watermarks.get(log, log.start_offset), log.end_offset))
+
+        checkpoint()
+        with ThreadPoolExecutor(threads, thread_name_prefix="close") as pool:
+            list(pool.map(close_log, self._logs.values()))
+        self._checkpoints.write(self._checkpoints.take(self._logs, high_watermarks), force=True)
+        write_clean_shutdown(self.disk, broker_epoch)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the files and gives up the lock, writing nothing."""
+        for log in self._logs.values():
+            if not log.closed:
+                log.abandon()
+        self._logs.clear()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+class _Progress:
+    """Segments still to be scanned over all logs that are being recovered."""
+
+    def __init__(self, on_progress: Callable[[int], None] | None) -> None:
+        self._on_progress = on_progress
+        self._remaining: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def update(self, name: str, remaining: int) -> None:
+        """One log has `remaining` segments left."""
+        if self._on_progress is None:
+            return
+        with self._lock:
+            self._remaining[name] = remaining
+            total = sum(self._remaining.values())
+        self._on_progress(total)

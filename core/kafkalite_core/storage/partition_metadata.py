@@ -1,0 +1,216 @@
+"""`partition.metadata` beside every log: whose data these are (S10, S11, S12), and what becomes of strays.
+
+The first two lines are Kafka's; the rest is ours, one `key: value` per line. The file is written before any data.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.storage.disk import join, read_file, replace_file
+from kafkalite_core.storage.errors import CorruptCheckpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite_core.storage.disk import Disk
+
+FILE_NAME: Final = "partition.metadata"
+STRAY_SUFFIX: Final = ".stray"
+_NAME_LENGTH_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """The file's content.
+
+    Attributes:
+        topic: Name of the topic.
+        partition: Number of the partition.
+        topic_id: UUID in canonical text form.
+        uid: `metadata.uid` of the topic's object.
+        deletion_policy: `Delete` or `Retain`.
+        leader_epoch: Highest leader epoch seen (S11).
+        partition_epoch: Highest partition epoch seen.
+        broker_epoch: Highest broker epoch of this broker that used the log.
+        compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
+        stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
+        delete_seen: The broker saw the deletion of the topic's object.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    uid: str
+    deletion_policy: str = "Delete"
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    broker_epoch: int = -1
+    compacted: bool = False
+    stray_since_ms: int = -1
+    delete_seen: bool = False
+
+    @property
+    def key(self) -> TopicPartition:
+        """Name of the partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    def seen(self, *, leader_epoch: int, partition_epoch: int, broker_epoch: int) -> PartitionMetadata:
+        """With the higher of each epoch; the same object when nothing is news."""
+        if (
+            leader_epoch <= self.leader_epoch
+            and partition_epoch <= self.partition_epoch
+            and broker_epoch <= self.broker_epoch
+        ):
+            return self
+        return replace(
+            self,
+            leader_epoch=max(self.leader_epoch, leader_epoch),
+            partition_epoch=max(self.partition_epoch, partition_epoch),
+            broker_epoch=max(self.broker_epoch, broker_epoch),
+        )
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        raw = bytes.fromhex(self.topic_id.replace("-", ""))
+        lines = ["version: 0", f"topic_id: {urlsafe_b64encode(raw).decode().rstrip('=')}"]
+        lines += [f"{name}: {getattr(self, name)}" for name in self.__dataclass_fields__ if name != "topic_id"]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> PartitionMetadata:
+        """Reads the file; `CorruptCheckpoint` when it does not parse."""
+        try:
+            lines = data.decode().split("\n")
+            if lines[-1]:
+                raise CorruptCheckpoint(f"{FILE_NAME}: cut short")
+            fields = dict(line.split(": ", 1) for line in lines[:-1])
+            if fields["version"] != "0":
+                raise CorruptCheckpoint(f"{FILE_NAME}: unknown version {fields['version']}")
+            raw = urlsafe_b64decode(fields["topic_id"] + "==").hex()
+            return cls(
+                topic=fields["topic"],
+                partition=int(fields["partition"]),
+                topic_id="-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:32])),
+                uid=fields["uid"],
+                deletion_policy=fields["deletion_policy"],
+                leader_epoch=int(fields["leader_epoch"]),
+                partition_epoch=int(fields["partition_epoch"]),
+                broker_epoch=int(fields["broker_epoch"]),
+                compacted=fields["compacted"] == "True",
+                stray_since_ms=int(fields["stray_since_ms"]),
+                delete_seen=fields["delete_seen"] == "True",
+            )
+        except (ValueError, KeyError) as error:
+            raise CorruptCheckpoint(f"{FILE_NAME}: {error}") from error
+
+
+def read_metadata(disk: Disk, directory: str) -> PartitionMetadata | None:
+    """The metadata of a log or stray; None when it is missing or unreadable (the data are then nobody's)."""
+    data = read_file(disk, join(directory, FILE_NAME))
+    try:
+        return None if data is None else PartitionMetadata.decode(data)
+    except CorruptCheckpoint:
+        return None
+
+
+def write_metadata(disk: Disk, directory: str, metadata: PartitionMetadata, *, durable: bool = True) -> None:
+    """Replaces the file atomically. Raises `StorageError`, `DiskFailure`."""
+    replace_file(disk, join(directory, FILE_NAME), metadata.encode(), durable=durable)
+
+
+def directory_name(topic: str, partition: int) -> str:
+    """`<topic>-<partition>`."""
+    return f"{topic}-{partition}"
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition whose log the directory of this name is, or None."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not (number.isascii() and number.isdigit()) or name.endswith(STRAY_SUFFIX):
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def stray_name(directory: str, unique_hex: str) -> str:
+    """`<directory>.<hex>.stray`, shortened to what a file name may be; the metadata hold the full name."""
+    suffix = f".{unique_hex}{STRAY_SUFFIX}"
+    return directory[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+class Stray(NamedTuple):
+    """A directory that was set aside.
+
+    Attributes:
+        directory: Its name.
+        metadata: None when they can't be read.
+        size_bytes: Bytes in it.
+        end_offset: Log end, where it is known; else -1.
+    """
+
+    directory: str
+    metadata: PartitionMetadata | None
+    size_bytes: int = 0
+    end_offset: int = -1
+
+
+class StrayVerdict(NamedTuple):
+    """Whether a stray may be removed now, and why."""
+
+    remove: bool
+    reason: str
+
+
+def stray_verdict(
+    metadata: PartitionMetadata | None, now_ms: int, *, retention_ms: int, deleted_retention_ms: int
+) -> StrayVerdict:
+    """Judges one stray (S10).
+
+    remove <=> now - strayedAt > (deleted_retention if the delete was seen and the policy is Delete else retention).
+    Without metadata: never by age (deny on missing data); a full disk may still take it.
+    """
+    if metadata is None or metadata.stray_since_ms < 0:
+        return StrayVerdict(remove=False, reason="its metadata can't be read")
+    short = metadata.delete_seen and metadata.deletion_policy == "Delete"
+    limit = deleted_retention_ms if short else retention_ms
+    age = now_ms - metadata.stray_since_ms
+    why = "delete seen" if short else "absence never deletes"
+    return StrayVerdict(age > limit, f"{why}: age {age} ms, kept for {limit} ms")
+
+
+def strays_to_remove(
+    strays: Iterable[Stray], now_ms: int, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
+) -> list[tuple[Stray, str]]:
+    """The strays to be removed with reasons: those of age, then the oldest until `bytes_wanted` bytes are freed."""
+    chosen: list[tuple[Stray, str]] = []
+    kept: list[Stray] = []
+    for stray in strays:
+        verdict = stray_verdict(
+            stray.metadata, now_ms, retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms
+        )
+        if verdict.remove:
+            chosen.append((stray, verdict.reason))
+        else:
+            kept.append(stray)
+    missing = bytes_wanted - sum(stray.size_bytes for stray, _ in chosen)
+    for stray in sorted(kept, key=lambda stray: stray.metadata.stray_since_ms if stray.metadata else 0):
+        if missing <= 0:
+            break
+        chosen.append((stray, f"disk nearly full, {missing} bytes wanted"))
+        missing -= stray.size_bytes
+    return chosen
+
+
+def adoptable(strays: Iterable[Stray], topic: str, partition: int, topic_id: str) -> Stray | None:
+    """The stray that is this very partition: same name, number and topic id; the youngest if there are several."""
+    matching = [
+        stray
+        for stray in strays
+        if stray.metadata is not None
+        and stray.metadata.key == (topic, partition)
+        and stray.metadata.topic_id == topic_id
+    ]
+    return max(matching, key=lambda stray: stray.metadata.stray_since_ms if stray.metadata else 0, default=None)
