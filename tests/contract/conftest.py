@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 import os
 import signal
@@ -101,7 +102,14 @@ class Api:
         self.ssl = ssl
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, media: str = "application/json", accept: str = "", **query: Any
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        media: str = "application/json",
+        accept: str = "",
+        **query: Any,
     ) -> Answer:
         headers = dict(self.headers)
         data = None
@@ -111,6 +119,8 @@ class Api:
         if accept:
             headers["Accept"] = accept
         params = {key: str(value) for key, value in query.items()}
+        if data is not None and len(data) > 1 << 16:
+            data = io.BytesIO(data)
         async with self.session.request(
             method, self.server + path, data=data, headers=headers, params=params, ssl=self.ssl
         ) as response:
@@ -208,6 +218,13 @@ def own_server(tmp_path: Path, embedded: None):
     yield server
     if server.process is not None and server.process.poll() is None:
         server.kill()
+
+
+async def until(condition: Any, *, seconds: float = 30.0) -> None:
+    """Ask again until `condition()` is true: for what no watch of the test can tell."""
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - the condition is a request to another process
+            await asyncio.sleep(0.02)
 
 
 def topic(name: str = "orders", *, partitions: int = 3, **spec: Any) -> dict[str, Any]:

@@ -147,7 +147,9 @@ async def test_stale_writers_of_a_topic_are_refused(api, ns, name, how):
 async def test_the_fence_of_one_entry_names_it(api, ns):
     await placed_topic(api, ns)
     path = f"{TOPICS.format(ns=ns)}/orders/status"
-    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [{"id": 1, "epoch": 7}]}])
+    answer = await api.patch(
+        path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [{"id": 1, "epoch": 7}]}]
+    )
     assert [field for field, _ in causes(answer)] == ["status.partitions[1]"]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from tests.contract.conftest import CONFIG_MAPS, TOPICS, config_map, topic
+from tests.contract.conftest import CONFIG_MAPS, TOPICS, config_map, topic, until
 
 
 def owned_by(owner, *, blocking: bool = False):
@@ -14,9 +12,10 @@ def owned_by(owner, *, blocking: bool = False):
 
 
 async def gone(api, path: str) -> None:
-    async with asyncio.timeout(30):
-        while (await api.get(path)).status != 404:
-            await asyncio.sleep(0.02)
+    async def missing() -> bool:
+        return (await api.get(path)).status == 404
+
+    await until(missing)
 
 
 async def test_dependents_go_with_their_owner(api, ns):
@@ -37,9 +36,11 @@ async def test_a_second_owner_keeps_a_dependent(api, ns):
     references = [owned_by(owner) for owner in owners]
     await api.create(CONFIG_MAPS.format(ns=ns), config_map("child", ownerReferences=references))
     await api.call("DELETE", f"{TOPICS.format(ns=ns)}/one")
-    async with asyncio.timeout(30):
-        while len((await api.get(path)).body["metadata"]["ownerReferences"]) > 1:
-            await asyncio.sleep(0.02)
+
+    async def one_left() -> bool:
+        return len((await api.get(path)).body["metadata"]["ownerReferences"]) == 1
+
+    await until(one_left)
     await api.call("DELETE", f"{TOPICS.format(ns=ns)}/two")
     await gone(api, path)
 
@@ -61,9 +62,11 @@ async def test_foreground_deletion_waits_for_the_dependents(api, ns):
     extra = {"ownerReferences": [owned_by(owner, blocking=True)], "finalizers": ["kafkalite.io/test"]}
     await api.create(CONFIG_MAPS.format(ns=ns), config_map("child", **extra))
     await api.call("DELETE", f"{TOPICS.format(ns=ns)}/orders", {"propagationPolicy": "Foreground"})
-    async with asyncio.timeout(30):
-        while "deletionTimestamp" not in (await api.get(path)).body["metadata"]:
-            await asyncio.sleep(0.02)
+
+    async def marked() -> bool:
+        return "deletionTimestamp" in (await api.get(path)).body["metadata"]
+
+    await until(marked)
     assert (await api.get(f"{TOPICS.format(ns=ns)}/orders")).status == 200, "the owner waits"
     removal = {"metadata": {"finalizers": None}}
     await api.patch(path, removal, "application/merge-patch+json")

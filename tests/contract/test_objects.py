@@ -228,7 +228,11 @@ async def test_patches_of_different_partitions_do_not_conflict(api, ns):
     for number in ("0", "1", "2"):
         operations = [
             {"op": "test", "path": f"/status/partitions/{number}/partitionEpoch", "value": 11},
-            {"op": "replace", "path": f"/status/partitions/{number}", "value": entry(int(number), 4, 12, (0, 1, 2)[:3])},
+            {
+                "op": "replace",
+                "path": f"/status/partitions/{number}",
+                "value": entry(int(number), 4, 12, (0, 1, 2)[:3]),
+            },
         ]
         assert (await api.patch(path, operations)).status == 200
 

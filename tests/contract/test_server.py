@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from tests.contract.conftest import CONFIG_MAPS, MERGE_PATCH, TOPICS, config_map, connection, topic
+from tests.contract.conftest import CONFIG_MAPS, MERGE_PATCH, TOPICS, config_map, connection, topic, until
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -74,7 +74,7 @@ async def test_tables(api, ns):
 async def test_size_limits(api, ns):
     path = CONFIG_MAPS.format(ns=ns)
     await api.create(path, {**config_map("fits"), "data": {"a": "x" * 900_000}})
-    answer = await api.call("POST", TOPICS.format(ns=ns), topic("big", **{"colour": "x" * 3_300_000}))
+    answer = await api.call("POST", TOPICS.format(ns=ns), topic("big", colour="x" * 3_300_000))
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
 
@@ -163,16 +163,18 @@ async def test_a_definition_made_at_run_time(api, ns):
             ):
                 pass
         widgets = f"/apis/contract.example.com/v1/namespaces/{ns}/widgets"
-        made = await api.create(widgets, {"metadata": {"name": "w"}, "spec": {}, **{"kind": "Widget"}})
+        made = await api.create(widgets, {"metadata": {"name": "w"}, "spec": {}, "kind": "Widget"})
         assert made.body["spec"] == {"size": 3}
         bad = await api.call("POST", widgets, {"metadata": {"name": "x"}, "spec": {"size": 11}})
         assert bad.status == 422
         assert "failed rule: self.size < 10" in bad.body["message"]
     finally:
         await api.call("DELETE", f"{path}/{name}")
-    async with __import__("asyncio").timeout(30):
-        while (await api.get(widgets)).status != 404:
-            pass
+
+    async def forgotten() -> bool:
+        return (await api.get(widgets)).status == 404
+
+    await until(forgotten)
 
 
 async def test_the_project_definitions_are_established(api):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import aiohttp
 import pytest
 
 from tests.contract.conftest import (
@@ -20,6 +21,7 @@ from tests.contract.conftest import (
     open_api,
     placed_topic,
     topic,
+    until,
 )
 
 
@@ -173,9 +175,7 @@ async def test_events_come_within_milliseconds(api, ns, embedded):
     async with api.watch(path, resourceVersion=start) as next_event:
         for number in range(1, 41):
             began = time.perf_counter()
-            patch = asyncio.create_task(
-                api.patch(f"{path}/beat", {"spec": {"leaseTransitions": number}}, MERGE_PATCH)
-            )
+            patch = asyncio.create_task(api.patch(f"{path}/beat", {"spec": {"leaseTransitions": number}}, MERGE_PATCH))
             event = await next_event()
             delays.append(time.perf_counter() - began)
             assert event["object"]["spec"]["leaseTransitions"] == number
@@ -228,9 +228,7 @@ async def test_history_that_is_gone_answers_410_inside_the_stream(tmp_path, embe
                 assert await next_event() is None
             relisted = await api.get(path)
             assert relisted.body["items"][0]["data"]["n"] == "29"
-            async with api.watch(
-                path, resourceVersion=relisted.revision, allowWatchBookmarks="true"
-            ) as next_event:
+            async with api.watch(path, resourceVersion=relisted.revision, allowWatchBookmarks="true") as next_event:
                 assert (await next_event())["type"] == "BOOKMARK"
     finally:
         await server.stop()
@@ -254,23 +252,26 @@ async def test_a_killed_server_resumes_where_it_was(own_server: ServerProcess):
         await placed_topic(api, "default", "kept")
         before = await api.get(path)
         acknowledged = []
-        stop = asyncio.Event()
 
         async def write() -> None:
             number = 0
-            while not stop.is_set():
+            while True:
                 try:
-                    answer = await api.patch(f"{path}/kept", {"metadata": {"annotations": {"n": str(number)}}}, MERGE_PATCH)
-                except OSError:
+                    answer = await api.patch(
+                        f"{path}/kept", {"metadata": {"annotations": {"n": str(number)}}}, MERGE_PATCH
+                    )
+                except aiohttp.ClientError:
                     return
                 acknowledged.append((number, answer.revision))
                 number += 1
 
         writer = asyncio.create_task(write())
-        while len(acknowledged) < 20:
-            await asyncio.sleep(0.005)
+
+        async def twenty() -> bool:
+            return len(acknowledged) >= 20
+
+        await until(twenty)
         own_server.kill()
-        stop.set()
         await writer
         took = await asyncio.to_thread(own_server.start)
         after = await api.get(path)

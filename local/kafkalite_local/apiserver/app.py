@@ -41,6 +41,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BODY_BYTES_MAX: Final = 3 << 20
 _LOG = logging.getLogger(__name__)
+_PATH: Final = web.RequestKey("path", str)
+"""The path of the request without the token."""
+
 _PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -105,7 +108,7 @@ class Api:
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # one request must not take the control plane down
-            _LOG.exception("%s %s failed", request.method, request.get("path", ""))
+            _LOG.exception("%s %s failed", request.method, request.get(_PATH, ""))
             broken = ApiError(500, "InternalError", "Internal error occurred: see the log of the API server")
             return _json(broken.status(), status=500)
 
@@ -115,10 +118,10 @@ class Api:
         kubectl sends no bearer token over plain HTTP; a kubeconfig's server address may have a path, though, and every
         client puts it before its own.
         """
-        request["path"] = request.path
+        request[_PATH] = request.path
         first, _, rest = request.path[1:].partition("/")
         if hmac.compare_digest(first.encode(), self._token.encode()):
-            request["path"] = f"/{rest}"
+            request[_PATH] = f"/{rest}"
             return
         if request.path in _PUBLIC:
             return
@@ -127,7 +130,7 @@ class Api:
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
-        path: str = request["path"]
+        path: str = request[_PATH]
         parts = [part for part in path.split("/") if part]
         match parts:
             case ["healthz" | "livez" | "readyz"]:
@@ -147,7 +150,7 @@ class Api:
                 return _json(discovery.group(group, names))
             case ["apis", group, version, *rest]:
                 return await self._group(request, group, version, rest)
-        raise not_implemented(request.method, request["path"])
+        raise not_implemented(request.method, request[_PATH])
 
     def _roots(self, request: web.Request, *, core: bool) -> web.Response:
         form = discovery.aggregated_version(request.headers.get("Accept", ""))
@@ -172,7 +175,7 @@ class Api:
                 case _:
                     body = None
             if body is None:
-                raise not_implemented(request.method, request["path"])
+                raise not_implemented(request.method, request[_PATH])
             self._documents = {known: item for known, item in self._documents.items() if known[0] == key[0]}
             self._documents[key] = msgspec.json.encode(body)
         return web.Response(body=self._documents[key], content_type="application/json")
@@ -208,7 +211,7 @@ class Api:
         known = {"": True, "status": resource.status, "scale": resource.scale is not None}
         known["log"] = resource is builtins.PODS
         if len(rest) > 3 or not known.get(subresource, False):
-            raise not_implemented(request.method, request["path"])
+            raise not_implemented(request.method, request[_PATH])
         if name and namespace is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
         return Target(resource, namespace, name, subresource)
@@ -218,7 +221,7 @@ class Api:
         """404 where the real server has nothing either (a group that only a definition could make), else 501."""
         if "." in group and not group.endswith("k8s.io"):
             return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-        return not_implemented(request.method, request["path"])
+        return not_implemented(request.method, request[_PATH])
 
     async def _object(self, request: web.Request, target: Target) -> web.StreamResponse:
         resource, namespace, name = target.resource, target.namespace or "", target.name
@@ -452,7 +455,7 @@ def _quote_warning(text: str) -> str:
 
 
 def _method_not_allowed(request: web.Request) -> ApiError:
-    return ApiError(405, "MethodNotAllowed", f"the server does not allow {request.method} on {request['path']}", {})
+    return ApiError(405, "MethodNotAllowed", f"the server does not allow {request.method} on {request[_PATH]}", {})
 
 
 def _write_options(request: web.Request) -> WriteOptions:

@@ -37,7 +37,10 @@ async def serve(home: Path, host: str, port: int, token: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point; exits with a message when it cannot listen. The token of an existing kubeconfig is kept, so that a restart disturbs nobody."""
+    """Entry point; exits with a message when it cannot listen.
+
+    The token of an existing kubeconfig is kept, so that a restart disturbs nobody.
+    """
     parser = argparse.ArgumentParser(prog="kafkalite-local apiserver", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="folder of the control plane's state")
     parser.add_argument("--port-base", type=int, default=9092, help="port of broker 0; this server takes 120 above it")
