@@ -28,6 +28,7 @@ from kafkalite_runtime.kube.config import KubeConfig
 
 MINIMUM_PYTHON = (3, 11)
 POLL_S = 0.1
+PORT_NOTE = "port-base"
 CRASHES = 3
 QUICKSTART = Path("examples/quickstart/topic.yaml")
 JsonObject = dict[str, Any]
@@ -89,9 +90,8 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
 
 def _settled_ports(home: Home, ports: Ports) -> Ports:
     """A cluster keeps the ports that it was made with: they stand in its KafkaLiteCluster."""
-    note = home.root / "port-base"
-    if not note.is_file():
-        note.write_text(f"{ports.base}\n", encoding="ascii")
+    note = home.root / PORT_NOTE
+    if not note.is_file() or not home.database.is_file():
         return ports
     made_with = Ports(int(note.read_text(encoding="ascii")))
     if os.environ.get("KAFKALITE_PORT") and made_with != ports:
@@ -123,6 +123,7 @@ def _launch(home: Home, ports: Ports, steps: Steps) -> None:
     program = str(beside) if beside.exists() else shutil.which("kafkalite-local")
     if program is None:
         raise Failure("local mode is not installed: pip install 'kafkalite[local]'")
+    (home.root / PORT_NOTE).write_text(f"{ports.base}\n", encoding="ascii")
     write_operator_manifest(home, ports)
     repaired = [process.name for process in processes.list_processes(home) if process.alive]
     with home.log(SUPERVISOR).open("ab") as log:

@@ -1,0 +1,114 @@
+# KafkaLite. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP := $(VENV)/.installed
+SPARK_STAMP := $(VENV)/.installed-spark
+KUBECTL := .cache/kubectl/kubectl
+MAVEN_JARS := .cache/spark-jars
+
+# The first Python that is new enough, or PYTHON=… from the command line.
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# -- installation ----------------------------------------------------------------------------------------------------
+
+$(VENV)/bin/python:
+	@if [[ -z "$(PYTHON)" ]]; then \
+		echo "KafkaLite needs Python 3.11 or newer; none of python3, python3.11 … python3.14 is. Install one (Debian 12 and Ubuntu 24.04: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
+		exit 1; fi
+	@echo "making $(VENV) with $$($(PYTHON) --version) ($(PYTHON))"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+$(STAMP): constraints.txt pyproject.toml | $(VENV)/bin/python
+	@echo "installing the packages of constraints.txt into $(VENV)"
+	@$(PIP) install --require-hashes -r constraints.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: install
+install: $(STAMP) ## Make .venv and install KafkaLite with everything it needs (nothing to do: no work)
+
+$(SPARK_STAMP): constraints-spark.txt $(STAMP)
+	@echo "installing PySpark into $(VENV) (400 MB)"
+	@$(PIP) install --require-hashes -r constraints-spark.txt
+	@touch $@
+
+.PHONY: spark-venv
+spark-venv: $(SPARK_STAMP) ## Add PySpark to .venv
+
+.PHONY: lock
+lock: $(STAMP) ## Write the hashed constraints files anew from pyproject.toml
+	@[[ -x $(BIN)/uv ]] || $(PIP) install uv
+	$(BIN)/uv pip compile pyproject.toml --extra test --generate-hashes --universal --python-version 3.11 -o constraints.txt --no-header --no-emit-index-url --quiet
+	$(BIN)/uv pip compile pyproject.toml --extra spark --constraint constraints.txt --generate-hashes --universal --python-version 3.11 -o constraints-spark.txt --no-header --no-emit-index-url --no-annotate --quiet
+
+# -- the cluster of this machine -------------------------------------------------------------------------------------
+
+.PHONY: up
+up: $(STAMP) ## Start the control plane, the operator, three brokers and the quickstart topic
+	@$(BIN)/kafkalite up
+
+.PHONY: down
+down: ## Stop the cluster and keep its data
+	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite down; else echo "not installed, so nothing runs"; fi
+
+.PHONY: clean
+clean: ## Stop the cluster and remove its data
+	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite clean; else rm -rf .kafkalite; fi
+
+.PHONY: status
+status: $(STAMP) ## Show processes, brokers and partitions
+	@$(BIN)/kafkalite status
+
+.PHONY: demo
+demo: up ## Produce 336,776 real flights, kill a leader halfway, consume everything, judge
+	@$(BIN)/python examples/flights/demo.py
+
+$(MAVEN_JARS)/.complete: spark_app/fetch_jars.sh
+	@spark_app/fetch_jars.sh $(MAVEN_JARS)
+	@touch $@
+
+.PHONY: spark-demo
+spark-demo: up $(SPARK_STAMP) $(MAVEN_JARS)/.complete ## Read the flights topic with Spark and prove it whole (Java 17, Maven)
+	@port=$${KAFKALITE_PORT:-9092}; PYTHONPATH=spark_app $(BIN)/python -m kafkalite_spark flights \
+		--bootstrap 127.0.0.1:$$port,127.0.0.1:$$((port + 1)),127.0.0.1:$$((port + 2))
+
+.PHONY: bench
+bench: $(STAMP) ## Compare with Apache Kafka on this machine (Java 17, Maven)
+	@$(BIN)/python bench/run.py
+
+# -- checks ----------------------------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: $(STAMP) ## ruff, mypy, import-linter
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: format
+format: $(STAMP) ## Put the code into its form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+$(KUBECTL): $(wildcard tools/kubectl/*)
+	@tools/kubectl/build.sh >/dev/null
+	@touch $@
+
+.PHONY: kubectl
+kubectl: $(KUBECTL) ## Build the kubectl that the tests use (Go)
+
+.PHONY: test
+test: $(STAMP) ## Run everything that CI runs; TIERS="unit property" for some of it
+	@tools/test_tiers.sh $(TIERS)

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Runs the tiers of the test suite one after another and says at the end which ran, how long, and how they ended.
+#   tools/test_tiers.sh [TIER ...]      default: all
+# What a tier needs beyond Python is installed when we are root on a Debian; otherwise the tier is reported as not run.
+# With CI=true a tier that cannot run is a failure.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly ALL=(lint unit property scripted contract integration spark)
+readonly BIN=.venv/bin
+tiers=("$@")
+[[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
+summary=()
+failed=0
+reason=""
+
+# apt_install COMMAND PACKAGE...: have COMMAND, by way of these Debian packages if need be.
+apt_install() {
+  local command=$1
+  shift
+  command -v "$command" >/dev/null && return 0
+  if [[ $(id -u) -eq 0 ]] && command -v apt-get >/dev/null; then
+    echo "installing $* for $command"
+    (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@") >/dev/null
+    command -v "$command" >/dev/null && return 0
+  fi
+  reason="$command is missing (Debian: apt-get install $*)"
+  return 1
+}
+
+# java_version: the major version of the Java on PATH, 0 without one.
+java_version() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  command -v "$java" >/dev/null || { echo 0; return; }
+  "$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+# prepare TIER: 0 when the tier can run; else `reason` says why it cannot.
+prepare() {
+  reason=""
+  case $1 in
+    contract)
+      if ! make --no-print-directory kubectl; then
+        reason="kubectl could not be built: Go 1.24 or newer is needed (tools/kubectl/build.sh)"
+        return 1
+      fi
+      ;;
+    integration)
+      apt_install kcat kcat
+      ;;
+    spark)
+      apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+      if [[ $(java_version) -lt 17 ]]; then
+        reason="Java 17 or newer is needed, this is $(java_version)"
+        return 1
+      fi
+      make --no-print-directory spark-venv .cache/spark-jars/.complete || { reason="PySpark or its jars could not be had"; return 1; }
+      ;;
+  esac
+}
+
+run() {
+  case $1 in
+    lint) make --no-print-directory lint ;;
+    *) "$BIN/pytest" "tests/$1" ;;
+  esac
+}
+
+for tier in "${tiers[@]}"; do
+  if [[ " ${ALL[*]} " != *" $tier "* ]]; then
+    echo "no tier $tier; there are: ${ALL[*]}" >&2
+    exit 2
+  fi
+  echo
+  echo "=== $tier"
+  started=$SECONDS
+  if ! prepare "$tier"; then
+    summary+=("$(printf '%-12s NOT RUN  %s' "$tier" "$reason")")
+    [[ ${CI:-} != true ]] || failed=1
+    continue
+  fi
+  if run "$tier"; then
+    summary+=("$(printf '%-12s passed   %4d s' "$tier" $((SECONDS - started)))")
+  else
+    summary+=("$(printf '%-12s FAILED   %4d s' "$tier" $((SECONDS - started)))")
+    failed=1
+  fi
+done
+
+echo
+echo "=== tiers"
+printf '%s\n' "${summary[@]}"
+exit $failed
