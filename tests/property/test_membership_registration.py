@@ -189,6 +189,10 @@ class Registrations(RuleBasedStateMachine):
         if broker.registration is not None and not broker.fenced:
             self.server.put(replace(broker, fenced_epoch=broker.registration.broker_epoch))
 
+    @rule()
+    def the_counter_is_restored_from_a_backup(self):
+        self.server.next_epoch = 1
+
     # ----------------------------------------------------------------- invariants
 
     @invariant()
@@ -238,6 +242,8 @@ class Registrations(RuleBasedStateMachine):
             assert registered.incarnation == names[0]
             process = next(p for p in self.live() if p.incarnation == names[0])
             assert registered.state is process.machine._wanted_state
+            for other in self.live():
+                assert other is process or other.machine.broker_epoch < 0, "the former incarnation has not ended (R8)"
         super().teardown()
 
     def settled(self):

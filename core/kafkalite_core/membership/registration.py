@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.membership.settlement import Settled
 from kafkalite_core.model.cluster import BrokerState, Registration
+from kafkalite_core.storage.identity import DirectoryFindings, restart_verdict
 
 if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker
@@ -30,8 +31,8 @@ class Identity:
         broker_id: Ordinal of the pod.
         incarnation: Random id of this process.
         directory_id: Random id of the data directory whose lock this process holds.
-        trusted: The directory lost nothing that it ever reported: it is neither new nor foreign, and recovery did not
-            cut below the checkpointed flushed end (R9).
+        trusted: The directory lost nothing that it ever reported: it is not new, recovery did not cut below the
+            checkpointed flushed end, and no checkpoint is missing (R9).
         clean_epoch: Broker epoch in the clean-shutdown marker, or None without the marker.
         host: Advertised host.
         port: Advertised port.
@@ -387,11 +388,16 @@ class RegistrationMachine:
     def _first_trust(self, broker_epoch: int) -> tuple[int, int]:
         """(trustedSince, cleanSince) of a process that starts; without proof it is the new epoch (R9, S2)."""
         assert self._seen is not None
-        previous, identity = self._seen.registration, self._identity
-        if previous is None or previous.directory_id != identity.directory_id or not identity.trusted:
-            return broker_epoch, broker_epoch
-        clean = identity.clean_epoch is not None and identity.clean_epoch == previous.broker_epoch
-        return previous.trusted_since, previous.clean_since if clean else broker_epoch
+        identity = self._identity
+        findings = DirectoryFindings(
+            directory_id=identity.directory_id,
+            fresh=not identity.trusted,
+            clean_epoch=identity.clean_epoch,
+            cut_below_flushed=False,
+            checkpoint_lost=False,
+        )
+        verdict = restart_verdict(self._seen.registration, findings, broker_epoch)
+        return verdict.trusted_since, verdict.clean_since
 
     def _target(self) -> Registration:
         assert self._trust is not None

@@ -1,0 +1,267 @@
+"""Watches, registration and state against a real (embedded) API server."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_broker.cluster.link import ClusterLink
+from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.topic import Stray
+from kafkalite_runtime.kube import BROKERS, TOPICS
+from tests.unit.broker_cluster.conftest import ENTRY, NAMESPACE, TOPIC_ID, eventually, identity_of
+
+
+class Told:
+    """What a link told its broker."""
+
+    def __init__(self):
+        self.partitions = set()
+        self.brokers = 0
+        self.epochs = []
+        self.superseded = []
+
+    def callbacks(self):
+        return {
+            "on_partitions_changed": lambda changed: self.partitions.update((ref.name, n) for ref, n in changed),
+            "on_brokers_changed": lambda: setattr(self, "brokers", self.brokers + 1),
+            "on_registered": self.epochs.append,
+            "on_superseded": self.superseded.append,
+        }
+
+
+@pytest.fixture
+async def linked(world, settings):
+    """Makes started links; all are stopped at the end."""
+    links = []
+
+    async def make(**changes):
+        told, client = Told(), world.new_client()
+        link = ClusterLink(client, replace(settings, **changes), **told.callbacks())
+        links.append(link)
+        await link.start()
+        return link, told, client
+
+    yield make
+    for link in links:
+        await link.stop()
+
+
+async def test_registers_catches_up_and_runs(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    await world.create_topic()
+    link, told, _ = await linked()
+    await link.synced()
+    assert await link.cluster_id_known() == "MkU3OEVBNTcwNTJENDM2Qk"
+    assert link.broker_epoch == -1
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    assert told.epochs == [1]
+    assert link.registered
+    assert link.obstacle == ""
+    assert told.partitions == {("orders", 0)}
+    registration = (await world.broker())["status"]["registration"]
+    assert registration["state"] == "Running"
+    assert registration["trustedSince"] == registration["cleanSince"] == 1
+    assert registration["metrics"] == "http://127.0.0.1:19404/metrics"
+    await eventually(lambda: link.cache.brokers[0].alive)
+    assert link.cache.topic("orders").partitions[0] == ENTRY
+    assert link.cache.topic_by_id(TOPIC_ID).ref.name == "orders"
+
+
+async def test_waits_for_its_object_and_for_the_clusters_counter(world, settings, linked):
+    link, told, _ = await linked()
+    await link.register(identity_of(settings))
+    await eventually(lambda: "no KafkaLiteBroker" in link.obstacle)
+    await world.create_broker()
+    await eventually(lambda: "404" in link.obstacle or "not found" in link.obstacle)
+    await world.create_cluster(nextBrokerEpoch=7)
+    await eventually(lambda: link.registered)
+    assert told.epochs == [7]
+
+
+async def test_without_the_api_server_it_waits_and_then_registers(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, client = await linked()
+    await link.synced()
+    client.outage = True
+    await link.register(identity_of(settings))
+    assert not await link.set_state(BrokerState.RUNNING, deadline_s=1.0)
+    assert "refused" in link.obstacle
+    assert client.calls < 40, "an outage is no busy loop"
+    client.outage = False
+    await eventually(lambda: link.registered)
+    assert await link.set_state(BrokerState.RUNNING)
+    assert told.epochs == [1]
+
+
+@pytest.mark.parametrize("fault", ["lose request", "lose answer", "refuse"])
+@pytest.mark.parametrize("position", [0, 1, 2])
+async def test_every_single_fault_is_survived(world, settings, linked, fault, position):
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, client = await linked()
+    client.faults = ["ok"] * position + [fault]
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    registration = (await world.broker())["status"]["registration"]
+    assert registration["state"] == "Running"
+    assert told.epochs[-1] == link.broker_epoch == registration["brokerEpoch"]
+    assert not client.faults
+
+
+async def test_the_same_directory_supersedes_at_once_and_the_former_one_ends(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    first, told_first, _ = await linked()
+    await first.register(identity_of(settings))
+    await eventually(lambda: first.registered)
+    second, told_second, _ = await linked(incarnation="incarnation-2")
+    await second.register(identity_of(settings, incarnation="incarnation-2"))
+    await eventually(lambda: told_first.superseded)
+    assert "incarnation-2" in told_first.superseded[0]
+    assert told_second.epochs == [2]
+    registration = (await world.broker())["status"]["registration"]
+    assert (registration["trustedSince"], registration["cleanSince"]) == (1, 2)
+
+
+async def test_another_directory_waits_until_the_registered_one_is_fenced(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    first, _, _ = await linked()
+    await first.register(identity_of(settings))
+    await eventually(lambda: first.registered)
+    await first.stop()
+    second, told, _ = await linked(incarnation="incarnation-2")
+    await second.register(identity_of(settings, incarnation="incarnation-2", directory_id="disk-2"))
+    await eventually(lambda: "waits until that one is fenced" in second.obstacle)
+    assert told.epochs == []
+    await world.fence()
+    await eventually(lambda: second.registered)
+    assert told.epochs == [2]
+    assert (await world.broker())["status"]["registration"]["trustedSince"] == 2
+
+
+async def test_a_fenced_broker_registers_anew_with_its_data_intact(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    await world.fence()
+    await eventually(lambda: told.epochs == [1, 2])
+    assert await link.set_state(BrokerState.RUNNING)
+    registration = (await world.broker())["status"]["registration"]
+    assert registration["trustedSince"] == 1
+    assert registration["incarnation"] == settings.incarnation
+    await eventually(lambda: link.cache.brokers[0].alive)
+
+
+async def test_a_broker_object_that_was_made_again_is_registered_again(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    await link.register(identity_of(settings))
+    await eventually(lambda: link.registered)
+    await world.client.delete(BROKERS, NAMESPACE, settings.object_name)
+    await eventually(lambda: not link.registered)
+    await world.create_broker()
+    await eventually(lambda: link.registered)
+    assert told.epochs == [1, 2]
+    assert (await world.broker())["status"]["registration"]["trustedSince"] == 1
+
+
+async def test_shutting_down_is_written_and_not_taken_back(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    assert await link.set_state(BrokerState.SHUTTING_DOWN)
+    assert (await world.broker())["status"]["registration"]["state"] == "ShuttingDown"
+    await world.fence()
+    await eventually(lambda: link.cache.brokers[0].fenced)
+    assert told.epochs == [1]
+
+
+async def test_strays_are_listed(world, settings, linked):
+    await world.create_cluster()
+    await world.create_broker()
+    link, _, client = await linked()
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    stray = Stray(topic="gone", topic_id=TOPIC_ID, partition=3, leader_epoch=5, partition_epoch=9, end_offset=77)
+    link.report_strays([stray])
+    await eventually(lambda: link.cache.brokers[0].strays == (stray,))
+    writes = client.writes
+    link.report_strays([stray])
+    assert await link.set_state(BrokerState.RUNNING)
+    assert client.writes == writes, "what is listed already is not written again"
+
+
+async def test_topics_come_change_and_go(world, linked):
+    await world.create_cluster()
+    link, told, _ = await linked()
+    await link.synced()
+    created = await world.create_topic()
+    await eventually(lambda: told.partitions == {("orders", 0)})
+    ref = link.cache.topic("orders").ref
+    told.partitions.clear()
+    await world.set_entry(replace(ENTRY, partition_epoch=4))
+    await eventually(lambda: told.partitions == {("orders", 0)})
+    assert link.cache.partition(ref, 0).partition_epoch == 4
+    link.absorb_topic(created)
+    assert link.cache.partition(ref, 0).partition_epoch == 4, "an older answer changes nothing"
+    assert not link.cache.delete_seen(ref)
+    await world.client.delete(TOPICS, NAMESPACE, "orders")
+    await eventually(lambda: link.cache.topic("orders") is None)
+    assert link.cache.delete_seen(ref)
+    assert link.cache.partition(ref, 0) is None
+    link.absorb_topic(created)
+    assert link.cache.topic("orders") is None, "a late answer brings nothing back"
+
+
+async def test_what_is_deleted_during_an_outage_is_gone_but_not_seen_to_go(world, linked):
+    await world.create_cluster()
+    await world.create_topic()
+    link, _, client = await linked()
+    await link.synced()
+    ref = link.cache.topic("orders").ref
+    link._list_topics([])
+    assert link.cache.topic("orders") is None
+    assert not link.cache.delete_seen(ref)
+
+
+async def test_topics_and_brokers_of_other_clusters_are_ignored(world, linked):
+    await world.create_cluster()
+    await world.create_broker(cluster="other")
+    await world.create_topic("foreign", cluster="other")
+    await world.create_topic("own", cluster="kafkalite")
+    link, _, _ = await linked()
+    await link.synced()
+    assert [topic.ref.name for topic in link.cache.topics()] == ["own"]
+    assert dict(link.cache.brokers) == {}
+
+
+async def test_an_object_that_cannot_be_understood_keeps_its_last_good_state(world, linked):
+    await world.create_cluster()
+    created = await world.create_topic()
+    link, _, _ = await linked()
+    await link.synced()
+    broken = {**created, "status": {"topicId": 5}}
+    link._list_topics([broken])
+    assert link.cache.topic("orders").partitions[0] == ENTRY
+    link._topic_event("MODIFIED", broken)
+    assert link.cache.topic("orders").partitions[0] == ENTRY
+
+
+async def test_of_two_claims_the_one_with_status_is_visible(world, linked):
+    await world.create_cluster()
+    await world.create_topic("older", entry=None, topic_name="orders")
+    await world.create_topic("younger", topic_name="orders")
+    link, _, _ = await linked()
+    await link.synced()
+    assert link.cache.topic("orders").ref.object_name == "younger"
+    await world.client.delete(TOPICS, NAMESPACE, "younger")
+    await eventually(lambda: link.cache.topic("orders").ref.object_name == "older")
