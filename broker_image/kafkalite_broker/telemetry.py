@@ -80,6 +80,7 @@ class BrokerTelemetry(Collector):
         self.drivers: Callable[[], Iterable[PartitionDriver]] = tuple
         self.connections: Callable[[], int] = lambda: 0
         self.in_flight_bytes: Callable[[], int] = lambda: 0
+        self.flushes: Callable[[], int] = lambda: 0
         self._topics: dict[str, PartitionTelemetry] = {}
         self._request_seconds = Histogram(
             "kafkalite_request_seconds",
@@ -89,9 +90,6 @@ class BrokerTelemetry(Collector):
             buckets=LATENCY_BUCKETS_S,
         )
         self._request_children: dict[str, Histogram] = {}
-        self.flush_seconds = Histogram(
-            "kafkalite_flush_seconds", "Time of one group flush", registry=self.registry, buckets=LATENCY_BUCKETS_S
-        )
         self.event_loop_lag_seconds = Gauge(
             "kafkalite_event_loop_lag_seconds", "By how much the event loop was late last", registry=self.registry
         )
@@ -133,6 +131,8 @@ class BrokerTelemetry(Collector):
         yield GaugeMetricFamily(
             "kafkalite_requests_in_flight_bytes", "Bytes of unanswered requests", value=self.in_flight_bytes()
         )
+
+        yield CounterMetricFamily("kafkalite_flushes", "Group flushes begun", value=self.flushes())
 
     def _topic_counters(self) -> Iterator[Metric]:
         for attribute, (name, text) in TOPIC_COUNTERS.items():

@@ -1,0 +1,241 @@
+"""What serves clients once the disk is recovered: logs, flusher, replicas, listeners, and their housekeeping."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from time import time
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.compression import decompress
+from kafkalite_broker.log.flusher import GroupFlusher
+from kafkalite_broker.log.manager import LogManager
+from kafkalite_broker.log.volume_sync import volume_sync_for
+from kafkalite_broker.replication.fetcher import FetchSettings
+from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.server.dispatch import RequestTable
+from kafkalite_broker.server.handlers import handlers
+from kafkalite_broker.server.listener import Server
+from kafkalite_broker.server.services import Services
+from kafkalite_broker.server.waiting import WaitingFetches
+from kafkalite_core.model.config import broker_integer
+from kafkalite_core.model.topic import Stray
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_broker.background import Background
+    from kafkalite_broker.cluster.isr_writer import PartitionWriter
+    from kafkalite_broker.cluster.link import ClusterLink
+    from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+    from kafkalite_broker.cluster.settings import BrokerSettings
+    from kafkalite_broker.log.manager import Recovered
+    from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.storage.log import Log
+
+log = get_logger(__name__)
+
+TICK_S = 0.2
+"""Interval of the replicas' ticks: granularity of produce time-outs and lag checks."""
+
+
+def wall_ms() -> int:
+    """Wall clock in milliseconds: for retention and time stamps, never for decisions about leadership."""
+    return int(time() * 1000)
+
+
+class DataPlane:
+    """Everything of a broker that needs the data directory.
+
+    Args:
+        settings: Of this broker.
+        cluster_id: Of the cluster; the directory must belong to it.
+        link: Metadata and registration.
+        writer: Compare-and-swaps.
+        producer_ids: Cluster-unique producer ids.
+        telemetry: Counters.
+        background: For tasks.
+        on_fatal: Told the error after which the process must end (R12).
+        on_tick: Called with every turn of the housekeeping loop: the sign of life for the Lease thread.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        cluster_id: str,
+        link: ClusterLink,
+        writer: PartitionWriter,
+        producer_ids: ProducerIdAllocator,
+        telemetry: BrokerTelemetry,
+        background: Background,
+        on_fatal: Callable[[BaseException], None],
+        on_tick: Callable[[], None],
+    ) -> None:
+        config = settings.broker.config
+        self._settings = settings
+        self._config = config
+        self._link = link
+        self._telemetry = telemetry
+        self._background = background
+        self._on_fatal = on_fatal
+        self._on_tick = on_tick
+        threads = broker_integer(config, "num.io.threads")
+        self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
+        self.logs = LogManager(
+            settings.data_directory,
+            cluster_id=cluster_id,
+            broker_id=settings.broker_id,
+            wall_ms=wall_ms,
+            tail_bytes=broker_integer(config, "kafkalite.log.tail.cache.bytes"),
+            decompress=decompress,
+        )
+        self._volume_sync = None
+        self.logs.lock()
+        self._volume_sync = volume_sync_for(settings.data_directory)
+        self.flusher = GroupFlusher(
+            asyncio.get_running_loop(),
+            self._io_pool,
+            on_flushed=self._log_flushed,
+            on_fatal=on_fatal,
+            workers=threads,
+            volume_sync=self._volume_sync,
+        )
+        self.partitions = PartitionManager(
+            broker_id=settings.broker_id,
+            broker_epoch=lambda: link.broker_epoch,
+            broker_config=config,
+            cache=link.cache,
+            logs=self.logs,
+            flusher=self.flusher,
+            writer=writer,
+            telemetry=telemetry,
+            fetch_settings=FetchSettings(
+                wait_max_ms=broker_integer(config, "replica.fetch.wait.max.ms"),
+                max_bytes=broker_integer(config, "replica.fetch.response.max.bytes"),
+                partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
+            ),
+        )
+        services = Services(
+            broker_id=settings.broker_id,
+            cluster_id=cluster_id,
+            cache=link.cache,
+            partitions=self.partitions,
+            waiting=WaitingFetches(),
+            producer_ids=producer_ids,
+            telemetry=telemetry,
+            io_pool=self._io_pool,
+            background=background.start,
+        )
+        self.server = Server(
+            RequestTable(handlers(services), telemetry),
+            frame_bytes_max=broker_integer(config, "socket.request.max.bytes"),
+            in_flight_bytes_max=broker_integer(config, "queued.max.request.bytes"),
+            connections_max=broker_integer(config, "max.connections"),
+            idle_s=broker_integer(config, "connections.max.idle.ms") / 1000.0,
+        )
+        telemetry.drivers = self.partitions.drivers
+        telemetry.connections = lambda: len(self.server.connections)
+        telemetry.in_flight_bytes = lambda: self.server.budget.used_bytes
+        telemetry.flushes = lambda: self.flusher.flushes
+
+    async def recover(self, on_progress: Callable[[int], None]) -> Recovered:
+        """Open the data directory; `on_progress` is told the segments that are left. Raises what `LogManager` does."""
+        loop = asyncio.get_running_loop()
+
+        def progress(segments: int) -> None:
+            loop.call_soon_threadsafe(on_progress, segments)
+
+        threads = broker_integer(self._config, "num.io.threads")
+        return await loop.run_in_executor(None, lambda: self.logs.open(threads=threads, on_progress=progress))
+
+    async def serve(self) -> None:
+        """Take over the replicas that the metadata name, set aside what nobody claims, and listen."""
+        self.partitions.reconcile_all()
+        for unclaimed, metadata in self.logs.unclaimed():
+            log.info("log without a topic set aside", directory=unclaimed.directory, topic_id=metadata.topic_id)
+            self.logs.set_aside(unclaimed, delete_seen=False)
+        self.report_strays()
+        for listener in self._settings.bound_listeners():
+            await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
+        for loop in (self._tick(), self._checkpoint(), self._retain()):
+            self._background.start(loop)
+
+    def report_strays(self) -> None:
+        """Say in the broker's status which directories were set aside (S10)."""
+        self._link.report_strays(
+            [
+                Stray(
+                    topic=stray.metadata.topic,
+                    topic_id=stray.metadata.topic_id,
+                    partition=stray.metadata.partition,
+                    leader_epoch=stray.metadata.leader_epoch,
+                    partition_epoch=stray.metadata.partition_epoch,
+                    end_offset=stray.end_offset,
+                )
+                for stray in self.logs.strays()
+                if stray.metadata is not None
+            ]
+        )
+
+    async def close(self, *, clean: bool, broker_epoch: int) -> None:
+        """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
+        await self.server.stop()
+        await self.partitions.stop_fetching()
+        if clean:
+            await self.flusher.drain()
+            marks = self.partitions.high_watermarks()
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch))
+        else:
+            self.logs.abandon()
+        if self._volume_sync is not None:
+            self._volume_sync.close()
+        self._io_pool.shutdown(wait=False)
+
+    def _log_flushed(self, flushed: Log) -> None:
+        self.partitions.log_flushed(flushed)
+
+    # ------------------------------------------------------------ housekeeping
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            due_s = max(due_s + TICK_S, loop.time())
+            await asyncio.sleep(due_s - loop.time())
+            self._telemetry.event_loop_lag_seconds.set(max(loop.time() - due_s, 0.0))
+            self._on_tick()
+            self.partitions.tick()
+
+    async def _checkpoint(self) -> None:
+        interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(interval_s)
+            job = self.logs.checkpoint_job(self.partitions.high_watermarks())
+            try:
+                await loop.run_in_executor(self._io_pool, job)
+            except Exception as error:
+                self._on_fatal(error)
+                return
+
+    async def _retain(self) -> None:
+        while True:
+            await asyncio.sleep(broker_integer(self._config, "log.retention.check.interval.ms") / 1000.0)
+            for unflushed in self.logs.logs_to_flush():
+                self.flusher.mark_dirty(unflushed)
+            retired = self.logs.retention_pass(
+                self.partitions.high_watermarks(),
+                producer_expiration_ms=broker_integer(self._config, "producer.id.expiration.ms"),
+            )
+            for directory, segments in retired.items():
+                log.info("segments beyond retention", directory=directory, segments=segments)
+            removed = self.logs.remove_strays(
+                retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
+                deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
+            )
+            for directory, reason in removed:
+                log.info("stray removed", directory=directory, reason=reason)
+            self.report_strays()
