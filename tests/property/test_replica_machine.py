@@ -47,8 +47,9 @@ class ReplicaMachine(RuleBasedStateMachine):
 
     # ---------------------------------------------------------------- clients
 
-    @rule(number=BROKERS, acks=st.sampled_from([-1, -1, 1]), again=st.booleans())
+    @rule(number=st.sampled_from([0, 0, 0, 1, 2, 3]), acks=st.sampled_from([-1, -1, 1]), again=st.booleans())
     def produce(self, number: int, acks: int, again: bool) -> None:
+        number = number or self.cluster.store.partition.leader
         node = self.cluster.nodes.get(number)
         if node is None or not node.replica.is_leader:
             return
@@ -193,6 +194,35 @@ class ReplicaMachine(RuleBasedStateMachine):
         if number in self.cluster.nodes:
             self.cluster.step(number, events.HandOver(reason="shutdown"))
 
+    # ---------------------------------------------------------------- long stretches, so that schedules get somewhere
+
+    @rule(omitted=st.integers(0, 3))
+    def calm(self, omitted: int) -> None:
+        """Everything works, except that one broker takes no part."""
+        present = [number for number in sorted(self.cluster.nodes) if number != omitted]
+        for number in present:
+            self.cluster.metadata(number)
+        for number in present * 2:
+            if self.cluster.nodes[number].replica.leader_id != omitted:
+                self.replicate(number, 2)
+        while self.cluster.proposals:
+            self.answer("swap")
+
+    @rule(number=BROKERS, wiped=st.sampled_from([False, False, False, True]), high_watermark=st.integers(0, 2))
+    def power_cycle(self, number: int, wiped: bool, high_watermark: int) -> None:
+        self.crash(number)
+        self.restart(number, wiped, high_watermark)
+
+    @rule(pick=PICK, informed=BROKERS, lost=st.booleans())
+    def fail_over(self, pick: int, informed: int, lost: bool) -> None:
+        leader = self.cluster.store.partition.leader
+        if lost:
+            self.crash(leader)
+            self.cluster.fence(leader)
+        self.elect(pick)
+        self.metadata(self.cluster.store.partition.leader)
+        self.metadata(informed)
+
     # ---------------------------------------------------------------- what must hold
 
     def log_of(self, number: int) -> ListLog:
@@ -287,6 +317,6 @@ class ReplicaMachine(RuleBasedStateMachine):
 
 
 ReplicaMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=250, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
 TestReplicaMachine = ReplicaMachine.TestCase
