@@ -263,7 +263,7 @@ class ReplicaMachine(RuleBasedStateMachine):
     @invariant()
     def high_watermark_rises_and_is_on_every_disk(self) -> None:
         partition = self.cluster.store.partition
-        for number, node in self.cluster.nodes.items():
+        for node in self.cluster.nodes.values():
             replica = node.replica
             if replica.role is not Role.LEADER:
                 continue

@@ -116,6 +116,7 @@ class Follower:
         if len(event.records):
             try:
                 self._restart_inside_batch(event.records)
+                before = log.end_offset
                 log.append_as_follower(event.records, max_epoch=event.leader_epoch, now_ms=event.wall_ms)
             except StorageError as error:
                 state.storage_full_until_ms = now_ms + STORAGE_RETRY_MS

@@ -1,0 +1,144 @@
+import pytest
+
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica import events
+from kafkalite_core.replica.follower import BACK_OFF_MIN_MS
+from tests.scripted.cluster import HEAD, Cluster, Entry, ListLog
+
+
+def following(*entries: tuple[int, str], start: int = 0) -> tuple[Cluster, ListLog]:
+    """Broker 2 follows broker 1 in epoch 9 with a flushed log of (epoch, value)."""
+    cluster = Cluster(2)
+    log = cluster.nodes[2].log
+    log.reset_to(start)
+    for epoch, value in entries:
+        log.entries.append(Entry(epoch, value))
+        log.epochs.assign(epoch, log.end_offset - 1)
+    log.on_disk = log.end_offset
+    for _ in range(8):
+        cluster.elect(1)
+    cluster.start(2, log, 2)
+    cluster.metadata(2)
+    return cluster, log
+
+
+def respond(cluster: Cluster, **changed: object) -> list[events.Effect]:
+    log = cluster.nodes[2].log
+    values = {
+        "leader_id": 1, "leader_epoch": 9, "fetch_offset": log.end_offset, "error_code": 0, "high_watermark": 0,
+        "log_start_offset": 0, "diverging": None, "records": memoryview(b""), "wall_ms": 0,
+    }  # fmt: skip
+    return cluster.step(2, events.FetchResponded(**(values | changed)))
+
+
+def batch(offset: int, epoch: int, value: str) -> memoryview:
+    return memoryview(HEAD.pack(offset, epoch, len(value)) + value.encode())
+
+
+@pytest.mark.parametrize(
+    ("entries", "diverging", "end"),
+    [
+        ([(1, "a"), (1, "b"), (1, "c")], (1, 2), 2),
+        ([(1, "a"), (3, "b"), (3, "c")], (2, 2), 1),
+        ([(1, "a"), (3, "b")], (1, 5), 1),
+        ([(4, "a"), (5, "b")], (2, 3), 0),
+    ],
+    ids=["same epoch", "the leader's epoch is not here", "the leader has more of the epoch", "nothing in common"],
+)
+def test_where_it_cuts(entries: list[tuple[int, str]], diverging: tuple[int, int], end: int) -> None:
+    cluster, log = following(*entries)
+    respond(cluster, diverging=diverging, high_watermark=3, log_start_offset=1)
+    assert log.end_offset == end
+    assert (cluster.nodes[2].replica.high_watermark, log.start_offset) == (0, 0), "not from such an answer"
+
+
+def test_the_high_watermark_falls_with_the_log_and_only_then() -> None:
+    cluster, log = following((1, "a"), (1, "b"))
+    respond(cluster, high_watermark=2)
+    respond(cluster, high_watermark=1)
+    assert cluster.nodes[2].replica.high_watermark == 2
+    respond(cluster, diverging=(1, 1))
+    assert cluster.nodes[2].replica.high_watermark == 1
+    assert log.end_offset == 1
+
+
+def test_no_position_until_the_flush() -> None:
+    cluster, log = following((1, "a"))
+    replica = cluster.nodes[2].replica
+    assert replica.fetch_position() == events.FetchPosition(
+        leader=1, current_leader_epoch=9, fetch_offset=1, last_fetched_epoch=1, log_start_offset=0
+    )
+    effects = respond(cluster, records=batch(1, 9, "b"))
+    assert events.FlushWanted() in effects
+    assert replica.fetch_position() is None
+    cluster.flush(2)
+    position = replica.fetch_position()
+    assert position is not None
+    assert (position.fetch_offset, position.last_fetched_epoch) == (2, 9)
+    assert log.end_offset == 2
+
+
+def test_the_epoch_of_a_leader_without_records_is_what_it_asks_with() -> None:
+    cluster, log = following((1, "a"))
+    log.epochs.assign(5, 1)
+    position = cluster.nodes[2].replica.fetch_position()
+    assert position is not None
+    assert position.last_fetched_epoch == 5
+    respond(cluster, diverging=(1, 1))
+    assert log.epochs.latest_epoch == 1
+    assert log.end_offset == 1
+
+
+def test_a_divergence_without_progress_is_not_asked_again_at_once() -> None:
+    cluster, _ = following((1, "a"))
+    respond(cluster, diverging=(1, 1))
+    position = cluster.nodes[2].replica.fetch_position()
+    assert position is not None
+    assert position.not_before_ms == cluster.now + BACK_OFF_MIN_MS
+
+
+def test_back_off_grows_and_ends() -> None:
+    cluster, _ = following((1, "a"))
+    replica = cluster.nodes[2].replica
+    for factor in (1, 2, 4):
+        effects = respond(cluster, error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        assert replica.fetch_position().not_before_ms == cluster.now + factor * BACK_OFF_MIN_MS
+        assert events.FetchPositionChanged() in effects
+    cluster.now += 1000
+    assert cluster.step(2, events.Tick()) == [events.FetchPositionChanged()]
+    assert cluster.step(2, events.Tick()) == []
+    respond(cluster)
+    respond(cluster, error_code=-1)
+    assert replica.fetch_position().not_before_ms == cluster.now + BACK_OFF_MIN_MS
+
+
+def test_an_empty_log_begins_inside_the_leaders_first_batch() -> None:
+    cluster, log = following(start=5)
+    log.relaxed = True
+    respond(cluster, records=batch(4, 9, "x"), high_watermark=5, log_start_offset=5)
+    assert (log.first, log.start_offset, log.end_offset) == (4, 5, 5)
+
+
+def test_a_batch_that_cannot_be_written_is_asked_for_again() -> None:
+    cluster, log = following((1, "a"))
+    respond(cluster, records=batch(7, 9, "hole"))
+    assert log.end_offset == 1
+    assert cluster.nodes[2].replica.fetch_position().not_before_ms > cluster.now
+
+
+def test_a_corrupt_batch_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, log = following((1, "a"))
+
+    def corrupt(*_args: object, **_kwargs: object) -> int:
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "crc")
+
+    monkeypatch.setattr(log, "append_as_follower", corrupt)
+    respond(cluster, records=batch(1, 9, "b"))
+    assert cluster.nodes[2].replica.fetch_position().not_before_ms > cluster.now
+
+
+def test_beyond_a_leader_that_lost_everything_the_log_begins_anew() -> None:
+    cluster, log = following(start=50)
+    respond(cluster, diverging=(9, 3))
+    assert (log.start_offset, log.end_offset) == (3, 3)

@@ -1,0 +1,226 @@
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica import events
+from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested, Role
+from tests.scripted.cluster import Cluster
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster(3)
+    for number in (1, 2, 3):
+        made.metadata(number)
+    return made
+
+
+def code(cluster: Cluster, token: int) -> int:
+    return cluster.produced[token].error_code
+
+
+def fetch(cluster: Cluster, number: int, **changed: object) -> events.FetchAnswered:
+    values = {
+        "token": 1, "replica_id": CONSUMER_ID, "replica_epoch": -1, "current_leader_epoch": -1, "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+    }  # fmt: skip
+    cluster.step(number, FetchRequested(**(values | changed)))
+    answer, cluster.answer = cluster.answer, None
+    assert answer is not None
+    return answer
+
+
+def test_offline_before_metadata_and_while_not_registered(cluster: Cluster) -> None:
+    node = cluster.start(2, cluster.nodes[2].log, -1)
+    assert node.replica.role is Role.OFFLINE
+    assert node.replica.fetch_position() is None
+    cluster.metadata(2)
+    assert node.replica.role is Role.OFFLINE
+
+
+@pytest.mark.parametrize("acks", [2, -2, 7])
+def test_acks_are_all_one_or_none(cluster: Cluster, acks: int) -> None:
+    cluster.produce(1, "a", acks)
+    assert code(cluster, 1) == ErrorCode.INVALID_REQUIRED_ACKS
+    assert cluster.nodes[1].log.end_offset == 0
+
+
+def test_acks_none_at_once_acks_one_after_the_own_flush_acks_all_after_the_isr(cluster: Cluster) -> None:
+    for acks in (0, 1, -1):
+        cluster.produce(1, f"v{acks}", acks)
+    assert sorted(cluster.produced) == [1]
+    cluster.flush(1)
+    assert sorted(cluster.produced) == [1, 2]
+    for follower in (2, 3):
+        for _ in range(2):
+            _, answer = cluster.ask(follower, 1)
+            cluster.step(follower, answer)
+            cluster.flush(follower)
+    assert cluster.produced[3].base_offset == 2
+
+
+def test_relaxed_flush_answers_acks_one_at_once() -> None:
+    relaxed = Cluster(3, relaxed=True)
+    relaxed.metadata(1)
+    relaxed.produce(1, "a", 1)
+    assert relaxed.produced[1].base_offset == 0
+
+
+def test_a_leader_alone_commits_by_itself() -> None:
+    alone = Cluster(1, min_isr=1, relaxed=True)
+    alone.metadata(1)
+    alone.produce(1, "a")
+    assert alone.produced[1].error_code == 0
+    assert alone.nodes[1].replica.high_watermark == 1
+
+
+def test_time_outs(cluster: Cluster) -> None:
+    cluster.produce(1, "a", -1, timeout_ms=100)
+    cluster.produce(1, "b", 1, timeout_ms=200)
+    cluster.now += 100
+    cluster.step(1, events.Tick())
+    assert code(cluster, 1) == ErrorCode.REQUEST_TIMED_OUT
+    assert 2 not in cluster.produced
+    cluster.now += 100
+    cluster.step(1, events.Tick())
+    assert code(cluster, 2) == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_no_one_else_answers_clients(cluster: Cluster) -> None:
+    cluster.produce(2, "a")
+    assert code(cluster, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(cluster, 2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(BrokerError) as refused:
+        cluster.nodes[2].replica.list_offset_bounds(-1, False)
+    assert refused.value.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_consumers_read_below_the_high_watermark_only(cluster: Cluster) -> None:
+    cluster.produce(1, "a", 1)
+    answer = fetch(cluster, 1, fetch_offset=1)
+    assert (answer.error_code, answer.read_from, answer.read_end) == (0, 1, 1)
+    assert fetch(cluster, 1, fetch_offset=2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    answer = fetch(cluster, 1, fetch_offset=1, last_fetched_epoch=0)
+    assert answer.diverging == (0, 0)
+
+
+def follower_fetch(cluster: Cluster, **changed: object) -> events.FetchAnswered:
+    return fetch(cluster, 1, **({"replica_id": 2, "replica_epoch": 2, "current_leader_epoch": 1} | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ErrorCode.NONE),
+        ({"current_leader_epoch": -1}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"current_leader_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        ({"current_leader_epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica_id": 9}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ({"replica_epoch": 1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"replica_epoch": -1}, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ({"replica_epoch": 3}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_followers_are_fenced(cluster: Cluster, changed: dict[str, int], expected: ErrorCode) -> None:
+    assert follower_fetch(cluster, **changed).error_code == expected
+
+
+def test_a_second_look_at_a_waiting_fetch_does_not_touch_the_follower(cluster: Cluster) -> None:
+    cluster.produce(1, "a", 1)
+    follower_fetch(cluster, fetch_offset=1, last_fetched_epoch=1, reread=True)
+    assert not cluster.nodes[1].replica._leader._followers.get(2, 2).fetched
+    follower_fetch(cluster, fetch_offset=1, last_fetched_epoch=1)
+    assert cluster.nodes[1].replica._leader._followers.get(2, 2).fetched
+
+
+def test_a_follower_that_diverges_is_told_where_and_counts_for_nothing(cluster: Cluster) -> None:
+    cluster.produce(1, "a", 1)
+    assert follower_fetch(cluster, fetch_offset=5, last_fetched_epoch=1).diverging == (1, 1)
+    assert follower_fetch(cluster, fetch_offset=5, last_fetched_epoch=7).diverging == (1, 1)
+    assert follower_fetch(cluster, fetch_offset=5).diverging == (1, 1)
+    assert not cluster.nodes[1].replica._leader._followers.get(2, 2).fetched
+
+
+def test_below_the_log_start_comes_before_divergence(cluster: Cluster) -> None:
+    cluster.produce(1, "a", 1)
+    cluster.nodes[1].log.advance_start(1)
+    answer = follower_fetch(cluster, last_fetched_epoch=0)
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+
+
+def test_own_new_broker_epoch_ends_the_leadership(cluster: Cluster) -> None:
+    cluster.produce(1, "a")
+    cluster.nodes[1].epoch = 8
+    effects = cluster.metadata(1)
+    assert cluster.nodes[1].replica.role is Role.OFFLINE
+    assert code(cluster, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert any(isinstance(effect, events.RoleChanged) for effect in effects)
+
+
+def test_no_leadership_in_an_epoch_that_the_log_knows_from_another_incarnation(cluster: Cluster) -> None:
+    cluster.nodes[2].log.epochs.assign(2, 0)
+    cluster.elect(2)
+    cluster.metadata(2)
+    assert cluster.nodes[2].replica.role is Role.OFFLINE
+
+
+def test_re_election_keeps_those_who_wait(cluster: Cluster) -> None:
+    cluster.produce(1, "a")
+    cluster.flush(1)
+    cluster.elect(1)
+    cluster.metadata(1)
+    assert not cluster.produced
+    for follower in (2, 3):
+        cluster.metadata(follower)
+        for _ in range(2):
+            _, answer = cluster.ask(follower, 1)
+            cluster.step(follower, answer)
+            cluster.flush(follower)
+    assert cluster.produced[1].base_offset == 0
+
+
+def test_the_epoch_is_compared_before_the_partition_epoch(cluster: Cluster) -> None:
+    replica = cluster.nodes[2].replica
+    first = cluster.store.partition
+    newer = replace(first, leader=3, leader_epoch=2, partition_epoch=2)
+    cluster.metadata(2, newer)
+    cluster.metadata(2, replace(first, partition_epoch=9))
+    assert replica.partition == newer
+    cluster.metadata(2, replace(newer, partition_epoch=1))
+    assert replica.partition == newer
+
+
+def test_an_entry_that_comes_back_older_than_it_was_is_ignored(cluster: Cluster) -> None:
+    cluster.elect(2)
+    cluster.metadata(2)
+    node = cluster.nodes[2]
+    cluster.step(2, events.MetadataChanged(partition=None, brokers={}, broker_epoch=node.epoch, config=cluster.config))
+    assert (node.replica.role, node.replica.partition) == (Role.OFFLINE, None)
+    cluster.metadata(2, cluster.store.history[0])
+    assert node.replica.partition is None
+    cluster.metadata(2)
+    assert node.replica.role is Role.LEADER
+
+
+def test_gauges(cluster: Cluster) -> None:
+    replica = cluster.nodes[1].replica
+    assert (replica.under_replicated, replica.under_min_isr, replica.at_min_isr) == (False, False, False)
+    now = cluster.store.partition
+    cluster.store.put(replace(now, partition_epoch=2, isr=now.isr[:2]))
+    cluster.metadata(1)
+    assert (replica.under_replicated, replica.under_min_isr, replica.at_min_isr) == (True, False, True)
+    cluster.store.put(replace(now, partition_epoch=3, isr=(IsrEntry(1, 1),)))
+    cluster.metadata(1)
+    assert (replica.under_replicated, replica.under_min_isr, replica.at_min_isr) == (True, True, False)
+    assert cluster.nodes[2].replica.under_replicated is False
+
+
+def test_tightened_flush_wants_a_flush() -> None:
+    cluster = Cluster(2, relaxed=True)
+    cluster.metadata(1)
+    cluster.produce(1, "a", 1)
+    cluster.nodes[1].log.relaxed = False
+    assert events.FlushWanted() in cluster.metadata(1)
