@@ -67,11 +67,12 @@ class PendingFetch:
         self._deadline_s = 0.0
         self._scheduled = False
         self.done = False
+        self._replica_id, self._replica_epoch = body.replica_id, -1
         if request.version >= REPLICA_STATE_FROM_VERSION:
-            self._replica_id = body.replica_state.replica_id
-            self._replica_epoch = body.replica_state.replica_epoch
-        else:
-            self._replica_id, self._replica_epoch = body.replica_id, -1
+            # A tagged field that consumers leave out.
+            state = body.replica_state
+            self._replica_id = CONSUMER_ID if state is None else state.replica_id
+            self._replica_epoch = -1 if state is None else state.replica_epoch
         self._groups: list[tuple[str, UUID | None, list[Wanted]]] = []
         self._wanted: list[Wanted] = []
         self._collect()
