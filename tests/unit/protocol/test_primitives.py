@@ -45,7 +45,7 @@ def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
     assert plain[-2:] == b"\x00\x00"
     tagged = plain[:-2] + b"\x01\x05\x02xy" + b"\x02\x00\x00\xff\x01\x81\x01" + bytes(128)
     # The last tag announces 129 bytes.
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match="tag 255 has 129 bytes where 128 are left"):
         produce.decode_request(memoryview(tagged), 9)
     assert produce.decode_request(memoryview(tagged + b"\x00"), 9) == request
 
@@ -55,8 +55,31 @@ def test_a_tagged_field_of_another_size_than_announced_is_refused():
     data = bytearray(b"".join(fetch.encode_request(request, 15)))
     assert fetch.decode_request(memoryview(data), 15) == request
     data[-14] += 1
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match="a tagged field ends"):
         fetch.decode_request(memoryview(bytes(data) + b"\x00"), 15)
+
+
+@pytest.mark.parametrize(
+    ("decode", "version", "data", "reason"),
+    [
+        (metadata.decode_request, 1, "00000004 0000 0000 0000", "an array of 4 elements where 6 bytes are left"),
+        (metadata.decode_request, 9, "04 0100 01", "an array of 3 elements where 3 bytes are left"),
+        (metadata.decode_request, 1, "00000001 0005 61626364", "a string of 5 bytes where 4 are left"),
+        (metadata.decode_request, 9, "02 06 61626364", "a string of 5 bytes where 4 are left"),
+        (metadata.decode_request, 1, "00000001 0001 ff", "malformed"),  # no UTF-8
+        (metadata.decode_request, 1, "00000000 00", "1 bytes too many"),
+        (
+            produce.decode_request,
+            7,
+            "ffff 0001 00000000 00000001 0000 00000001 00000000 00000009 61",
+            "9 bytes announced",
+        ),
+        (produce.decode_request, 9, "00 0001 00000000 02 01 02 00000000 0a 61", "9 bytes announced"),
+    ],
+)
+def test_a_length_beyond_the_end_is_refused_before_it_is_used(decode, version, data, reason):
+    with pytest.raises(ProtocolError, match=reason):
+        decode(memoryview(bytes.fromhex(data)), version)
 
 
 def test_a_claimed_length_allocates_nothing():

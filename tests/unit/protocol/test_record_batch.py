@@ -126,19 +126,31 @@ def test_a_header_needs_61_bytes():
 
 
 @pytest.mark.parametrize(
-    ("position", "value"),
+    ("position", "value", "reason"),
     [
-        (57, b"\x00\x00\x00\x02"),  # a record too many
-        (57, b"\x00\x00\x00\x00"),  # bytes left over
-        (57, b"\x7f\xff\xff\xff"),
-        (61, b"\x7e"),  # record length
-        (65, b"\x7e"),  # key length
-        (69, b"\x7e"),  # header count
+        (57, b"\x00\x00\x00\x02", "malformed"),  # a record too many
+        (57, b"\x00\x00\x00\x00", "after the last record"),
+        (57, b"\x7f\xff\xff\xff", "malformed"),
+        (61, b"\x7e", "a record of 63 bytes"),
+        (61, b"\x0a", "a record of 5 bytes"),
+        (65, b"\x7e", "63 bytes announced"),  # key length
+        (67, b"\x06", "3 bytes announced"),  # value length
+        (67, b"\x01", "49 headers"),  # no value
+        (69, b"\x7e", "63 headers"),
+        (69, b"\x01", "-1 headers"),
     ],
 )
-def test_malformed_records_are_refused(position, value):
+def test_malformed_records_are_refused(position, value, reason):
     batch = damaged(position, value)
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match=reason):
+        list(iter_records(memoryview(batch), 0, parse_batch_header(batch)))
+
+
+def test_a_record_header_needs_a_key():
+    batch = build_batch([SimpleRecord(1, b"a", b"b", (RecordHeader("", None),))])
+    assert batch[-2:] == b"\x00\x01"
+    batch[-2] = 1
+    with pytest.raises(ProtocolError, match="no key"):
         list(iter_records(memoryview(batch), 0, parse_batch_header(batch)))
 
 
