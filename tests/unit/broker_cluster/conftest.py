@@ -193,5 +193,5 @@ def identity_of(settings, **changes):
 async def eventually(condition, *, limit_s=10.0):
     """Wait until the condition holds; it is looked at whenever the loop comes round."""
     async with asyncio.timeout(limit_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - the condition is anything
             await asyncio.sleep(0.01)

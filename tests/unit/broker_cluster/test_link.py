@@ -225,7 +225,7 @@ async def test_topics_come_change_and_go(world, linked):
 async def test_what_is_deleted_during_an_outage_is_gone_but_not_seen_to_go(world, linked):
     await world.create_cluster()
     await world.create_topic()
-    link, _, client = await linked()
+    link, _, _ = await linked()
     await link.synced()
     ref = link.cache.topic("orders").ref
     link._list_topics([])

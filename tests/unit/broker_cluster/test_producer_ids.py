@@ -1,0 +1,86 @@
+import asyncio
+
+import pytest
+
+from kafkalite_broker.cluster import producer_ids
+from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_runtime.kube import CLUSTERS
+from tests.unit.broker_cluster.conftest import NAMESPACE, eventually
+
+
+@pytest.fixture
+async def allocators(world):
+    made = []
+
+    def make():
+        client = world.new_client()
+        allocator = ProducerIdAllocator(client, NAMESPACE, "kafkalite")
+        made.append(allocator)
+        return allocator, client
+
+    yield make
+    for allocator in made:
+        await allocator.stop()
+
+
+async def test_two_brokers_never_hand_out_the_same_id(world, allocators):
+    await world.create_cluster()
+    (first, _), (second, _) = allocators(), allocators()
+    ids = await asyncio.gather(*(allocator.next() for _ in range(1200) for allocator in (first, second)))
+    assert len(set(ids)) == 2400
+    stored = await world.client.get(CLUSTERS, NAMESPACE, "kafkalite")
+    assert stored["status"]["nextProducerId"] > max(ids)
+
+
+async def test_the_next_block_is_drawn_ahead(world, allocators):
+    await world.create_cluster()
+    allocator, client = allocators()
+    for expected in range(901):
+        assert await allocator.next() == expected
+    await eventually(lambda: allocator._ids.remaining > 1000)
+    client.outage = True
+    assert [await allocator.next() for _ in range(3)] == [901, 902, 903]
+
+
+async def test_a_block_whose_answer_was_lost_is_never_used(world, allocators, monkeypatch):
+    monkeypatch.setattr(producer_ids, "backoff_s", lambda *_: 0.0)
+    await world.create_cluster()
+    allocator, client = allocators()
+    client.faults = ["lose answer"]
+    assert await allocator.next() == 1000
+
+
+async def test_during_an_outage_clients_are_told_to_retry_and_the_server_is_left_in_peace(world, allocators):
+    await world.create_cluster()
+    allocator, client = allocators()
+    client.outage = True
+    for _ in range(50):
+        with pytest.raises(BrokerError) as caught:
+            await allocator.next()
+        assert caught.value.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "refused" in caught.value.message
+    assert client.calls < 10
+    client.outage = False
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await allocator.next() == 0
+                break
+            except BrokerError:
+                await asyncio.sleep(0.02)
+
+
+async def test_ids_met_in_logs_are_not_handed_out(world, allocators):
+    await world.create_cluster()
+    allocator, _ = allocators()
+    allocator.seen_in_log(1500)
+    ids = []
+    for _ in range(3):
+        try:
+            ids.append(await allocator.next())
+        except BrokerError:
+            await asyncio.sleep(0.05)
+    assert ids[0] == 1501

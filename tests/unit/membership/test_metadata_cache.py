@@ -1,0 +1,106 @@
+"""Single rules of the metadata cache; the property tests cover their mixture."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.membership.metadata_cache import MetadataCache, Sighting
+from kafkalite_core.membership.objects import TOMBSTONES_MAX, Held, Objects
+from kafkalite_core.model.cluster import Broker
+from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
+
+
+def entry(epoch):
+    return Partition(leader=0, leader_epoch=0, partition_epoch=epoch, min_isr=1, replicas=(0,), isr=(IsrEntry(0, 1),))
+
+
+def topic(uid, *, epoch=0, object_name="orders", topic_id=None, **changes):
+    ref = TopicRef("default", object_name, uid, topic_id or f"id-{uid}", "orders")
+    found = Topic(ref=ref, generation=1, resource_version="", controller_epoch=0, partitions={0: entry(epoch)})
+    return replace(found, **changes)
+
+
+def see(cache, value, version, created=""):
+    return cache.see_topic(Sighting(value=value, resource_version=str(version), created=created))
+
+
+def test_a_late_event_of_the_deleted_namesake_does_not_hide_the_new_topic():
+    cache = MetadataCache()
+    see(cache, topic("new"), 20)
+    assert not see(cache, topic("old", epoch=99), 10)
+    assert cache.topic("orders").ref.uid == "new"
+
+
+def test_the_new_topic_of_a_name_hides_the_old_one_whose_deletion_was_missed():
+    cache = MetadataCache()
+    see(cache, topic("old", epoch=99), 10)
+    change = see(cache, topic("new"), 20)
+    assert {(ref.uid, number) for ref, number in change.partitions} == {("old", 0), ("new", 0)}
+    assert [gone.ref.uid for gone in change.deleted] == ["old"]
+    assert cache.partition(topic("old").ref, 0) is None
+    assert not cache.delete_seen(topic("old").ref), "its deletion was concluded, not seen"
+    assert not see(cache, topic("old", epoch=100), 30), "what is gone stays gone"
+
+
+def test_an_opaque_resource_version_lets_the_later_arrival_win():
+    cache = MetadataCache()
+    see(cache, topic("first"), "x7")
+    see(cache, topic("second"), "a1")
+    assert cache.topic("orders").ref.uid == "second"
+
+
+def test_of_two_placed_claims_the_oldest_is_visible():
+    cache = MetadataCache()
+    see(cache, topic("u1", object_name="b"), 1, created="2026-01-02T00:00:00Z")
+    assert see(cache, topic("u2", object_name="a"), 2, created="2026-01-01T00:00:00Z").partitions
+    assert cache.topic("orders").ref.uid == "u2"
+    assert cache.topic_by_id("id-u1") is None
+    cache.delete_topic("u2")
+    assert cache.topic_by_id("id-u1").ref.uid == "u1"
+
+
+def test_a_list_that_shows_less_is_reported_and_the_highest_epochs_stay():
+    cache = MetadataCache()
+    see(cache, topic("u", epoch=9), 50)
+    change = cache.list_topics([Sighting(value=topic("u", epoch=4), resource_version="20")])
+    assert [ref.uid for ref in change.went_back] == ["u"]
+    assert cache.partition(topic("u").ref, 0).partition_epoch == 9
+    later = cache.list_topics([Sighting(value=topic("u", epoch=10), resource_version="21")])
+    assert not later.went_back
+    assert cache.partition(topic("u").ref, 0).partition_epoch == 10
+
+
+def test_a_list_brings_back_what_an_older_store_knows():
+    cache = MetadataCache()
+    see(cache, topic("u"), 5)
+    cache.delete_topic("u")
+    assert cache.delete_seen(topic("u").ref)
+    cache.list_topics([Sighting(value=topic("u"), resource_version="3")])
+    assert cache.topic("orders").ref.uid == "u"
+
+
+def test_a_change_of_configuration_concerns_every_partition():
+    cache = MetadataCache()
+    see(cache, topic("u", partitions={0: entry(0), 1: entry(0)}), 1)
+    changed = topic("u", partitions={0: entry(0), 1: entry(0)}, config={"retention.ms": "5"}, generation=2)
+    assert {number for _, number in see(cache, changed, 2).partitions} == {0, 1}
+    assert not see(cache, topic("u", partitions={0: entry(0), 1: entry(0)}), 1), "an older copy brings no old config"
+
+
+def test_the_view_of_brokers_is_a_snapshot():
+    cache = MetadataCache()
+    before = cache.brokers
+    cache.see_broker(Sighting(value=Broker(id=1, object_name="b", uid="u"), resource_version="1"))
+    assert dict(before) == {}
+    assert list(cache.brokers) == [1]
+    with pytest.raises(TypeError):
+        cache.brokers[2] = None
+
+
+def test_tombstones_are_bounded():
+    objects = Objects()
+    for number in range(TOMBSTONES_MAX + 5):
+        objects.remove(f"u{number}")
+    assert len(objects._gone) == TOMBSTONES_MAX
+    held = Held("n", f"u{TOMBSTONES_MAX + 4}", None, 1, "")
+    assert objects.admit(held) == (False, None)
