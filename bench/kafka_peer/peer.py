@@ -148,7 +148,7 @@ class KafkaPeer:
         log = self.node_directory(node) / "server.log"
         while READY_LINE not in (text := log.read_bytes()):
             if self.pid(node) is None and not _just_started(log):
-                raise PeerError(f"node {node} ended while starting; {log}:\n{text[-2000:].decode(errors='replace')}")
+                raise PeerError(f"node {node} ended while starting; {log}:\n{_cause(text)}")
             if time.monotonic() > limit:
                 raise PeerError(f"node {node} did not start in time; see {log}")
             time.sleep(0.05)  # the JVM offers no event for this
@@ -223,6 +223,13 @@ class KafkaPeer:
 def _just_started(log: Path) -> bool:
     """Between fork and exec the command line is not yet Java's."""
     return time.time() - log.stat().st_ctime < 2.0
+
+
+def _cause(log: bytes) -> str:
+    """The lines of a server log that say why: errors with what follows them, else its end."""
+    text = log.decode(errors="replace")
+    errors = text.find(" ERROR ")
+    return text[errors : errors + 3000] if errors >= 0 else text[-2000:]
 
 
 def _reap(pid: int) -> None:

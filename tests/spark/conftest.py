@@ -1,4 +1,4 @@
-"""A local session for the whole tier; without pyspark or Java the tier is skipped with the reason, and fails when CI=true."""
+"""A local session for the whole tier; without pyspark or Java the tier is skipped, with the reason."""
 
 import os
 import shutil
@@ -21,17 +21,22 @@ def missing():
     return None
 
 
-if REASON := missing():
-    collect_ignore_glob = ["test_*.py"]
+REASON = missing()
+if REASON:
+    collect_ignore_glob = ["test_transforms.py", "test_command.py"]  # test_tier.py says why
 
 
-def pytest_report_header():
-    return f"tests/spark does not run: {REASON}" if REASON else []
+def pytest_collection_modifyitems(items):
+    """Py4J leaves its sockets to the garbage collector, at any time later."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*<socket:pytest.PytestUnraisableExceptionWarning"))
 
 
-def pytest_configure():
-    if REASON and os.environ.get("CI") == "true":
-        pytest.exit(f"tests/spark cannot run: {REASON}", returncode=1)
+@pytest.fixture(scope="session")
+def reason():
+    return REASON
 
 
 @pytest.fixture(scope="session")

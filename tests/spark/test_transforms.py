@@ -84,10 +84,10 @@ def test_the_report_agrees_with_pandas_on_the_whole_year(spark, tmp_path):
 
     with (tmp_path / "records.jsonl").open("w") as file:
         for record in source.flights():
-            row = {"value": record.value.decode(), "timestamp": record.timestamp_ms / 1000}
+            row = {"value": record.value.decode(), "milliseconds": record.timestamp_ms}
             file.write(json.dumps(row) + "\n")
-    raw = spark.read.schema("value string, timestamp double").json(str(tmp_path / "records.jsonl"))
-    flown = flights(raw.selectExpr("value", "timestamp_millis(round(timestamp * 1000)) as timestamp")).cache()
+    raw = spark.read.schema("value string, milliseconds long").json(str(tmp_path / "records.jsonl"))
+    flown = flights(raw.selectExpr("value", "timestamp_millis(milliseconds) as timestamp")).cache()
     found = {(row.origin, row.month): row for row in delays_by_origin_and_month(flown).collect()}
 
     table = pd.read_csv(source.table_path())
