@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -129,6 +130,8 @@ def main() -> None:
     try:
         settings = OperatorSettings.from_environment(os.environ)
         configure_logging("operator", settings.log_level, settings.log_json)
+        # One line per object that passes through says nothing about a decision.
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         asyncio.run(serve(settings))
         code = 0
     except (ConfigError, OSError) as error:
