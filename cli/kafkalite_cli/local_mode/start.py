@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,12 +17,12 @@ from rich.console import Console
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.local_mode import processes, stop
-from kafkalite_cli.local_mode.logs import last_lines
+from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import judge
 from kafkalite_cli.manifests import QUICKSTART_TOPIC, apply, read_manifests
-from kafkalite_cli.snapshot import Snapshot, read_snapshot
+from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, start_time_of
 from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
 from kafkalite_runtime.kube.config import KubeConfig
@@ -211,7 +212,7 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
                 if pending:
                     steps.begin(titles[pending[0]])
             reason = getattr(state, pending[0]) if pending else ""
-            culprit = "broker-0" if pending and pending[0] == "brokers" else "operator"
+            culprit = _culprit(reason)
         if pending:
             steps.waiting(reason)
             _check_supervised(home)
@@ -220,13 +221,20 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
             await asyncio.sleep(POLL_S)
 
 
+def _culprit(reason: str) -> str:
+    """Whose log to show: the broker's that the reason names, else the operator's."""
+    match = re.match(r"broker (\d+) ", reason)
+    return f"broker-{match[1]}" if match else "operator"
+
+
 def _result(part: str, snapshot: Snapshot) -> str:
     if part == "operator":
         return "Operator"
     if part == "brokers":
-        return f"{len(snapshot.brokers)} brokers"
+        return f"Brokers: {', '.join(str(broker['spec']['brokerId']) for broker in snapshot.brokers)}"
     partitions = sum(len((topic.get("status") or {}).get("partitions") or {}) for topic in snapshot.topics)
-    return f"{len(snapshot.topics)} topics, {partitions} partitions"
+    names = ", ".join(topic_name(topic) for topic in snapshot.topics[:5]) + (" …" if len(snapshot.topics) > 5 else "")
+    return f"Topics: {names} ({partitions} partitions)"
 
 
 def container_alive(container_id: str) -> bool:
@@ -239,7 +247,7 @@ def _clean_up(home: Home, error: BaseException) -> BaseException:
     """Stop what was started; the error with the last lines of the log that tells more."""
     tail: list[str] = []
     if isinstance(error, NotReady) and error.process:
-        tail = last_lines(home.log(error.process), 15)
+        tail = readable(last_lines(home.log(error.process), 40))[-15:]
     stop.stop_all(home, timeout_s=20)
     if isinstance(error, Failure):
         log = f"\n\nLast lines of {home.log(error.process)}:\n" + "\n".join(tail) if tail else ""  # type: ignore[attr-defined]
