@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_local.apiserver.cel_views import View, views
 from kafkalite_local.apiserver.errors import FieldError
 from kafkalite_local.apiserver.schema import MISSING, Schema, list_counterpart
 
@@ -38,6 +39,7 @@ class Rule:
     reason: str
     transition: bool
     keeps_equal: bool
+    views: dict[str, View]
 
 
 def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
@@ -56,6 +58,7 @@ def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
                 reason=_REASONS[source.get("reason", "")],
                 transition=re.search(r"\boldSelf\b", text) is not None,
                 keeps_equal=text.startswith("self == oldSelf ||"),
+                views=views(text),
             )
         )
     return tuple(rules)
@@ -101,7 +104,9 @@ def _check(schema: Schema, value: Any, old: Any, path: str, errors: list[FieldEr
 
 
 def _run(rule: Rule, schema: Schema, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
-    variables = {"self": value} if old is MISSING or not rule.transition else {"self": value, "oldSelf": old}
+    variables = {"self": rule.views["self"].of(value)}
+    if rule.transition:
+        variables["oldSelf"] = rule.views["oldSelf"].of(old)
     detail = rule.message or f"failed rule: {rule.source}"
     try:
         if rule.program.execute(variables) is True:

@@ -64,7 +64,7 @@ class Operations:
         value: Json = resource.to_storage(body) if resource.to_storage else body
         self._check_namespace(resource, namespace, metadata.get("name") or metadata.get("generateName") or "")
         meta.for_create(resource, metadata)
-        self._tidy(resource, value, options, patch=None)
+        self._tidy(resource, value, MISSING, options, patch=None)
         if resource.status and resource is not CRDS:
             value.pop("status", None)
         if resource.prepare is not None:
@@ -137,7 +137,7 @@ class Operations:
         patch: bytes | None,
     ) -> Written:
         old = head.object
-        self._tidy(resource, value, options, patch=patch)
+        self._tidy(resource, value, old, options, patch=patch)
         if subresource == "status":
             value = self._status_only(resource, head, value)
         else:
@@ -180,12 +180,14 @@ class Operations:
                     new["metadata"][name] = value["metadata"][name]
         return new
 
-    def _tidy(self, resource: ResourceType, value: Json, options: WriteOptions, *, patch: bytes | None) -> None:
+    def _tidy(
+        self, resource: ResourceType, value: Json, old: Any, options: WriteOptions, *, patch: bytes | None
+    ) -> None:
         """Prune unknown fields of a custom resource and fill in its defaults."""
         if resource.schema is None:
             return
         unknown: list[str] = []
-        prune(resource.schema, value, "", unknown)
+        prune(resource.schema, value, old, "", unknown)
         if unknown and options.field_validation == "Strict":
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
             text = f"strict decoding error: {listed}"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kafkalite_local.apiserver.errors import FieldError
 
 if TYPE_CHECKING:
@@ -96,20 +98,26 @@ def compile_schema(source: Json) -> Schema:
     return node
 
 
-def prune(schema: Schema, value: Any, path: str, unknown: list[str]) -> None:
-    """Drop the fields that the schema does not know from `value`, in place, and append their paths to `unknown`."""
+def prune(schema: Schema, value: Any, old: Any, path: str, unknown: list[str]) -> None:
+    """Drop the fields that the schema does not know from `value`, in place, and append their paths to `unknown`.
+
+    What equals the stored value `old` was pruned when it was stored.
+    """
+    if value == old:
+        return
     if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
         for name in list(value):
             child = schema.properties.get(name) or schema.additional
             where = f"{path}.{name}" if path else name
             if child is not None:
-                prune(child, value[name], where, unknown)
+                prune(child, value[name], before.get(name, MISSING), where, unknown)
             elif not schema.preserve:
                 unknown.append(where)
                 del value[name]
     elif isinstance(value, list) and schema.items is not None:
         for index, item in enumerate(value):
-            prune(schema.items, item, f"{path}[{index}]", unknown)
+            prune(schema.items, item, MISSING, f"{path}[{index}]", unknown)
 
 
 def apply_defaults(schema: Schema, value: Any) -> None:
@@ -141,7 +149,7 @@ def _fresh(value: Any) -> Any:
 
 def validate(schema: Schema, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
     """Append what is wrong with `value` to `errors`. `old` is the stored value, or MISSING."""
-    if old is not MISSING and value is not None and type(value) is type(old) and value == old:
+    if _unchanged(value, old):
         return
     if value is None and schema.nullable:
         return
@@ -162,6 +170,13 @@ def validate(schema: Schema, value: Any, old: Any, path: str, errors: list[Field
         _validate_string(schema, value, path, errors)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _validate_number(schema, value, path, errors)
+
+
+def _unchanged(value: Any, old: Any) -> bool:
+    """Equal as JSON has it (in Python true is 1); a mere difference in the order of keys may count as a change."""
+    if old is MISSING or value != old:
+        return False
+    return msgspec.json.encode(value) == msgspec.json.encode(old)
 
 
 def _validate_object(schema: Schema, value: Json, old: Any, path: str, errors: list[FieldError]) -> None:
