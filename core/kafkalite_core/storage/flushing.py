@@ -72,7 +72,7 @@ def begin_flush(log: Log) -> FlushTicket | None:
     small_files = tuple(log.unsynced_files.values())
     log.unsynced_files.clear()
     directories = (log.directory,) if directory_dirty else ()
-    if log.made_now:
+    if log.parent_unsynced:
         directories = (*directories, "")
     return FlushTicket(
         log,
@@ -121,7 +121,7 @@ def complete_flush(log: Log, ticket: FlushTicket) -> None:
     if ticket.generation != log.generation:
         return
     if "" in ticket.directories:
-        log.made_now = False
+        log.parent_unsynced = False
     for segment, size in ticket.segments:
         segment.synced_size = max(segment.synced_size, min(size, segment.size))
     log.directory_synced = max(log.directory_synced, ticket.directory_version)

@@ -98,7 +98,7 @@ class Log:
         self.directory_synced = 0
         self.epochs_written = 0
         self.unsynced_files: dict[str, tuple[File, str]] = {}
-        self.made_now = False
+        self.parent_unsynced = False
         self.closed = False
         self.doomed: list[tuple[int, Segment]] = []
         self._relaxed = config.relaxed_flush

@@ -128,7 +128,7 @@ def load_log(
     with disk_errors(f"make {directory}"):
         if not disk.exists(directory):
             disk.makedirs(directory)
-            log.made_now = True
+            log.parent_unsynced = True
     bases = _tidy(log)
     segments = [
         Segment(disk, directory, base, index_bytes_max=config.segment_index_bytes, created_ms=now_ms) for base in bases
@@ -184,7 +184,7 @@ class _Loading:
         self.bytes_scanned = 0
         self.reason = ""
         self.found_end = 0
-        self._clean = clean and (bool(len(log.epochs)) or not segments)
+        self.clean = clean and (bool(len(log.epochs)) or not segments)
 
     def run(self) -> Generator[RecoveryProgress, None, None]:
         log = self.log
@@ -213,7 +213,7 @@ class _Loading:
 
     def _first_to_scan(self) -> int:
         """Index of the first segment to scan: the one that holds the recovery point; none after a clean shutdown."""
-        if self._clean:
+        if self.clean:
             return len(self.segments)
         if not len(self.log.epochs):
             return 0
@@ -324,8 +324,8 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.epochs.truncate_from_start(log.start_offset)
     _load_producers(log, scanned=loading.segments_scanned > 0)
     log.recovery_point = min(log.start_offset, log.end_offset)
-    if not log.made_now:
-        _sync(log)
+    if not log.parent_unsynced:
+        _sync(log, clean=loading.clean)
     log.update_flushed_end()
 
 
@@ -340,8 +340,11 @@ def _load_producers(log: Log, *, scanned: bool) -> None:
         log.producers.clear()
 
 
-def _sync(log: Log) -> None:
-    """Everything recovered reaches the disk: only then it counts as flushed."""
+def _sync(log: Log, *, clean: bool) -> None:
+    """Everything recovered reaches the disk, names included: only then it counts as flushed."""
+    if not clean:
+        log.directory_version += 1
+        log.parent_unsynced = True  # nobody knows whether the entry of the directory was ever synced
     for segment in log.segments:
         if segment.synced_size != segment.size:
             segment.write_indexes()

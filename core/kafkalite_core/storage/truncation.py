@@ -49,6 +49,7 @@ def reset_to(log: Log, offset: int, now_ms: int) -> None:
     log.epochs.clear()
     log.producers.clear()
     log.restart_active(offset, now_ms)
+    sync_directory(log.disk, log.directory)  # the new start is reported as flushed at once
     log.start_offset = log.end_offset = log.recovery_point = offset
     _settle(log)
 
