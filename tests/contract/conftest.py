@@ -57,6 +57,12 @@ class ServerProcess:
         self.kubeconfig = home / "kubeconfig"
         self.process: subprocess.Popen[bytes] | None = None
 
+    def cpu_seconds(self) -> float:
+        """CPU time that the process used so far: unlike wall time it does not depend on what else runs."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def start(self) -> float:
         """Start and wait until it answers. Returns the seconds that took."""
         self.home.mkdir(parents=True, exist_ok=True)

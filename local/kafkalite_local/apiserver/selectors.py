@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from kafkalite_local.apiserver.store import Attributes
 
-_SET = re.compile(r"^\s*(?P<key>[^\s!=,()]+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)\s*$")
-_EQUAL = re.compile(r"^\s*(?P<key>[^\s!=,()]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s!=,()]*)\s*$")
-_EXISTS = re.compile(r"^\s*(?P<not>!?)\s*(?P<key>[^\s!=,()]+)\s*$")
+_SET = re.compile(r"^\s*(?P<key>[\w./-]+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)\s*$")
+_EQUAL = re.compile(r"^\s*(?P<key>[\w./-]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s!=,()]*)\s*$")
+_EXISTS = re.compile(r"^\s*(?P<not>!?)\s*(?P<key>[\w./-]+)\s*$")
 
 
 @dataclass(frozen=True, slots=True)
