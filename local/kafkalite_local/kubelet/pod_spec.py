@@ -92,7 +92,7 @@ def plan_launch(pod: JsonObject, *, home: Home, search: str, base_env: Mapping[s
     env["KUBECONFIG"] = str(home.kubeconfig)
     env[MARKER] = marker(home, pod)
     command = [*(container.get("command") or []), *(container.get("args") or [])]
-    if not command:
+    if not container.get("command"):
         raise LaunchError("CreateContainerError", "the container has no command, and local mode has no images")
     argv = [_localise(_expand(part, values), mapping) for part in command]
     program = shutil.which(argv[0], path=search)

@@ -1,0 +1,109 @@
+import pytest
+
+from kafkalite_local.kubelet import volumes
+from kafkalite_local.kubelet.log_rotation import rotate
+from kafkalite_local.kubelet.pod_spec import LaunchError
+from kafkalite_local.kubelet.static_pods import MIRROR, mirror_of, read_manifests
+from kafkalite_runtime.home import Home
+
+POD = {
+    "metadata": {"name": "a", "namespace": "default"},
+    "spec": {
+        "volumes": [
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "data", "persistentVolumeClaim": {"claimName": "d"}},
+            {"name": "tmp", "emptyDir": {}},
+        ]
+    },
+}
+
+
+def claim(uid):
+    return {"metadata": {"name": "d", "namespace": "default", "uid": uid}}
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = Home(tmp_path)
+    home.create()
+    return home
+
+
+def config_maps(**data):
+    return {("default", "c"): {"data": {key.replace("_", "."): text for key, text in data.items()}}}
+
+
+def test_folders_and_files(home):
+    volumes.provision(claim("u"), home)
+    volumes.prepare(POD, home, config_maps(broker_json="{}", old="x"))
+    config = home.pods / "a" / "volumes" / "config"
+    assert (config / "broker.json").read_text() == "{}"
+    assert (home.volumes / "d").is_dir()
+    assert (home.pods / "a" / "volumes" / "tmp").is_dir()
+    volumes.write_config_map(POD, "config", home, config_maps(broker_json="[]"))
+    assert (config / "broker.json").read_text() == "[]"
+    assert [path.name for path in config.iterdir()] == ["broker.json"]
+
+
+def test_what_is_missing_holds_the_pod_back_at_its_first_start_only(home):
+    with pytest.raises(LaunchError, match='persistentvolumeclaim "d" not found'):
+        volumes.prepare(POD, home, config_maps())
+    volumes.provision(claim("u"), home)
+    with pytest.raises(LaunchError, match='configmap "c" not found'):
+        volumes.prepare(POD, home, {})
+    volumes.prepare(POD, home, config_maps(a="1"))
+    volumes.prepare(POD, home, {})
+    assert (home.pods / "a" / "volumes" / "config" / "a").read_text() == "1"
+
+
+def test_a_new_claim_is_an_empty_volume_and_the_old_data_is_set_aside(home):
+    volumes.provision(claim("one"), home)
+    (home.volumes / "d" / "data").write_text("precious")
+    volumes.provision(claim("one"), home)
+    assert (home.volumes / "d" / "data").exists()
+    volumes.provision(claim("two"), home)
+    assert list((home.volumes / "d").iterdir()) == []
+    assert (home.volumes / ".released-d-one" / "data").read_text() == "precious"
+
+
+def test_reclaiming_spares_a_newer_claim(home):
+    volumes.provision(claim("one"), home)
+    volumes.provision(claim("two"), home)
+    volumes.reclaim("d", "one", home)
+    assert (home.volumes / "d").is_dir()
+    volumes.reclaim("d", "two", home)
+    assert not (home.volumes / "d").exists()
+
+
+def test_termination_message_is_bounded(tmp_path):
+    assert volumes.read_termination_message(tmp_path / "absent") == ""
+    (tmp_path / "log").write_text("x" * 5000 + "end")
+    text = volumes.read_termination_message(tmp_path / "log")
+    assert len(text) == 4096
+    assert text.endswith("end")
+
+
+def test_log_rotation_keeps_the_file_that_the_writer_holds(tmp_path):
+    with (tmp_path / "a.log").open("a") as writer:
+        writer.write("x" * 100)
+        writer.flush()
+        assert rotate(tmp_path, 99) == [tmp_path / "a.log"]
+        writer.write("after")
+        writer.flush()
+    assert (tmp_path / "a.log").read_text() == "after"
+    assert (tmp_path / "a.log.1").read_text() == "x" * 100
+    assert rotate(tmp_path, 99) == []
+
+
+def test_manifests(tmp_path):
+    good = "kind: Pod\nmetadata: {name: op}\nspec: {containers: [{name: c}]}\n"
+    (tmp_path / "a.yaml").write_text(good)
+    (tmp_path / "b.yaml").write_text("{")
+    (tmp_path / "c.yaml").write_text("kind: Service\nmetadata: {name: s}\n")
+    (pod,) = read_manifests(tmp_path).values()
+    assert (pod["metadata"]["name"], pod["spec"]["nodeName"]) == ("op-local", "local")
+    mirror = mirror_of(pod)
+    assert mirror["metadata"]["annotations"][MIRROR] == pod["metadata"]["uid"]
+    assert "uid" not in mirror["metadata"]
+    (tmp_path / "a.yaml").write_text(good + "# changed\n")
+    assert read_manifests(tmp_path)["op-local"]["metadata"]["uid"] != pod["metadata"]["uid"]
