@@ -7,6 +7,7 @@ and costs a jittered attempt every two seconds (threat 6).
 from __future__ import annotations
 
 import asyncio
+import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,6 +36,7 @@ SILENCE_LIMIT_S = 10.0
 """A watch without event or bookmark for so long is dead (threat 5)."""
 
 STATE_DEADLINE_S = 5.0
+REBIRTH_PAUSE_S = 2.0
 COMPLAINTS_KEPT = 1000
 
 ObjectT = TypeVar("ObjectT")
@@ -90,28 +92,22 @@ class ClusterLink:
         self.cache = MetadataCache()
         self.cluster: Cluster | None = None
 
-        def reflector(kind: Kind, on_list: Any, on_event: Any) -> Reflector:
-            return Reflector(
-                client, kind, settings.namespace, "", on_list, on_event, monotonic, silence_limit_s=silence_limit_s
-            )
-
-        self._reflectors = (
-            reflector(CLUSTERS, self._list_clusters, self._cluster_event),
-            reflector(BROKERS, self._list_brokers, self._broker_event),
-            reflector(TOPICS, self._list_topics, self._topic_event),
-        )
+        self._silence_limit_s = silence_limit_s
+        self._reflectors: dict[str, Reflector] = {}
+        self._synced = {kind.plural: asyncio.Event() for kind in (CLUSTERS, BROKERS, TOPICS)}
 
     # --------------------------------------------------------------------------------------------- life cycle
 
     async def start(self) -> None:
         """Begin to watch; returns at once. Wait for `synced` before answering anything from the cache."""
-        for reflector, kind in zip(self._reflectors, ("clusters", "brokers", "topics"), strict=True):
-            self._spawn(reflector.run(), f"watch {kind}")
+        self._spawn(self._watch(CLUSTERS, self._list_clusters, self._cluster_event), "watch clusters")
+        self._spawn(self._watch(BROKERS, self._list_brokers, self._broker_event), "watch brokers")
+        self._spawn(self._watch(TOPICS, self._list_topics, self._topic_event), "watch topics")
 
     async def synced(self) -> None:
         """Wait for the first consistent list of topics, brokers and clusters; an outage makes it wait."""
-        for reflector in self._reflectors:
-            await reflector.synced.wait()
+        for event in self._synced.values():
+            await event.wait()
 
     async def cluster_id_known(self) -> str:
         """Wait until the operator has given the cluster an id; that id."""
@@ -161,6 +157,36 @@ class ClusterLink:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
+    async def _watch(
+        self,
+        kind: Kind,
+        on_list: Callable[[list[dict[str, Any]]], None],
+        on_event: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        """Follow one kind for ever. A defect in what an event sets off must not leave the broker blind: list afresh."""
+
+        def listed(items: list[dict[str, Any]]) -> None:
+            on_list(items)
+            self._synced[kind.plural].set()
+
+        while True:
+            reflector = Reflector(
+                self._client,
+                kind,
+                self._settings.namespace,
+                "",
+                listed,
+                on_event,
+                monotonic,
+                silence_limit_s=self._silence_limit_s,
+            )
+            self._reflectors[kind.plural] = reflector
+            try:
+                await reflector.run()
+            except Exception:
+                log.exception("watch failed, beginning anew", kind=kind.kind)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * REBIRTH_PAUSE_S)
+
     def _spawn(self, coroutine: Any, name: str) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=name)
         task.add_done_callback(_report_crash)
@@ -196,7 +222,8 @@ class ClusterLink:
 
     def contact_age_s(self) -> float:
         """Time since the API server last gave a sign of life on every watch; infinite before the first."""
-        return monotonic() - min(reflector.last_contact for reflector in self._reflectors)
+        contacts = [reflector.last_contact for reflector in self._reflectors.values()]
+        return monotonic() - min(contacts, default=float("-inf"))
 
     # ------------------------------------------------------------------------------------------------- topics
 

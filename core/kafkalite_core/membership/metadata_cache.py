@@ -13,14 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic
 
 from kafkalite_core.membership.objects import Held, Objects, ObjectT, is_newer, version_number
-from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+from kafkalite_core.membership.registration_events import STATE_ORDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kafkalite_core.model.cluster import Broker, Registration
     from kafkalite_core.model.partition import Partition, Topic, TopicRef
-
-_STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
 
 DELETIONS_KEPT = 1000
 
@@ -295,7 +294,7 @@ def _merge_brokers(known: Broker, seen: Broker, *, newer: bool) -> Broker:
 def _registration_order(registration: Registration | None) -> tuple[int, int, int]:
     if registration is None:
         return (-1, 0, 0)
-    state = _STATE_ORDER.index(registration.state)
+    state = STATE_ORDER.index(registration.state)
     return (registration.broker_epoch, state, -registration.remaining_segments)
 
 

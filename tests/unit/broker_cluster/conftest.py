@@ -190,7 +190,7 @@ def identity_of(settings, **changes):
     return replace(identity, **changes)
 
 
-async def eventually(condition, *, limit_s=10.0):
+async def eventually(condition, *, limit_s=30.0):
     """Wait until the condition holds; it is looked at whenever the loop comes round."""
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - the condition is anything

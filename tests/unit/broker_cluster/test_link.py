@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_broker.cluster import link as link_module
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.topic import Stray
@@ -265,3 +266,23 @@ async def test_of_two_claims_the_one_with_status_is_visible(world, linked):
     assert link.cache.topic("orders").ref.object_name == "younger"
     await world.client.delete(TOPICS, NAMESPACE, "younger")
     await eventually(lambda: link.cache.topic("orders").ref.object_name == "older")
+
+
+async def test_a_defect_in_a_callback_does_not_leave_the_broker_blind(world, linked, monkeypatch):
+    monkeypatch.setattr(link_module, "REBIRTH_PAUSE_S", 0.01)
+    await world.create_cluster()
+    link, told, _ = await linked()
+    await link.synced()
+    sound = link._on_partitions_changed
+
+    def broken(changed):
+        link._on_partitions_changed = sound
+        raise ZeroDivisionError
+
+    link._on_partitions_changed = broken
+    await world.create_topic()
+    await eventually(lambda: link._on_partitions_changed is sound)
+    await world.set_entry(replace(ENTRY, partition_epoch=4))
+    await eventually(lambda: told.partitions == {("orders", 0)})
+    assert link.cache.topic("orders").partitions[0].partition_epoch == 4
+    assert link.contact_age_s() < 60
