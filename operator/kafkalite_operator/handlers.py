@@ -9,6 +9,7 @@ Lease reader make up for that.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ class Watcher:
         self._namespaces = namespaces
         self._loop = loop or asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._kopf_loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.restarts = 0
 
@@ -95,8 +97,12 @@ class Watcher:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Ask kopf to stop and wait that long; False when it is still stopping."""
+        """Cancel kopf and wait that long; False when it is still stopping."""
         self._stop.set()
+        kopf_loop = self._kopf_loop
+        if kopf_loop is not None:
+            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
+                kopf_loop.call_soon_threadsafe(_cancel_all, kopf_loop)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -108,18 +114,28 @@ class Watcher:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                asyncio.run(
-                    kopf.operator(
-                        registry=build_registry(self._deliver),
-                        settings=kopf.OperatorSettings(),
-                        standalone=True,
-                        clusterwide=not self._namespaces,
-                        namespaces=self._namespaces,
-                        stop_flag=self._stop,
-                    )
-                )
-            except Exception:
-                _log.exception("kopf ended")
+                asyncio.run(self._operate())
+            except (Exception, asyncio.CancelledError):
+                if not self._stop.is_set():
+                    _log.exception("kopf ended")
+            self._kopf_loop = None
             if not self._stop.wait(RESTART_S):
                 self.restarts += 1
                 _log.warning("kopf is started again", restarts=self.restarts)
+
+    async def _operate(self) -> None:
+        self._kopf_loop = asyncio.get_running_loop()
+        await kopf.operator(
+            registry=build_registry(self._deliver),
+            settings=kopf.OperatorSettings(),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+            stop_flag=self._stop,
+        )
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    # An orderly stop waits five seconds for streams that have nothing to say.
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
