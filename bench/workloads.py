@@ -112,7 +112,8 @@ def percentile(values: list[float], share: float) -> float:
 def latency(system: System, topic: str, *, rate: float, seconds: float, linger_ms: float) -> dict[str, float]:
     """At a steady rate: from produce() to the acknowledgement, and to the consumer; the first tenth is not counted."""
     total = round(rate * seconds)
-    consumer = consumer_of(system, topic, OFFSET_END)
+    consumer = consumer_of(system, topic, OFFSET_BEGINNING)
+    silent = {partition.partition for partition in consumer.assignment()}
     arrived: list[float] = []
     ready, done = threading.Event(), threading.Event()
 
@@ -121,7 +122,9 @@ def latency(system: System, topic: str, *, rate: float, seconds: float, linger_m
             for message in consumer.consume(100, 0.05):
                 value = message.value()
                 if message.error() is not None or len(value) != 1024:
-                    ready.set()
+                    silent.discard(message.partition())
+                    if not silent:
+                        ready.set()
                     continue
                 arrived.append(time.monotonic() - int(value[:20]) / 1e9)
                 if len(arrived) == total:
@@ -130,10 +133,12 @@ def latency(system: System, topic: str, *, rate: float, seconds: float, linger_m
     reader = threading.Thread(target=read)
     reader.start()
     producer = producer_of(system, batch=16384, linger_ms=linger_ms)
-    while not ready.is_set():  # the consumer's positions are settled when it sees this
-        producer.produce(topic, b"ready")
-        producer.flush(1)
-        ready.wait(0.2)
+    for partition in tuple(silent):  # every connection is used once before the clock starts
+        producer.produce(topic, b"ready", partition=partition)
+    producer.flush(60)
+    if not ready.wait(60):
+        done.set()
+        raise RuntimeError(f"{system.name}: partitions {silent} of {topic} cannot be read")
     acknowledged: list[float] = []
     began = time.monotonic()
     for index in range(total):
