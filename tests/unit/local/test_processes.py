@@ -17,6 +17,12 @@ def run(tmp_path, script):
     return spawn(["/bin/sh", "-c", script], env=ENV, log=tmp_path / "x.log", name="x")
 
 
+def dead_pid():
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
 async def ended(record, tmp_path):
     async with asyncio.timeout(5):
         return await Watched(record, tmp_path).wait()
@@ -69,10 +75,8 @@ async def test_the_end_of_a_process_that_is_not_our_child(tmp_path, stranger):
 
 
 async def test_an_end_that_somebody_else_noted(tmp_path):
-    gone = run(tmp_path, "exit 0")
-    os.waitid(os.P_PID, gone.pid, os.WEXITED)
-    record = ProcessRecord(name="x", pid=gone.pid, start_time=12345, started_at="")
-    exit_note(tmp_path, gone.pid, 12345).write_text("9")
+    record = ProcessRecord(name="x", pid=dead_pid(), start_time=12345, started_at="")
+    exit_note(tmp_path, record.pid, 12345).write_text("9")
     assert await ended(record, tmp_path) == Exit(137, 9)
     assert await ended(record, tmp_path) == Exit(137), "a note is for one reader; without one it is unknown"
 

@@ -1,0 +1,215 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from kafkalite_cli.local_mode import logs, processes, start, stop
+from kafkalite_cli.local_mode.operator_manifest import operator_pod
+from kafkalite_cli.main import main
+from kafkalite_runtime.home import Home, Ports, ProcessRecord, start_time_of
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    monkeypatch.setenv("KAFKALITE_HOME", str(home.root))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KAFKALITE_PORT", raising=False)
+    return home
+
+
+@pytest.fixture
+def broker(home):
+    """A process that stands for broker 0."""
+    home.create()
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    record = ProcessRecord(
+        name="kafkalite-broker-0",
+        pid=process.pid,
+        start_time=start_time_of(process.pid),
+        started_at="",
+        details={"restartCount": 2},
+    )
+    record.write(home.pod_records / "kafkalite-broker-0.json")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, arguments)
+
+
+def test_help_shows_examples_line_by_line():
+    for arguments in ([], ["up"], ["status"], ["kill"], ["apply"], ["verify"]):
+        result = run(*arguments, "--help")
+        assert result.exit_code == 0
+        assert "\n  Examples:\n    " in result.output, arguments
+
+
+def test_kill_sends_the_signal_and_says_to_whom(home, broker):
+    result = run("kill", "0", "--signal", "term")
+    assert result.output == f"sent SIGTERM to broker-0 (pid {broker.pid})\n"
+    assert broker.wait(5) == -15
+    result = run("kill", "0")
+    assert result.exit_code == 1
+    assert "does not run just now" in result.output
+    result = run("kill", "7")
+    assert result.exit_code == 1
+    assert "no process 7" in result.output
+    assert "there are: 0" in result.output
+
+
+def test_status_without_an_api_server_still_shows_processes(home, broker):
+    home.kubeconfig.write_text(
+        json.dumps(
+            {
+                "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+                "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+            }
+        )
+    )
+    result = run("status", "-o", "json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert document["processes"] == [{"name": "broker-0", "pid": broker.pid, "state": "running"}]
+    assert "does not answer" in result.stderr
+    broker.send_signal(19)
+    os.waitid(os.P_PID, broker.pid, os.WSTOPPED)
+    assert json.loads(run("status", "-o", "json").stdout)["processes"][0]["state"] == "stopped"
+    broker.kill()
+    broker.wait()
+    result = run("status")
+    assert "is not running (`kafkalite up` starts it)" in result.stderr
+
+
+def test_no_cluster_at_all(home):
+    assert "start one with `kafkalite up`" in run("status").output
+    assert "nothing to stop" in run("down").output
+    assert "nothing to remove" in run("clean").output
+    assert "no log" in run("logs", "broker-0").output
+
+
+def test_logs(home):
+    home.create()
+    home.log("broker-0").write_text("".join(f"line {n}\n" for n in range(10)))
+    assert run("logs", "0", "-n", "2").output == "line 8\nline 9\n"
+    assert "there are: broker-0" in run("logs", "nobody").output
+    assert run("logs", "../../etc/passwd").exit_code == 1
+
+
+def test_last_lines_of_a_large_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "BLOCK", 7)
+    path = tmp_path / "x.log"
+    path.write_text("".join(f"line {n}\n" for n in range(100)))
+    assert logs.last_lines(path, 3) == ["line 97", "line 98", "line 99"]
+    assert logs.last_lines(path, 0) == []
+    assert len(logs.last_lines(path, 1000)) == 100
+    assert logs.last_lines(tmp_path / "absent", 3) == []
+
+
+def test_following_survives_rotation(tmp_path):
+    path = tmp_path / "x.log"
+    path.write_text("old\n")
+    following = logs.follow(path, path.stat().st_size)
+    with path.open("a") as writer:
+        writer.write("new\n")
+    assert next(following) == "new\n"
+    path.write_text("x\n")
+    assert next(following) == "x\n"
+
+
+def test_log_lines_for_people():
+    line = {
+        "ts": "2026-01-01T10:11:12.345678Z",
+        "level": "error",
+        "msg": "it broke\nbadly",
+        "exception": "Trace\nValueError: x",
+        "pod": "a",
+    }
+    assert logs.readable([json.dumps(line), json.dumps(line), "plain"]) == [
+        "10:11:12.345 error   it broke pod=a ValueError: x (2 times)",
+        "plain",
+    ]
+    assert len(logs.readable(["y" * 1000])[0]) == logs.LINE_LIMIT
+
+
+@pytest.fixture
+def occupied():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_busy_port_is_named_with_its_holder_and_nothing_starts(home, occupied, monkeypatch):
+    monkeypatch.setenv("KAFKALITE_PORT", str(occupied - 1))
+    monkeypatch.setattr(start, "_launch", lambda *_: pytest.fail("must not start"))
+    result = run("up")
+    assert result.exit_code == 1
+    assert f"port {occupied}, needed for broker 1, is in use by pid {os.getpid()} (" in result.output
+    monkeypatch.setenv("KAFKALITE_PORT", "many")
+    assert "KAFKALITE_PORT=many: expected a number" in run("up").output
+
+
+def test_a_port_held_by_an_own_process_is_not_busy(home, occupied):
+    home.create()
+    pid = os.getpid()
+    ProcessRecord(name="kafkalite-broker-0", pid=pid, start_time=start_time_of(pid), started_at="").write(
+        home.pod_records / "kafkalite-broker-0.json"
+    )
+    start._check_ports(home, Ports(occupied))
+
+
+def test_a_cluster_keeps_its_ports(home, monkeypatch):
+    home.create()
+    assert start._settled_ports(home, Ports(9092)) == Ports(9092)
+    (home.root / start.PORT_NOTE).write_text("19092\n")
+    assert start._settled_ports(home, Ports(9092)) == Ports(9092), "a start that made no cluster binds nobody"
+    home.database.touch()
+    assert start._settled_ports(home, Ports(9092)) == Ports(19092)
+    monkeypatch.setenv("KAFKALITE_PORT", "9092")
+    with pytest.raises(start.Failure, match="was made with KAFKALITE_PORT=19092"):
+        start._settled_ports(home, Ports(9092))
+
+
+def test_two_ups_at_once(home):
+    with start._one_at_a_time(home):
+        assert "another `kafkalite up` or `down` is at work" in run("up").output
+
+
+def test_stopping_kills_what_is_left(home, broker, monkeypatch):
+    assert stop.stop_all(home, timeout_s=1) == ["broker-0"]
+    assert broker.wait(5) == -9
+
+
+def test_clean_removes_only_its_own(home):
+    home.root.mkdir()
+    (home.root / "thesis.txt").write_text("precious")
+    result = run("clean")
+    assert "does not look like a KafkaLite folder" in result.output
+    assert (home.root / "thesis.txt").exists()
+    (home.root / "thesis.txt").unlink()
+    home.create()
+    assert run("clean").output == f"removed {home.root}\n"
+    assert not home.root.exists()
+
+
+def test_the_operators_manifest():
+    (container,) = operator_pod(Ports(19092))["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert env["KAFKALITE_METRICS_PORT"] == "19202"
+    cluster = json.loads(env["KAFKALITE_DEFAULT_CLUSTER"])
+    assert cluster["listeners"] == [{"name": "plain", "type": "hostport", "port": 19092, "host": "127.0.0.1"}]
+    assert cluster["metrics"] == {"port": 19192}
+    assert cluster["replicas"] == 3
+
+
+def test_names_for_people():
+    assert processes.display_name("kafkalite-operator-local") == "operator"
+    assert processes.display_name("kafkalite-broker-2") == "broker-2"
+    assert processes.display_name("other-broker-2") == "other-broker-2"

@@ -1,0 +1,143 @@
+import copy
+
+import pytest
+
+from kafkalite_cli.local_mode.readiness import judge
+from kafkalite_cli.snapshot import Snapshot
+from kafkalite_cli.status import describe
+
+ALIVE = {"local://1-1", "local://2-2", "local://9-9"}
+
+
+def pod(name, component, container_id, **state):
+    status = {"containerID": container_id, "restartCount": 0, "state": {"running": {}}} | state
+    return {
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/component": component}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [status]},
+    }
+
+
+def broker(number, epoch):
+    registration = {
+        "brokerEpoch": epoch, "state": "Running", "host": "127.0.0.1", "port": 9092 + number, "metrics": f"http://m{number}"
+    }  # fmt: skip
+    return {
+        "metadata": {"name": f"kafkalite-broker-{number}"},
+        "spec": {"brokerId": number, "clusterRef": {"name": "kafkalite"}},
+        "status": {"registration": registration, "fencing": {"fencedEpoch": epoch - 1}},
+    }
+
+
+@pytest.fixture
+def ready():
+    entry = {
+        "leader": 1, "leaderEpoch": 4, "partitionEpoch": 7, "replicas": [1, 0],
+        "isr": [{"id": 1, "epoch": 12}, {"id": 0, "epoch": 11}],
+    }  # fmt: skip
+    return Snapshot(
+        clusters=[
+            {
+                "metadata": {"name": "kafkalite"},
+                "spec": {"replicas": 2},
+                "status": {"bootstrap": "b", "controller": {"holder": "h", "epoch": 3}},
+            }
+        ],
+        brokers=[broker(1, 12), broker(0, 11)],
+        topics=[
+            {
+                "metadata": {"name": "t", "generation": 2},
+                "spec": {"topicName": "T"},
+                "status": {
+                    "partitions": {"10": copy.deepcopy(entry), "2": copy.deepcopy(entry)},
+                    "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}],
+                },
+            }
+        ],
+        pods=[
+            pod("kafkalite-broker-0", "broker", "local://1-1"),
+            pod("kafkalite-broker-1", "broker", "local://2-2"),
+            pod("kafkalite-operator-local", "operator", "local://9-9"),
+        ],
+    )
+
+
+def verdict(snapshot, alive=ALIVE):
+    return judge(snapshot, container_alive=alive.__contains__)
+
+
+def test_ready(ready):
+    assert verdict(ready).ready
+
+
+def test_a_status_from_before_the_restart_does_not_count(ready):
+    assert "operator is starting" in verdict(ready, ALIVE - {"local://9-9"}).operator
+    assert "broker 0 is not ready" in verdict(ready, ALIVE - {"local://1-1"}).brokers
+    assert "waits for a leader" in verdict(ready, ALIVE - {"local://2-2"}).topics
+
+
+def test_a_leader_of_an_earlier_registration_does_not_count(ready):
+    ready.brokers[0]["status"]["registration"]["brokerEpoch"] = 13
+    assert verdict(ready).topics == "topic T: partition 10 waits for a leader"
+
+
+def test_states_of_brokers(ready):
+    ready.brokers[0]["status"]["fencing"]["fencedEpoch"] = 12
+    assert verdict(ready).brokers == "broker 1 is fenced"
+    ready.brokers[0]["status"] = {}
+    assert verdict(ready).brokers == "broker 1 is unregistered"
+    ready.brokers.pop(0)
+    assert verdict(ready).brokers == "broker 1 is not yet made"
+    ready.clusters.clear()
+    assert "not yet made the cluster" in verdict(ready).brokers
+
+
+def test_topics_tell_why_they_wait(ready):
+    condition = ready.topics[0]["status"]["conditions"][0]
+    condition["observedGeneration"] = 1
+    assert verdict(ready).topics == "topic T: not yet seen by the operator"
+    condition.update(status="False", message="2 of 3 brokers", observedGeneration=2)
+    assert verdict(ready).topics == "topic T: 2 of 3 brokers"
+    ready.topics[0]["status"] = {}
+    assert verdict(ready).topics == "topic T: not yet seen by the operator"
+
+
+def test_crash_loops_are_final(ready):
+    container = ready.pods[0]["status"]["containerStatuses"][0]
+    container["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    container["lastState"] = {"terminated": {"exitCode": 3}}
+    container["restartCount"] = 1
+    assert verdict(ready).fatal is None
+    container["restartCount"] = 2
+    assert verdict(ready).fatal == ("kafkalite-broker-0", "it keeps ending, the last time with exit code 3")
+    assert not verdict(ready).ready
+    container["state"] = {"waiting": {"reason": "CreateContainerError", "message": "no program"}}
+    assert verdict(ready).fatal == ("kafkalite-broker-0", "no program")
+
+
+def test_the_json_of_status(ready):
+    assert describe(ready, None) == {
+        "cluster": "kafkalite",
+        "bootstrap": "b",
+        "controller": {"holder": "h", "epoch": 3},
+        "brokers": [
+            {"id": n, "pid": None, "state": "Running", "address": f"127.0.0.1:{9092 + n}", "brokerEpoch": 11 + n, "metrics": f"http://m{n}"}
+            for n in (0, 1)
+        ],
+        "topics": [
+            {
+                "name": "T",
+                "partitions": [
+                    {"partition": n, "leader": 1, "leaderEpoch": 4, "partitionEpoch": 7, "replicas": [1, 0], "isr": [1, 0]}
+                    for n in (2, 10)
+                ],
+            }
+        ],
+    }  # fmt: skip
+    assert describe(Snapshot(), []) == {
+        "cluster": None,
+        "bootstrap": None,
+        "controller": {"holder": None, "epoch": None},
+        "processes": [],
+        "brokers": [],
+        "topics": [],
+    }
