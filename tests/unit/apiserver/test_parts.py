@@ -232,14 +232,12 @@ async def test_history_is_bounded(tmp_path):
 
 
 async def test_a_failing_disk_stops_the_server(tmp_path):
-    failures: list[BaseException] = []
-    store = Store(tmp_path / "db", attributes, failures.append)
+    failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
+    store = Store(tmp_path / "db", attributes, failure.set_result)
     store.open()
     assert store._database is not None
     store._database.close()
     _, done = store.put("configmaps", "n", "a", config_map("a"))
-    while not failures:
-        await asyncio.sleep(0)
-    assert isinstance(failures[0], sqlite3.Error)
+    assert isinstance(await asyncio.wait_for(failure, 10), sqlite3.Error)
     assert not done.done(), "nothing is acknowledged that is not on the disk"
     store._thread.shutdown()
