@@ -142,3 +142,10 @@ def test_beyond_a_leader_that_lost_everything_the_log_begins_anew() -> None:
     cluster, log = following(start=50)
     respond(cluster, diverging=(9, 3))
     assert (log.start_offset, log.end_offset) == (3, 3)
+
+
+@pytest.mark.parametrize("changed", [{"leader_epoch": 8}, {"leader_id": 3}, {"fetch_offset": 0}])
+def test_an_answer_to_another_request_is_ignored(changed: dict[str, int]) -> None:
+    cluster, log = following((1, "a"))
+    assert respond(cluster, records=batch(1, 8, "b"), high_watermark=1, **changed) == []
+    assert (log.end_offset, cluster.nodes[2].replica.high_watermark) == (1, 0)
