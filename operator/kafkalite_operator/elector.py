@@ -29,6 +29,7 @@ LEASE_DURATION_S = 5
 RENEW_DEADLINE_S = 3.0
 RETRY_S = 1.0
 CALL_DEADLINE_S = 2.0
+RELEASE_ATTEMPTS = 3
 
 _log = get_logger(__name__)
 
@@ -142,10 +143,16 @@ class Elector:
             return
         self._renewed_at = None
         self.acquired.clear()
-        try:
-            record = parse_lease(await self._client.get(LEASES, self._namespace, OPERATOR_LEASE, deadline_s=1.0))
-            if record.holder == self.identity:
-                await self._write(record, holder="")
-                _log.info("operator lease released", identity=self.identity)
-        except (KubeError, KubeUnavailable) as error:
-            _log.info("operator lease not released", error=str(error))
+        for _ in range(RELEASE_ATTEMPTS):
+            try:
+                record = parse_lease(
+                    await self._client.get(LEASES, self._namespace, OPERATOR_LEASE, deadline_s=CALL_DEADLINE_S)
+                )
+                if record.holder == self.identity:
+                    await self._write(record, holder="")
+                    _log.info("operator lease released", identity=self.identity)
+            except KubeConflict:
+                continue  # a renewal of our own that was under way
+            except (KubeError, KubeUnavailable) as error:
+                _log.info("operator lease not released", error=str(error))
+            return

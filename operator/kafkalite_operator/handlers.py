@@ -88,7 +88,7 @@ class Watcher:
         self._namespaces = namespaces
         self._loop = loop or asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._kopf_loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.restarts = 0
 
@@ -99,10 +99,11 @@ class Watcher:
     def stop(self, timeout_s: float) -> bool:
         """Cancel kopf and wait that long; False when it is still stopping."""
         self._stop.set()
-        kopf_loop = self._kopf_loop
-        if kopf_loop is not None:
+        running = self._running
+        if running is not None:
             with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
-                kopf_loop.call_soon_threadsafe(_cancel_all, kopf_loop)
+                # An orderly stop waits five seconds for streams that have nothing to say.
+                running.get_loop().call_soon_threadsafe(running.cancel)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -118,24 +119,17 @@ class Watcher:
             except (Exception, asyncio.CancelledError):
                 if not self._stop.is_set():
                     _log.exception("kopf ended")
-            self._kopf_loop = None
+            self._running = None
             if not self._stop.wait(RESTART_S):
                 self.restarts += 1
                 _log.warning("kopf is started again", restarts=self.restarts)
 
     async def _operate(self) -> None:
-        self._kopf_loop = asyncio.get_running_loop()
+        self._running = asyncio.current_task()
         await kopf.operator(
             registry=build_registry(self._deliver),
             settings=kopf.OperatorSettings(),
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
-            stop_flag=self._stop,
         )
-
-
-def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    # An orderly stop waits five seconds for streams that have nothing to say.
-    for task in asyncio.all_tasks(loop):
-        task.cancel()

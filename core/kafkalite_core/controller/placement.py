@@ -47,10 +47,16 @@ def place(
         raise ValueError(f"{replicas} replicas need {replicas} brokers, but only {len(racks)} can take any")
     result: dict[int, tuple[int, ...]] = {}
     for number in range(first_number, first_number + partitions):
-        chosen = _choose(racks, load, number, replicas)
-        result[number] = _order(chosen, racks, load, number)
+        leader = _least(racks, load, number)
+        result[number] = _follow(leader, racks, load, number, replicas)
         load.add(result[number])
     return result
+
+
+def _least(racks: Mapping[int, str], load: Load, number: int) -> int:
+    """The broker that leads least; among those the one with the fewest replicas."""
+    ids = sorted(racks)
+    return min(ids, key=lambda i: (load.places[0, i], load.replicas[i], _turn(i, ids, number)))
 
 
 def _turn(broker_id: int, ids: list[int], number: int) -> int:
@@ -58,24 +64,26 @@ def _turn(broker_id: int, ids: list[int], number: int) -> int:
     return (ids.index(broker_id) - number) % len(ids)
 
 
-def _choose(racks: Mapping[int, str], load: Load, number: int, replicas: int) -> list[int]:
+def _follow(leader: int, racks: Mapping[int, str], load: Load, number: int, replicas: int) -> tuple[int, ...]:
+    """The whole replica list: after the leader, brokers of racks not used yet, the least loaded first."""
     ids = sorted(racks)
-    chosen: list[int] = []
-    used: Counter[str] = Counter()
-    for _ in range(replicas):
+    chosen = [leader]
+    used: Counter[str] = Counter([racks[leader]])
+    for place in range(1, replicas):
         free = [broker_id for broker_id in ids if broker_id not in chosen]
-        best = min(free, key=lambda i: (used[racks[i]], load.replicas[i], load.places[0, i], _turn(i, ids, number)))
+        ranked = {i: (used[racks[i]], load.replicas[i], load.places[place, i], _turn(i, ids, number)) for i in free}
+        best = min(free, key=ranked.__getitem__)
         chosen.append(best)
         used[racks[best]] += 1
-    return chosen
+    return tuple(_spread(chosen, load, ids, number))
 
 
-def _order(chosen: list[int], racks: Mapping[int, str], load: Load, number: int) -> tuple[int, ...]:
-    ids = sorted(racks)
-    ordered: list[int] = []
-    rest = list(chosen)
-    for position in range(len(chosen)):
-        best = min(rest, key=lambda i: (load.places[position, i], _turn(i, ids, number)))
+def _spread(chosen: list[int], load: Load, ids: list[int], number: int) -> list[int]:
+    """The followers in an order that evens out who comes second, third and so on."""
+    ordered, rest = chosen[:1], chosen[1:]
+    while rest:
+        ranked = {i: (load.places[len(ordered), i], _turn(i, ids, number)) for i in rest}
+        best = min(rest, key=ranked.__getitem__)
         ordered.append(best)
         rest.remove(best)
-    return tuple(ordered)
+    return ordered

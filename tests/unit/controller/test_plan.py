@@ -1,0 +1,204 @@
+from dataclasses import replace
+
+from kafkalite_core.controller.actions import (
+    AddPartitions,
+    ChangePartitions,
+    CreateBroker,
+    CreateTopicStatus,
+    Fence,
+    UpdateClusterStatus,
+    UpdateTopicStatus,
+)
+from kafkalite_core.controller.plan import plan
+from kafkalite_core.model.topic import Condition, Stray
+from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
+
+
+def of(actions, kind):
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def settle(state, now=NOW, rounds=8):
+    for _ in range(rounds):
+        actions = plan(state, now)
+        if not actions:
+            return state
+        state = apply(state, actions)
+    raise AssertionError("no fixed point")
+
+
+def conditions(state, name="orders"):
+    return {c.type: c for c in state.topics[f"uid-{name}"].conditions}
+
+
+def test_fence_comes_before_the_election():  # R15
+    state = snapshot(topic_view(partitions={0: entry()}), exits={"inc-0-10": "killed"})
+    first = plan(state, NOW)
+    assert all(isinstance(action, Fence) for action in first)
+    second = plan(apply(state, first), NOW)
+    assert of(second, ChangePartitions)[0].changes[0].proposed.leader == 1
+
+
+def test_a_new_topic_is_placed_on_all_brokers():
+    state = settle(snapshot(topic_view(spec={"partitions": 3})))
+    entries = state.topics["uid-orders"].topic.partitions
+    assert sorted(e.leader for e in entries.values()) == [0, 1, 2]
+    assert all(e.isr_ids() == e.replicas and e.leader_epoch == 0 for e in entries.values())
+    assert conditions(state)["Ready"].status == "True"
+    assert conditions(state)["Healthy"].status == "True"
+
+
+def test_a_new_topic_waits_for_starting_brokers_but_not_for_ever():
+    view = topic_view(spec={"replicas": 2}, first_seen=NOW)
+    state = snapshot(view, brokers=brokers(make_broker(0), make_broker(1)))
+    assert not of(plan(state, NOW), CreateTopicStatus)
+    assert of(plan(state, NOW + 11), CreateTopicStatus)
+
+
+def test_missing_broker_objects_are_made():
+    assert {a.broker_id for a in of(plan(snapshot(brokers={}), NOW), CreateBroker)} == {0, 1, 2}
+
+
+def test_brokers_with_replicas_are_kept_when_the_cluster_shrinks():
+    state = settle(snapshot(topic_view(partitions={0: entry()}), cluster={"replicas": 2}))
+    progressing = next(c for c in state.conditions if c.type == "Progressing")
+    assert progressing.reason == "NotSupported"
+    assert "[2]" in progressing.message
+
+
+def test_growth_continues_the_placement():
+    view = topic_view(partitions={0: entry()}, spec={"partitions": 3})
+    added = of(plan(snapshot(view), NOW), AddPartitions)[0].partitions
+    assert {e.leader for e in added.values()} == {1, 2}
+
+
+def test_growth_and_placement_wait_while_paused_but_elections_do_not():
+    view = topic_view(partitions={0: entry()}, spec={"partitions": 3}, paused=True)
+    state = snapshot(view, brokers=three() | {0: make_broker(0, fenced=10)})
+    actions = plan(state, NOW)
+    assert of(actions, ChangePartitions)
+    state = settle(state)
+    assert len(state.topics["uid-orders"].topic.partitions) == 1
+    assert conditions(state)["ReconciliationPaused"].status == "True"
+
+
+def test_too_many_replicas_is_a_condition():
+    state = settle(snapshot(topic_view(spec={"replicas": 5})))
+    assert conditions(state)["Ready"].reason == "NotEnoughBrokers"
+    assert "lower spec.replicas" in conditions(state)["Ready"].message
+
+
+def test_bad_configuration_stops_a_new_topic_and_marks_an_old_one():
+    new = settle(snapshot(topic_view(spec={"config": {"min.insync.replicas": "4"}})))
+    assert conditions(new)["Ready"].reason == "InvalidConfig"
+    old = settle(snapshot(topic_view(partitions={0: entry()}, spec={"config": {"nonsense": "1"}})))
+    assert (conditions(old)["Ready"].status, conditions(old)["Healthy"].reason) == ("True", "InvalidConfig")
+
+
+def test_the_oldest_object_has_the_name():
+    older = topic_view("orders", uid="uid-a", created="2026-01-01T00:00:00Z")
+    younger = topic_view("orders", uid="uid-b", created="2026-01-02T00:00:00Z")
+    state = settle(snapshot(older, younger))
+    assert state.topics["uid-a"].placed
+    assert not state.topics["uid-b"].placed
+    assert {c.type: c.reason for c in state.topics["uid-b"].conditions}["Ready"] == "ResourceConflict"
+
+
+def test_more_than_256_partitions_are_refused():
+    state = settle(snapshot(topic_view(spec={"partitions": 257})))
+    assert conditions(state)["Ready"].reason == "TooManyPartitions"
+
+
+def test_a_changed_replication_factor_is_not_supported_yet():
+    state = settle(snapshot(topic_view(partitions={0: entry()}, spec={"replicas": 2})))
+    assert conditions(state)["Progressing"].reason == "NotSupported"
+    assert state.topics["uid-orders"].topic.partitions[0].replicas == (0, 1, 2)
+
+
+def test_manual_assignment():
+    assignment = {0: (2, 0), 1: (1, 9)}
+    bad = settle(snapshot(topic_view(spec={"partitions": 2, "replica_assignment": assignment})))
+    assert conditions(bad)["Ready"].reason == "InvalidReplicaAssignment"
+    good = settle(snapshot(topic_view(spec={"partitions": 2, "replicas": 2, "replica_assignment": {0: (2, 0)}})))
+    assert good.topics["uid-orders"].topic.partitions[0].replicas == (2, 0)
+
+
+def test_preferred_leaders_come_back_when_the_balance_is_due():
+    view = topic_view(partitions={0: entry(leader=1), 1: entry(leader=1, replicas=(1, 2, 0))})
+    assert not of(plan(snapshot(view), NOW), ChangePartitions)
+    (action,) = of(plan(snapshot(view, balance_due=True), NOW), ChangePartitions)
+    assert {n: c.proposed.leader for n, c in action.changes.items()} == {0: 0}
+    off = {"auto.leader.rebalance.enable": "false"}
+    assert not of(plan(snapshot(view, balance_due=True, cluster={"config": off}), NOW), ChangePartitions)
+    lazy = {"leader.imbalance.per.broker.percentage": "100"}
+    assert not of(plan(snapshot(view, balance_due=True, cluster={"config": lazy}), NOW), ChangePartitions)
+
+
+def stray(broker_id, leader_epoch, end, partition=0, topic_id="old"):
+    return Stray(
+        topic="orders",
+        topic_id=topic_id,
+        partition=partition,
+        leader_epoch=leader_epoch,
+        partition_epoch=7,
+        end_offset=end,
+    )
+
+
+def with_strays(absent=()):
+    held = {0: (stray(0, 4, 90),), 1: (stray(1, 4, 100),), 2: (stray(2, 3, 500),)}
+    return brokers(*(make_broker(i, strays=strays, fenced=10 + i if i in absent else -1) for i, strays in held.items()))
+
+
+def test_a_topic_without_status_adopts_the_strays_of_its_name():  # S10
+    state = settle(snapshot(topic_view(), brokers=with_strays()))
+    view = state.topics["uid-orders"]
+    adopted = view.topic.partitions[0]
+    assert view.topic.ref.topic_id == "old"
+    assert (adopted.leader, adopted.isr_ids()) == (1, (1,)), "the greatest (epoch, end) leads alone"
+    assert (adopted.leader_epoch, adopted.partition_epoch) == (5, 8), "above all that the disks know"
+    assert set(adopted.replicas) == {0, 1, 2}
+
+
+def test_adoption_waits_for_every_broker_and_can_be_declined():
+    state = snapshot(topic_view(), brokers=with_strays(absent=(1,)))
+    assert not of(plan(state, NOW), CreateTopicStatus)
+    declined = snapshot(topic_view(adopt_strays=False), brokers=with_strays())
+    (action,) = of(plan(declined, NOW), CreateTopicStatus)
+    assert action.topic_id == ""
+
+
+def test_strays_of_a_topic_that_exists_are_not_adopted_twice():
+    other = topic_view("other", partitions={0: entry()}, topic_id="old")
+    (action,) = of(plan(snapshot(topic_view(), other, brokers=with_strays()), NOW), CreateTopicStatus)
+    assert action.topic_id == ""
+
+
+def test_tightened_flush_takes_effect_when_the_isr_has_flushed():  # S4
+    relaxed = Condition(type="DurableFlush", status="False", reason="Relaxed")
+    view = topic_view(partitions={0: entry(isr=((0, 10),))}, conditions=(relaxed,), generation_seen=NOW)
+    unclean_restart = three() | {0: make_broker(0, 20, clean=20)}
+    early = snapshot(view, brokers=unclean_restart, registered_at={0: NOW})
+    assert of(plan(early, NOW), ChangePartitions)[0].changes[0].proposed.leader == -1
+    calm = snapshot(view, registered_at=dict.fromkeys(range(3), NOW))
+    late = apply(calm, plan(replace(calm, leases=snapshot().leases), NOW + 1))
+    assert conditions(late)["DurableFlush"].reason == "Tightening"
+    settled = replace(late, observing_since=NOW + 61)
+    settled = apply(settled, plan(settled, NOW + 61))
+    assert conditions(settled)["DurableFlush"].status == "True"
+
+
+def test_a_topic_that_is_being_deleted_is_left_alone():
+    view = topic_view(partitions={0: entry()})
+    view = replace(view, topic=replace(view.topic, deleting=True))
+    state = snapshot(view, brokers=three() | {0: make_broker(0, fenced=10)})
+    actions = plan(state, NOW)
+    assert not of(actions, ChangePartitions)
+    assert not of(actions, UpdateTopicStatus)
+
+
+def test_cluster_status_counts_brokers():
+    (action,) = of(plan(snapshot(brokers=three() | {0: make_broker(0, fenced=10)}), NOW), UpdateClusterStatus)
+    assert (action.brokers_ready, action.brokers_total) == (2, 3)
+    healthy = next(c for c in action.conditions if c.type == "Healthy")
+    assert healthy.message == "broker 0 is fenced"
