@@ -1,0 +1,79 @@
+import pytest
+
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
+from kafkalite_core.storage.log import LogEnvironment
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.memory_disk import MemoryDisk
+from kafkalite_core.storage.recovery import open_log
+from kafkalite_core.storage.tail import TailBudget
+
+
+class Rig:
+    """A log over a memory disk with small segments, and shorthands."""
+
+    name = "orders-0"
+
+    def __init__(self):
+        self.disk = MemoryDisk()
+        self.config = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=0)
+        self.tail_bytes = 0
+        self.shrunk = []
+        self.decompress = None
+        self.report = None
+
+    def open(self, **options):
+        environment = LogEnvironment(
+            TailBudget(self.tail_bytes), lambda *call: self.shrunk.append(call), self.decompress
+        )
+        options = {"now_ms": 1000, **options}
+        log, self.report = open_log(self.disk, self.name, self.config, environment, **options)
+        return log
+
+    def path(self, name):
+        return f"{self.name}/{name}"
+
+
+def batch(*timestamps, size=20, **fields):
+    return build_batch([SimpleRecord(timestamp, b"k", b"v" * size) for timestamp in timestamps or (100,)], **fields)
+
+
+def fill(log, count, *, records=1, size=60, epoch=1, first_timestamp=1000, step=10):
+    for n in range(count):
+        start = first_timestamp + n * step
+        log.append_as_leader(batch(*range(start, start + records), size=size), leader_epoch=epoch, now_ms=start)
+
+
+def flush(log):
+    ticket = log.begin_flush()
+    if ticket is not None:
+        ticket.run()
+        log.complete_flush(ticket)
+    return ticket
+
+
+def offsets(log):
+    found = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        result = log.read(offset, max_bytes=500, end=log.end_offset, minimum_one=True)
+        assert result.size
+        for buffer in result.buffers:
+            for _, header in iter_batches(memoryview(buffer)):
+                found.append(header.base_offset)
+                offset = header.next_offset
+    return found
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+@pytest.fixture
+def tools():
+    class Tools:
+        pass
+
+    for function in (batch, fill, flush, offsets):
+        setattr(Tools, function.__name__, staticmethod(function))
+    return Tools

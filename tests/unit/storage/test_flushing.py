@@ -1,0 +1,107 @@
+"""What a flush covers, and what a truncation does to it (S8)."""
+
+import errno
+
+import pytest
+
+from kafkalite_core.storage.errors import DiskFailure
+
+
+def test_appends_during_a_flush_are_covered_by_the_next(rig, tools):
+    log = rig.open()
+    tools.fill(log, 2)
+    ticket = log.begin_flush()
+    tools.fill(log, 3)
+    ticket.run()
+    log.complete_flush(ticket)
+    assert log.flushed_end == 2
+    tools.flush(log)
+    assert log.flushed_end == 5
+    assert log.begin_flush() is None
+
+
+def test_a_ticket_from_before_a_truncation_proves_nothing(rig, tools):
+    log = rig.open()
+    tools.fill(log, 6)
+    ticket = log.begin_flush()
+    log.truncate_to(2)
+    tools.fill(log, 3, epoch=2)
+    ticket.run()
+    log.complete_flush(ticket)
+    assert log.flushed_end == 0
+    tools.flush(log)
+    assert log.flushed_end == 5
+
+
+def test_new_segments_are_synced_with_their_directory(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    assert len(log.segments) > 2
+    done = []
+    rig.disk.hook = lambda operation, path: done.append((operation, path)) if operation.startswith("sync") else None
+    tools.flush(log)
+    for segment in log.segments:
+        assert ("sync", segment.path) in done
+    for segment in log.segments[:-1]:
+        assert ("sync", segment.index.path) in done
+        assert ("sync", segment.time_index.path) in done
+    assert ("sync_directory", rig.name) in done
+    assert ("sync_directory", "") in done
+    done.clear()
+    tools.fill(log, 1)
+    tools.flush(log)
+    assert done == [("sync", log.active.path)]
+
+
+def test_a_power_loss_after_the_flush_loses_nothing(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    tools.flush(log)
+    rig.disk.crash()
+    assert tools.offsets(rig.open(recovery_point=20)) == list(range(20))
+    assert not rig.report.cut
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_directory"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_an_error_of_fsync_is_fatal_whatever_it_says(rig, tools, operation, code):
+    log = rig.open()
+    tools.fill(log, 1)
+    ticket = log.begin_flush()
+
+    def fail(what, _path):
+        if what == operation:
+            raise OSError(code, "injected")
+
+    rig.disk.hook = fail
+    with pytest.raises(DiskFailure):
+        ticket.run()
+    assert log.flushed_end == 0
+
+
+def test_a_ticket_outlives_the_files_that_a_truncation_closed(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    ticket = log.begin_flush()
+    log.reset_to(50)
+    ticket.run()
+    log.complete_flush(ticket)
+    assert log.flushed_end == 50
+
+
+def test_a_ticket_outlives_a_directory_that_was_set_aside(rig, tools):
+    log = rig.open()
+    tools.fill(log, 2)
+    ticket = log.begin_flush()
+    log.abandon()
+    rig.disk.rename(rig.name, "gone")
+    ticket.run()
+
+
+def test_epochs_reach_the_disk_with_the_flush(rig, tools):
+    log = rig.open()
+    tools.fill(log, 1, epoch=3)
+    tools.fill(log, 1, epoch=5)
+    tools.flush(log)
+    rig.disk.crash()
+    assert bytes(rig.disk.content(rig.path("leader-epoch-checkpoint"))) == b"0\n2\n3 0\n5 1\n"

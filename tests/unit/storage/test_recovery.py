@@ -1,0 +1,214 @@
+"""Opening a log after a clean shutdown, a kill, a power loss, and on a damaged disk."""
+
+import pytest
+
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.recovery import load_log
+
+
+def damaged(rig, tools, offset, *, count=20, flip=-1):
+    """A flushed log whose byte near the end of the batch at `offset` is flipped, after a kill."""
+    log = rig.open()
+    tools.fill(log, count)
+    tools.flush(log)
+    segment = next(segment for segment in reversed(log.segments) if segment.base_offset <= offset)
+    brief = segment.find(offset)
+    rig.disk.kill()
+    rig.disk.content(segment.path)[brief.position + brief.size + flip] ^= 0xFF
+
+
+def test_a_clean_restart_scans_nothing(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    log.close(high_watermark=3)
+    reads = []
+    rig.disk.hook = lambda operation, path: reads.append(path) if operation == "sync" else None
+    log = rig.open(clean=True, recovery_point=20)
+    assert tools.offsets(log) == list(range(20))
+    assert (rig.report.segments_scanned, rig.report.cut, log.flushed_end) == (0, False, 20)
+    assert reads == []
+
+
+def test_a_kill_is_scanned_from_the_recovery_point_only(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    tools.flush(log)
+    base = log.active.base_offset
+    rig.disk.kill()
+    log = rig.open(recovery_point=base + 1)
+    assert rig.report.segments_scanned == 1
+    assert tools.offsets(log) == list(range(20))
+
+
+def test_what_was_recovered_is_synced_before_it_counts(rig, tools):
+    log = rig.open()
+    tools.fill(log, 20)
+    rig.disk.kill()
+    log = rig.open()
+    assert log.flushed_end == 20
+    rig.disk.crash()
+    assert tools.offsets(rig.open(recovery_point=20)) == list(range(20))
+
+
+@pytest.mark.parametrize("flip", [-1, -60, -80])
+def test_a_cut_below_the_flushed_end_is_reported(rig, tools, flip):
+    damaged(rig, tools, 15, flip=flip)
+    log = rig.open(recovery_point=20)
+    assert (log.end_offset, rig.report.cut, rig.report.cut_below_flushed) == (15, True, True)
+    assert "at " in rig.report.reason
+    assert tools.offsets(log) == list(range(15))
+    tools.fill(log, 3)
+    assert tools.offsets(log) == list(range(18))
+
+
+def test_a_cut_beyond_the_flushed_end_is_not(rig, tools):
+    damaged(rig, tools, 15)
+    rig.open(recovery_point=15)
+    assert (rig.report.cut, rig.report.cut_below_flushed) == (True, False)
+
+
+def test_the_first_bad_batch_ends_the_log_and_later_segments_go(rig, tools):
+    damaged(rig, tools, 3)
+    log = rig.open()
+    assert log.end_offset == 3
+    assert [name for name in rig.disk.list(rig.name) if name.endswith(".log")] == [f"{0:020d}.log"]
+
+
+def test_a_torn_end_is_cut(rig, tools):
+    log = rig.open()
+    tools.fill(log, 3)
+    tools.flush(log)
+    path = log.active.path
+    rig.disk.kill()
+    rig.disk.content(path).extend(b"\0" * 30)
+    log = rig.open(recovery_point=3)
+    assert (log.end_offset, rig.report.cut, rig.report.cut_below_flushed) == (3, True, False)
+    rig.disk.kill()
+    rig.disk.content(path).extend(bytes(tools.batch(1))[:-4])
+    assert rig.open(recovery_point=3).end_offset == 3
+
+
+def test_a_missing_segment_in_the_middle_is_a_hole(rig, tools):
+    log = rig.open()
+    tools.fill(log, 30)
+    tools.flush(log)
+    bases = [segment.base_offset for segment in log.segments]
+    rig.disk.kill()
+    rig.disk.remove(rig.path(f"{bases[1]:020d}.log"))
+    log = rig.open(recovery_point=30)
+    assert log.end_offset == bases[1]
+    assert rig.report.cut_below_flushed
+    assert "hole" in rig.report.reason
+
+
+def test_a_lost_log_is_reported(rig):
+    rig.open(recovery_point=5)
+    assert rig.report.cut_below_flushed
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "short", "garbage"])
+def test_damaged_indexes_are_built_anew(rig, tools, suffix, damage):
+    log = rig.open()
+    tools.fill(log, 30)
+    wanted = [(list(s.index.offsets), list(s.time_index.timestamps)) for s in log.segments[:-1]]
+    log.close(high_watermark=0)
+    path = rig.path(f"{0:020d}.{suffix}")
+    if damage == "missing":
+        rig.disk.remove(path)
+    elif damage == "short":
+        del rig.disk.content(path)[-3:]
+    else:
+        rig.disk.content(path)[:] = b"\xff" * 24
+    log = rig.open(clean=True, recovery_point=30)
+    assert rig.report.segments_scanned >= 1
+    assert [(list(s.index.offsets), list(s.time_index.timestamps)) for s in log.segments[:-1]] == wanted
+    assert tools.offsets(log) == list(range(30))
+    assert log.latest_epoch == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_batches(rig, tools, clean):
+    log = rig.open()
+    for epoch in range(1, 6):
+        tools.fill(log, 5, epoch=epoch)
+    entries = log.epochs.entries
+    log.close(high_watermark=0)
+    rig.disk.content(rig.path("leader-epoch-checkpoint"))[:] = b"0\n9\n"
+    assert rig.open(clean=clean, recovery_point=25).epochs.entries == entries
+
+
+def test_a_stale_epoch_checkpoint_gives_way_to_the_batches(rig, tools):
+    rig.config = LogConfig()
+    log = rig.open()
+    tools.fill(log, 5, epoch=2)
+    tools.fill(log, 5, epoch=7)
+    tools.flush(log)
+    stale = bytes(rig.disk.content(rig.path("leader-epoch-checkpoint")))
+    log.truncate_to(5)
+    tools.fill(log, 5, epoch=5)
+    tools.flush(log)
+    rig.disk.kill()
+    rig.disk.content(rig.path("leader-epoch-checkpoint"))[:] = stale
+    assert rig.open(recovery_point=5).epochs.entries == [(2, 0), (5, 5)]
+
+
+def test_a_log_start_beyond_the_end_starts_anew_there(rig, tools):
+    log = rig.open()
+    tools.fill(log, 5)
+    rig.disk.kill()
+    log = rig.open(start_offset=40)
+    assert (log.start_offset, log.end_offset) == (40, 40)
+
+
+def test_segments_below_the_log_start_go_without_a_hole(rig, tools):
+    log = rig.open()
+    tools.fill(log, 30)
+    tools.flush(log)
+    bases = [segment.base_offset for segment in log.segments]
+    rig.disk.kill()
+    rig.disk.remove(rig.path(f"{bases[1]:020d}.log"))  # purged; the crash brought back only the first
+    log = rig.open(start_offset=bases[2], recovery_point=30)
+    assert not rig.report.cut_below_flushed
+    assert tools.offsets(log) == list(range(bases[2], 30))
+
+
+def test_leftovers_are_removed(rig, tools):
+    log = rig.open()
+    tools.fill(log, 1)
+    log.close(high_watermark=0)
+    for name in ("x.tmp", f"{9:020d}.index", f"{9:020d}.log.deleted"):
+        rig.disk.open(rig.path(name), create=True)
+    rig.open(clean=True, recovery_point=1)
+    assert not {"x.tmp", f"{9:020d}.index", f"{9:020d}.log.deleted"} & set(rig.disk.list(rig.name))
+
+
+def test_progress_counts_down(rig, tools):
+    log = rig.open()
+    tools.fill(log, 30)
+    count = len(log.segments)
+    environment = log.environment
+    rig.disk.kill()
+    loading = load_log(
+        rig.disk, rig.name, rig.config, environment, now_ms=1, clean=False, recovery_point=0, start_offset=0
+    )
+    assert [progress.remaining_segments for progress in loading] == list(range(count, 0, -1))
+
+
+def test_truncation_lowers_the_checkpoint_first_and_is_durable_backwards(rig, tools):
+    log = rig.open()
+    tools.fill(log, 30)
+    tools.flush(log)
+    seen = []
+    rig.disk.hook = lambda operation, path: (
+        seen.append((operation, path, len(rig.shrunk))) if operation == "remove" else None
+    )
+    log.truncate_to(2)
+    assert rig.shrunk == [(rig.name, 2)]
+    logs = [path for operation, path, announced in seen if path.endswith(".log") and announced]
+    assert logs == sorted(logs, reverse=True)
+    assert len(logs) >= 2
+    rig.disk.hook = lambda *_: None
+    rig.disk.crash()
+    assert rig.open(recovery_point=2).end_offset <= 12
+    assert not rig.report.cut_below_flushed
