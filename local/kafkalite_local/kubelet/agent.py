@@ -103,7 +103,7 @@ class Kubelet:
             stopping = [worker for worker in self._workers.values() if worker.static is static]
             for worker in stopping:
                 grace_s = worker.pod["spec"].get("terminationGracePeriodSeconds")
-                worker.stop(min(DRAIN_GRACE_S, float(grace_s if grace_s is not None else DRAIN_GRACE_S)))
+                worker.stop(min(DRAIN_GRACE_S, float(grace_s if grace_s is not None else DRAIN_GRACE_S)), wake=True)
             working = [self._working[worker.key] for worker in stopping]
             if working:
                 await asyncio.wait(working)

@@ -64,6 +64,7 @@ class PodWorker:
         self._previous: JsonObject = pod.get("status") or {}
         self._stop_deadline: float | None = None
         self._stopping = asyncio.Event()
+        self._wake = False
         self._changed = asyncio.Event()
         self._kill: asyncio.Event = asyncio.Event()
         self.writer = StatusWriter(node.client, self.pod, uid=None if static else self.uid)
@@ -77,8 +78,12 @@ class PodWorker:
         self.pod = pod
         self._changed.set()
 
-    def stop(self, grace_s: float | None = None) -> None:
-        """SIGTERM, then SIGKILL after the grace period; a second call can only shorten it."""
+    def stop(self, grace_s: float | None = None, *, wake: bool = False) -> None:
+        """SIGTERM, then SIGKILL after the grace period; a second call can only shorten it.
+
+        With `wake` a process that was frozen by SIGSTOP is let go on, so that it can end in an orderly way.
+        """
+        self._wake = self._wake or wake
         if grace_s is None:
             metadata, spec = self.pod["metadata"], self.pod["spec"]
             given = metadata.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds"))
@@ -193,6 +198,8 @@ class PodWorker:
             deadline = self._stop_deadline
         _log.info("stopping", pod=self.key, pid=watched.record.pid, grace_s=round(deadline - time.monotonic(), 1))
         watched.send(signal.SIGTERM)
+        if self._wake:
+            watched.send(signal.SIGCONT)
         while not ended.done():
             deadline = min(deadline, self._stop_deadline or deadline)
             left = deadline - time.monotonic()

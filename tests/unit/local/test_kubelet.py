@@ -315,6 +315,19 @@ async def test_a_program_that_is_missing_is_said_in_the_status(world, client):
     await until(lambda: gone(client, "missing-0"), "gone")
 
 
+async def test_a_supervisor_that_is_told_to_stop_leaves_nothing_and_the_next_one_goes_on(world, client, pods):
+    pids = [world.pid(name) for name in ("apiserver", "kubelet", *(f"pods/{each}" for each in pods))]
+    os.kill(pids[-1], signal.SIGSTOP)
+    started = time.monotonic()
+    world.stop()
+    assert time.monotonic() - started < 4, "a frozen pod is woken to end, not waited for and killed"
+    assert [start_time_of(pid) for pid in pids] == [None] * len(pids)
+    world.start()
+    for name in pods:
+        status = await until(lambda name=name: running(client, name, restarts=1), name)
+        assert status["lastState"]["terminated"]["reason"] == "Completed"
+
+
 async def test_a_killed_supervisor_is_replaced_by_one_that_adopts_everything(world, client, pods):
     names = ["apiserver", "kubelet", *(f"pods/{name}" for name in pods)]
     before = [world.pid(name) for name in names]
