@@ -1,0 +1,96 @@
+"""Readable runs of the registration machine; the property test covers the races."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.membership import registration as reg
+from kafkalite_core.membership.settlement import Settled
+from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+
+IDENTITY = reg.Identity(
+    broker_id=0, incarnation="new", directory_id="disk", trusted=True, clean_epoch=None, host="h", port=1
+)
+FORMER = Registration(
+    broker_epoch=5, incarnation="old", directory_id="disk", trusted_since=2, clean_since=4, host="h", port=1
+)
+BROKER = Broker(id=0, object_name="kafkalite-broker-0", uid="u", registration=FORMER)
+
+
+def registered(identity=IDENTITY, broker=BROKER, epoch=6):
+    """A machine that has just registered, and what it wrote."""
+    machine = reg.RegistrationMachine(identity)
+    assert machine.step(reg.Tick()) == [reg.ReadBroker()]
+    assert machine.step(reg.BrokerRead(broker)) == [reg.DrawEpoch(max(broker.epoch, broker.fenced_epoch) + 1)]
+    [write] = machine.step(reg.EpochDrawn(epoch))
+    assert not write.update
+    assert machine.step(reg.RegistrationAnswered(write.registration, Settled.APPLIED)) == [
+        reg.Registered(epoch),
+        reg.CatchUp(epoch),
+    ]
+    return machine, write.registration
+
+
+def test_the_draw_asks_for_an_epoch_above_everything_that_was():
+    machine = reg.RegistrationMachine(IDENTITY)
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(replace(BROKER, fenced_epoch=9))) == [reg.DrawEpoch(10)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "trust"),
+    [
+        ({"clean_epoch": 5}, (2, 4)),
+        ({"clean_epoch": None}, (2, 6)),
+        ({"clean_epoch": 3}, (6, 6)),
+        ({"trusted": False, "clean_epoch": 5}, (6, 6)),
+    ],
+)
+def test_what_a_restart_proves(changes, trust):
+    _, written = registered(replace(IDENTITY, **changes))
+    assert (written.trusted_since, written.clean_since) == trust
+
+
+def test_running_is_said_only_after_catching_up():
+    machine, written = registered()
+    assert written.state is BrokerState.CATCHING_UP
+    assert machine.step(reg.StateWanted(BrokerState.RUNNING)) == []
+    [update] = machine.step(reg.CaughtUp(6))
+    assert update == reg.WriteRegistration(replace(written, state=BrokerState.RUNNING), update=True)
+
+
+def test_a_newer_epoch_of_another_incarnation_ends_this_one():
+    machine, written = registered()
+    later = replace(BROKER, registration=replace(written, incarnation="later", broker_epoch=7))
+    [superseded] = machine.step(reg.BrokerSeen(later))
+    assert "later" in superseded.reason
+    assert machine.step(reg.Tick()) == []
+
+
+def test_an_older_registration_seen_late_changes_nothing():
+    machine, _ = registered()
+    assert machine.step(reg.BrokerSeen(BROKER)) == []
+    assert machine.registered
+
+
+def test_a_fence_leads_to_a_new_epoch_with_the_data_intact():
+    machine, written = registered()
+    machine.step(reg.CaughtUp(6))
+    fenced = replace(BROKER, registration=written, fenced_epoch=6)
+    waits, read = machine.step(reg.BrokerSeen(fenced))
+    assert isinstance(waits, reg.Waits)
+    assert read == reg.ReadBroker()
+    assert machine.step(reg.BrokerRead(fenced)) == [reg.DrawEpoch(7)]
+    [write] = machine.step(reg.EpochDrawn(7))
+    assert write.registration.trusted_since == written.trusted_since
+    assert write.registration.incarnation == "new"
+
+
+def test_an_unknown_outcome_is_looked_at_and_adopted():
+    machine = reg.RegistrationMachine(IDENTITY)
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(BROKER))
+    [write] = machine.step(reg.EpochDrawn(6))
+    assert machine.step(reg.RegistrationAnswered(write.registration, Settled.UNKNOWN)) == [reg.ReadBroker()]
+    landed = replace(BROKER, registration=write.registration)
+    assert reg.Registered(6) in machine.step(reg.BrokerRead(landed))
