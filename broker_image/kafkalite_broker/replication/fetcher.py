@@ -57,6 +57,7 @@ class Fetcher:
         broker_epoch: Tells this broker's registered epoch (KIP-903).
         endpoint: Tells the leader's host and port, or None while it is not registered.
         settings: Sizes and waits.
+        on_unreachable: Told when the leader stops answering: its clients are about to ask who leads now.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Fetcher:
         broker_epoch: Callable[[], int],
         endpoint: Callable[[], tuple[str, int] | None],
         settings: FetchSettings,
+        on_unreachable: Callable[[int], None],
     ) -> None:
         self.leader_id = leader_id
         self.drivers: set[PartitionDriver] = set()
@@ -74,6 +76,7 @@ class Fetcher:
         self._broker_epoch = broker_epoch
         self._endpoint = endpoint
         self._settings = settings
+        self._on_unreachable = on_unreachable
         self._connection: PeerConnection | None = None
         self._connected_to: tuple[str, int] | None = None
         self._changed = asyncio.Event()
@@ -154,6 +157,7 @@ class Fetcher:
             return
         if not self._unreachable:
             self._unreachable = True
+            self._on_unreachable(self.leader_id)
             log.warning("leader does not answer", leader=self.leader_id, error=str(error))
         await self._wait(self._back_off_s)
         self._back_off_s = min(self._back_off_s * 2, BACK_OFF_MAX_S)

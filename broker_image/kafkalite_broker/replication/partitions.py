@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
+from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.config import broker_integer, resolve_topic_config
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -72,6 +73,7 @@ class PartitionManager:
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._roles_changed = asyncio.Event()
+        self._suspects = SuspectedLeaders(cache)
 
     # ------------------------------------------------------------ look-up
 
@@ -91,6 +93,11 @@ class PartitionManager:
         if not driver.is_leader:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {topic}-{number}")
         return driver
+
+    @property
+    def suspects(self) -> SuspectedLeaders:
+        """Leaders that stopped answering this broker a moment ago."""
+        return self._suspects
 
     def drivers(self) -> Iterable[PartitionDriver]:
         """Every replica on this broker."""
@@ -117,6 +124,7 @@ class PartitionManager:
         for ref, number in changed:
             self._reconcile(ref.name, number)
         self._assign_fetchers()
+        self._suspects.look_again()
 
     def brokers_changed(self) -> None:
         """A broker registered, was fenced or changed its state; or this broker's own epoch changed."""
@@ -237,6 +245,7 @@ class PartitionManager:
             broker_epoch=self._broker_epoch,
             endpoint=endpoint,
             settings=self._fetch_settings,
+            on_unreachable=self._suspects.note,
         )
 
     # ------------------------------------------------------------ surroundings of drivers

@@ -6,15 +6,14 @@ import re
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
+from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-
-from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
-from kafkalite_core.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._\-]+")
 ZERO_UUID = UUID(int=0)
+ELECTION_WAIT_S = 0.25
 
 
 def legal_topic_name(name: str) -> bool:
@@ -31,13 +31,34 @@ def legal_topic_name(name: str) -> bool:
 
 
 class MetadataHandler:
-    """Answers from the metadata cache; never waits."""
+    """Answers from the metadata cache."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def __call__(self, request: Request) -> None:
-        """Answer with all topics, or with those asked for by name or id."""
+        """Answer with all topics, or with those asked for by name or id.
+
+        A client that lost its leader asks at once, before the election: the old answer would send it back to the dead
+        broker and into its back-off. So the answer waits a moment for the election, and never longer.
+        """
+        suspects = self._services.partitions.suspects
+        if suspects and suspects.concern(self._names(request)):
+            self._services.background(self._answer_after_election(request))
+            return
+        self._answer(request)
+
+    async def _answer_after_election(self, request: Request) -> None:
+        await self._services.partitions.suspects.settled(self._names(request), ELECTION_WAIT_S)
+        self._answer(request)
+
+    def _names(self, request: Request) -> list[str]:
+        wanted = request.body.topics
+        if wanted is None:
+            return [topic.ref.name for topic in self._services.cache.topics()]
+        return [entry.name for entry in wanted if entry.name is not None]
+
+    def _answer(self, request: Request) -> None:
         services = self._services
         brokers = [
             MetadataResponseBroker(node_id=broker_id, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
