@@ -13,6 +13,19 @@ from aiohttp import web
 
 from kafkalite_local.apiserver import builtins, discovery, openapi, podlogs, reading, scale
 from kafkalite_local.apiserver import deletion as deleting
+from kafkalite_local.apiserver.bodies import (
+    PATH,
+    check_media_type,
+    decoded,
+    delete_options,
+    json_response,
+    method_not_allowed,
+    object_body,
+    quote_warning,
+    shown,
+    success,
+    write_options,
+)
 from kafkalite_local.apiserver.builtins import METADATA_FIELDS
 from kafkalite_local.apiserver.errors import (
     ApiError,
@@ -20,9 +33,7 @@ from kafkalite_local.apiserver.errors import (
     not_found,
     not_implemented,
     too_large,
-    unsupported_media_type,
 )
-from kafkalite_local.apiserver.metadata import unrecognised_body
 from kafkalite_local.apiserver.operations import Operations, WriteOptions, Written
 from kafkalite_local.apiserver.patching import apply_patch
 from kafkalite_local.apiserver.selectors import Selector, parse_selector
@@ -41,9 +52,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 BODY_BYTES_MAX: Final = 3 << 20
 _LOG = logging.getLogger(__name__)
-_PATH: Final = web.RequestKey("path", str)
-"""The path of the request without the token."""
-
 _PUBLIC: Final = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -102,15 +110,15 @@ class Api:
             # The verdict may rest on a write that is still on its way: once answered, it must be there to be read.
             await self._store.settled()
             headers = {"Retry-After": "1"} if error.code in {429, 504} else None
-            return _json(error.status(), status=error.code, headers=headers)
+            return json_response(error.status(), status=error.code, headers=headers)
         except web.HTTPRequestEntityTooLarge:
-            return _json(too_large(BODY_BYTES_MAX).status(), status=413)
+            return json_response(too_large(BODY_BYTES_MAX).status(), status=413)
         except (web.HTTPException, asyncio.CancelledError, ConnectionError):
             raise
         except Exception:  # one request must not take the control plane down
-            _LOG.exception("%s %s failed", request.method, request.get(_PATH, ""))
+            _LOG.exception("%s %s failed", request.method, request.get(PATH, ""))
             broken = ApiError(500, "InternalError", "Internal error occurred: see the log of the API server")
-            return _json(broken.status(), status=500)
+            return json_response(broken.status(), status=500)
 
     def _authenticate(self, request: web.Request) -> None:
         """Accept the token as first part of the path or as bearer token, and keep the path without it.
@@ -118,10 +126,10 @@ class Api:
         kubectl sends no bearer token over plain HTTP; a kubeconfig's server address may have a path, though, and every
         client puts it before its own.
         """
-        request[_PATH] = request.path
+        request[PATH] = request.path
         first, _, rest = request.path[1:].partition("/")
         if hmac.compare_digest(first.encode(), self._token.encode()):
-            request[_PATH] = f"/{rest}"
+            request[PATH] = f"/{rest}"
             return
         if request.path in _PUBLIC:
             return
@@ -130,13 +138,13 @@ class Api:
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
-        path: str = request[_PATH]
+        path: str = request[PATH]
         parts = [part for part in path.split("/") if part]
         match parts:
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
             case ["version"]:
-                return _json(discovery.VERSION)
+                return json_response(discovery.VERSION)
             case ["openapi", "v3", *rest]:
                 return self._openapi(rest, request)
             case ["api"] | ["apis"]:
@@ -147,10 +155,10 @@ class Api:
                 names = discovery.versions(self._registry).get(group)
                 if not names:
                     raise self._unknown(request, group)
-                return _json(discovery.group(group, names))
+                return json_response(discovery.group(group, names))
             case ["apis", group, version, *rest]:
                 return await self._group(request, group, version, rest)
-        raise not_implemented(request.method, request[_PATH])
+        raise not_implemented(request.method, request[PATH])
 
     def _roots(self, request: web.Request, *, core: bool) -> web.Response:
         form = discovery.aggregated_version(request.headers.get("Accept", ""))
@@ -158,7 +166,7 @@ class Api:
             body = discovery.aggregated(self._registry, core=core, form=form)
             media_type = f"application/json;g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList"
             return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": media_type, "Vary": "Accept"})
-        return _json(discovery.core_versions(request.host) if core else discovery.groups(self._registry))
+        return json_response(discovery.core_versions(request.host) if core else discovery.groups(self._registry))
 
     def _openapi(self, rest: list[str], request: web.Request) -> web.Response:
         path = "/".join(rest)
@@ -175,7 +183,7 @@ class Api:
                 case _:
                     body = None
             if body is None:
-                raise not_implemented(request.method, request[_PATH])
+                raise not_implemented(request.method, request[PATH])
             self._documents = {known: item for known, item in self._documents.items() if known[0] == key[0]}
             self._documents[key] = msgspec.json.encode(body)
         return web.Response(body=self._documents[key], content_type="application/json")
@@ -187,7 +195,7 @@ class Api:
             listed = discovery.resources(self._registry, group, version)
             if listed is None:
                 raise self._unknown(request, group)
-            return _json(listed)
+            return json_response(listed)
         group_version = f"{group}/{version}" if group else version
         if rest[0] in {plural for plural, _ in discovery.REVIEWS.get(group_version, ())}:
             return await self._review(request, group_version, rest[0])
@@ -211,7 +219,7 @@ class Api:
         known = {"": True, "status": resource.status, "scale": resource.scale is not None}
         known["log"] = resource is builtins.PODS
         if len(rest) > 3 or not known.get(subresource, False):
-            raise not_implemented(request.method, request[_PATH])
+            raise not_implemented(request.method, request[PATH])
         if name and namespace is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource", {})
         return Target(resource, namespace, name, subresource)
@@ -221,7 +229,7 @@ class Api:
         """404 where the real server has nothing either (a group that only a definition could make), else 501."""
         if "." in group and not group.endswith("k8s.io"):
             return ApiError(404, "NotFound", "the server could not find the requested resource", {})
-        return not_implemented(request.method, request[_PATH])
+        return not_implemented(request.method, request[PATH])
 
     async def _object(self, request: web.Request, target: Target) -> web.StreamResponse:
         resource, namespace, name = target.resource, target.namespace or "", target.name
@@ -229,25 +237,25 @@ class Api:
             case "GET":
                 return self._get(request, target)
             case "PUT":
-                options = _write_options(request)
-                body = await _body(request, resource)
+                options = write_options(request)
+                body = await object_body(request, resource)
                 written = self._operations.replace(resource, namespace, name, "", body, options)
                 return await self._written(request, resource, written, options)
             case "PATCH":
                 return await self._patch(request, target)
             case "DELETE":
-                options = _write_options(request)
+                options = write_options(request)
                 value, gone, done = deleting.delete(
-                    self._store, resource, namespace, name, await _delete_options(request), dry_run=options.dry_run
+                    self._store, resource, namespace, name, await delete_options(request), dry_run=options.dry_run
                 )
                 if done is not None:
                     await done
                 if not gone or resource is builtins.PODS:
-                    return _json(_shown(resource, value))
+                    return json_response(shown(resource, value))
                 details = {"name": name, "group": resource.group, "kind": resource.plural}
                 details = {key: item for key, item in details.items() if item} | {"uid": value["metadata"]["uid"]}
-                return _json(_success(details))
-        raise _method_not_allowed(request)
+                return json_response(success(details))
+        raise method_not_allowed(request)
 
     def _get(self, request: web.Request, target: Target) -> web.Response:
         entry = self._store.get(target.resource.storage, target.namespace or "", target.name)
@@ -255,15 +263,15 @@ class Api:
             raise not_found(target.resource, target.name)
         form = wants_table(request.headers.get("Accept", ""))
         if form:
-            value = _shown(target.resource, entry.object)
+            value = shown(target.resource, entry.object)
             metadata = {"resourceVersion": value["metadata"]["resourceVersion"]}
             include = request.query.get("includeObject") or "Metadata"
-            return _json(table(target.resource, [value], metadata, version=form, include=include))
+            return json_response(table(target.resource, [value], metadata, version=form, include=include))
         body = reading.in_version(target.resource, entry.raw)
         return web.Response(body=body, content_type="application/json")
 
     async def _patch(self, request: web.Request, target: Target) -> web.Response:
-        options = _write_options(request)
+        options = write_options(request)
         body = await request.read()
         written = self._operations.patch(
             target.resource,
@@ -284,13 +292,13 @@ class Api:
         else:
             await self._store.settled()
         headers = [("Warning", f'299 - "{text}"'.replace("\n", " ")) for text in dict.fromkeys(options.warnings)]
-        headers = [(name, _quote_warning(text)) for name, text in headers]
-        value = _shown(resource, written.object)
+        headers = [(name, quote_warning(text)) for name, text in headers]
+        value = shown(resource, written.object)
         form = wants_table(request.headers.get("Accept", ""))
         if form:
             metadata = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
             value = table(resource, [value], metadata, version=form, include="Object")
-        return _json(value, status=201 if written.created else 200, headers=headers)
+        return json_response(value, status=201 if written.created else 200, headers=headers)
 
     async def _collection(self, request: web.Request, target: Target) -> web.StreamResponse:
         resource = target.resource
@@ -300,8 +308,8 @@ class Api:
             case "GET":
                 return self._list(request, target)
             case "POST":
-                options = _write_options(request)
-                body = await _body(request, resource)
+                options = write_options(request)
+                body = await object_body(request, resource)
                 namespace = target.namespace
                 if namespace is None:
                     raise bad_request("the namespace of the object must be in the path")
@@ -309,7 +317,7 @@ class Api:
                 return await self._written(request, resource, written, options)
             case "DELETE":
                 return await self._delete_collection(request, target)
-        raise _method_not_allowed(request)
+        raise method_not_allowed(request)
 
     def _selector(self, request: web.Request, target: Target) -> Selector:
         known = (
@@ -333,9 +341,9 @@ class Api:
         metadata: Json = {"resourceVersion": str(page.revision)}
         if page.token:
             metadata |= {"continue": page.token, "remainingItemCount": page.remaining}
-        values = [_shown(resource, entry.object) for entry in page.entries]
+        values = [shown(resource, entry.object) for entry in page.entries]
         include = request.query.get("includeObject") or "Metadata"
-        return _json(table(resource, values, metadata, version=form, include=include))
+        return json_response(table(resource, values, metadata, version=form, include=include))
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         watch = Watch(
@@ -355,17 +363,17 @@ class Api:
 
     async def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
         resource = target.resource
-        options = await _delete_options(request)
-        write = _write_options(request)
+        options = await delete_options(request)
+        write = write_options(request)
         page = self._lister.page(resource, target.namespace, self._selector(request, target), request.query)
         for entry in page.entries:
             if self._store.head(resource.storage, entry.namespace, entry.name) is not None:
                 deleting.delete(self._store, resource, entry.namespace, entry.name, options, dry_run=write.dry_run)
         await self._store.settled()
-        values = [_shown(resource, entry.object) for entry in page.entries]
+        values = [shown(resource, entry.object) for entry in page.entries]
         metadata = {"resourceVersion": str(self._store.revision)}
         body = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": values}
-        return _json(body)
+        return json_response(body)
 
     # --- subresources and reviews ------------------------------------------------------------------------------
 
@@ -384,11 +392,11 @@ class Api:
             case "status", "PATCH":
                 return await self._patch(request, target)
             case "status", "PUT":
-                options = _write_options(request)
-                body = await _body(request, resource)
+                options = write_options(request)
+                body = await object_body(request, resource)
                 written = self._operations.replace(resource, namespace, name, "status", body, options)
                 return await self._written(request, resource, written, options)
-        raise _method_not_allowed(request)
+        raise method_not_allowed(request)
 
     async def _scale(self, request: web.Request, target: Target) -> web.Response:
         resource = target.resource
@@ -398,23 +406,23 @@ class Api:
             raise not_found(resource, target.name)
         if request.method == "GET":
             await self._store.settled()
-            return _json(scale.read(resource, head.object))
+            return json_response(scale.read(resource, head.object))
         if request.method == "PUT":
-            wanted = _decoded(raw, resource)
+            wanted = decoded(raw, resource)
         elif request.method == "PATCH":
             wanted = apply_patch(request.content_type, raw, scale.read(resource, head.object), custom=resource.custom)
         else:
-            raise _method_not_allowed(request)
+            raise method_not_allowed(request)
         written = self._operations.mutate(resource, head, scale.write(resource, head, wanted))
         if written.done is not None:
             await written.done
-        return _json(scale.read(resource, written.object))
+        return json_response(scale.read(resource, written.object))
 
     async def _review(self, request: web.Request, group_version: str, plural: str) -> web.Response:
         if request.method != "POST":
-            raise _method_not_allowed(request)
+            raise method_not_allowed(request)
         kind = dict(discovery.REVIEWS[group_version])[plural]
-        _check_media_type(request)
+        check_media_type(request)
         try:
             given = msgspec.json.decode(await request.read())
         except msgspec.DecodeError as error:
@@ -429,87 +437,6 @@ class Api:
         else:
             status = {"userInfo": {"username": "kafkalite", "groups": ["system:masters", "system:authenticated"]}}
         spec = given.get("spec", {}) if isinstance(given, dict) else {}
-        return _json(
+        return json_response(
             {"kind": kind, "apiVersion": group_version, "metadata": {}, "spec": spec, "status": status}, status=201
         )
-
-
-def _json(value: Any, *, status: int = 200, headers: Any = None) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(value), status=status, headers=headers, content_type="application/json"
-    )
-
-
-def _success(details: Json) -> Json:
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-
-def _shown(resource: ResourceType, value: Json) -> Json:
-    return resource.from_storage(value) if resource.from_storage else value
-
-
-def _quote_warning(text: str) -> str:
-    """A Warning header: the text between the outer quotes has its own quotes escaped."""
-    head, _, rest = text.partition('"')
-    return f'{head}"{rest[:-1].replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
-
-
-def _method_not_allowed(request: web.Request) -> ApiError:
-    return ApiError(405, "MethodNotAllowed", f"the server does not allow {request.method} on {request[_PATH]}", {})
-
-
-def _write_options(request: web.Request) -> WriteOptions:
-    dry_run = request.query.get("dryRun", "")
-    if dry_run not in {"", "All"}:
-        raise bad_request(f'dryRun: Unsupported value: "{dry_run}": supported values: "All"')
-    validation = request.query.get("fieldValidation") or "Warn"
-    if validation not in {"Strict", "Warn", "Ignore"}:
-        supported = 'supported values: "Ignore", "Warn", "Strict"'
-        raise bad_request(f'fieldValidation: Unsupported value: "{validation}": {supported}')
-    return WriteOptions(dry_run=dry_run == "All", field_validation=validation)
-
-
-def _decoded(raw: bytes, resource: ResourceType) -> Any:
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise unrecognised_body(resource, error) from None
-
-
-async def _body(request: web.Request, resource: ResourceType) -> Any:
-    raw = await request.read()
-    if request.content_type in {"application/yaml", "application/x-yaml"}:
-        import yaml
-
-        try:
-            return yaml.safe_load(raw)
-        except yaml.YAMLError as error:
-            raise unrecognised_body(resource, error) from None
-    _check_media_type(request)
-    return _decoded(raw, resource)
-
-
-def _check_media_type(request: web.Request) -> None:
-    if request.content_type not in {"application/json", "application/octet-stream"}:
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: "
-            "application/json, application/yaml (the embedded API server reads no protobuf: "
-            "use `kubectl apply -f` or `kubectl create -f`)"
-        )
-
-
-async def _delete_options(request: web.Request) -> Json:
-    raw = await request.read()
-    options: Any = {}
-    if raw:
-        try:
-            options = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise bad_request(f"DeleteOptions cannot be handled as JSON: {error}") from None
-    if not isinstance(options, dict):
-        raise bad_request("DeleteOptions cannot be handled: it is not an object")
-    for name in ("propagationPolicy", "gracePeriodSeconds", "orphanDependents"):
-        text = request.query.get(name)
-        if text is not None and name not in options:
-            options[name] = int(text) if text.isdigit() else {"true": True, "false": False}.get(text, text)
-    return options
