@@ -1,0 +1,429 @@
+"""The real disk, the log manager, and group commit."""
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import uvloop
+
+from kafkalite_broker.log import volume_sync
+from kafkalite_broker.log.disk import DirectoryLocked, LocalDisk, LockedDirectory
+from kafkalite_broker.log.flusher import GroupFlusher
+from kafkalite_broker.log.manager import LogManager
+from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.partition import Partition, TopicRef
+from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
+
+REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
+CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def manager(tmp_path, clock):
+    made = []
+
+    def make(**options):
+        options = {"cluster_id": "c", "broker_id": 0, "wall_ms": clock, "reserve_bytes": 4096, **options}
+        manager = LogManager(tmp_path / "data", **options)
+        made.append(manager)
+        return manager
+
+    yield make
+    for one in made:
+        one.abandon()
+
+
+# ---------------------------------------------------------------------------------------------------- disk
+
+
+def test_local_disk(tmp_path):
+    disk = LocalDisk(tmp_path)
+    disk.makedirs("a/b")
+    with pytest.raises(FileNotFoundError):
+        disk.open("a/b/x")
+    file = disk.open("a/b/x", create=True)
+    assert file.append(b"hello") == 5
+    file.truncate(2)
+    file.append(memoryview(b"llo"))
+    file.sync()
+    file.drop_cached(0)
+    assert (file.pread(99, 0), file.pread(2, 1), file.size()) == (b"hello", b"el", 5)
+    disk.sync_directory("a/b")
+    disk.rename("a/b/x", "a/b/y")
+    assert disk.list("a/b") == ["y"]
+    assert disk.list("") == ["a"]
+    file.close()
+    file.close()
+    with pytest.raises(ReadInterrupted):
+        file.pread(1, 0)
+    with pytest.raises(ReadInterrupted):
+        file.sync()
+    disk.remove("a/b/y")
+    disk.remove("a/b")
+    assert disk.exists("a")
+    assert not disk.exists("a/b")
+    assert disk.free_bytes() > 0
+
+
+def test_descriptors_are_bounded_and_files_with_unsynced_bytes_keep_theirs(tmp_path):
+    disk = LocalDisk(tmp_path, open_files_max=3)
+    dirty = disk.open("dirty", create=True)
+    dirty.append(b"x")
+    descriptor = dirty._fd
+    files = [disk.open(f"f{n}", create=True) for n in range(10)]
+    assert disk.open_files <= 3
+    assert dirty._fd == descriptor
+    for n, file in enumerate(files):
+        file.append(bytes([n]))
+        file.sync()
+    assert [file.pread(1, 0)[0] for file in files] == list(range(10))
+    assert disk.open_files <= 3
+    dirty.sync()
+    disk.open("one more", create=True)
+    for file in [dirty, *files]:
+        file.close()
+    assert disk.open_files <= 1
+
+
+def test_only_one_process_holds_a_directory(tmp_path):
+    code = (
+        "import sys, pathlib; from kafkalite_broker.log.disk import LockedDirectory, DirectoryLocked\n"
+        "try: LockedDirectory(pathlib.Path(sys.argv[1]))\n"
+        "except DirectoryLocked: sys.exit(3)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with LockedDirectory(tmp_path):
+        assert subprocess.run(command, check=False).returncode == 3
+        with pytest.raises(DirectoryLocked):
+            LockedDirectory(tmp_path)
+    assert subprocess.run(command, check=False).returncode == 0
+
+
+def test_when_a_volume_may_be_synced_as_a_whole(tmp_path, monkeypatch):
+    mounts = "none / overlay rw 0 0\n/dev/sdb /data ext4 rw 0 0\n/dev/sdc /my\\040disk xfs rw 0 0\n"
+    assert volume_sync.file_system_at(mounts, "/data") == "ext4"
+    assert volume_sync.file_system_at(mounts, "/my disk") == "xfs"
+    assert volume_sync.file_system_at(mounts, "/other") == ""
+    assert volume_sync.kernel_version("5.17.0-rc1") == (5, 17)
+    assert volume_sync.kernel_version("strange") == (0, 0)
+    assert volume_sync.volume_sync_for(tmp_path) is None  # shares its file system with its parent
+    sync = volume_sync.VolumeSync(tmp_path)
+    sync.run()
+    sync.close()
+    with pytest.raises(OSError, match="syncfs"):
+        sync.run()
+
+
+# ---------------------------------------------------------------------------------------------------- manager
+
+
+def test_life_of_a_data_directory(manager, tools, clock):
+    first = manager()
+    found = first.open().findings
+    assert (found.fresh, found.clean_epoch, found.checkpoint_lost) == (True, None, False)
+    log, mark = first.obtain(REF, 0, CONFIG)
+    assert mark == 0
+    tools.fill(log, 20)
+    tools.flush(log)
+    first.note_epochs(log, Partition(leader=0, leader_epoch=4, partition_epoch=6, min_isr=1, replicas=(0,), isr=()), 3)
+    first.checkpoint({log: 15})
+    first.close({log: 17}, broker_epoch=3)
+
+    second = manager()
+    recovered = second.open()
+    assert recovered.findings == found._replace(fresh=False, clean_epoch=3)
+    assert [report.segments_scanned for report in recovered.reports] == [0]
+    (unclaimed,) = second.unclaimed()
+    assert unclaimed[1].leader_epoch == 4
+    log, mark = second.obtain(REF, 0, CONFIG)
+    assert (mark, log.end_offset) == (17, 20)
+    assert second.unclaimed() == []
+    tools.fill(log, 3)
+    second.checkpoint({log: 18})
+    second.abandon()
+
+    third = manager()
+    progress = []
+    recovered = third.open(on_progress=progress.append)
+    assert (recovered.findings.clean_epoch, recovered.findings.cut_below_flushed) == (None, False)
+    assert progress[-1] == 0
+    log, mark = third.obtain(REF, 0, CONFIG)
+    assert (mark, log.end_offset, log.flushed_end) == (18, 23, 23)
+
+
+def test_a_lost_log_directory_and_a_lost_checkpoint_are_noticed(manager, tools, tmp_path):
+    first = manager()
+    first.open()
+    log, _ = first.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    first.checkpoint({log: 5})
+    first.abandon()
+    (tmp_path / "data/orders-0").rename(tmp_path / "elsewhere")
+    second = manager()
+    assert second.open().findings.checkpoint_lost
+    second.abandon()
+    assert not manager().open().findings.checkpoint_lost
+
+
+def test_a_lost_recovery_point_checkpoint_is_noticed(manager, tmp_path):
+    first = manager()
+    first.open()
+    first.abandon()
+    (tmp_path / "data/recovery-point-offset-checkpoint").unlink()
+    assert manager().open().findings.checkpoint_lost
+
+
+def test_a_cut_below_the_flushed_end_is_noticed(manager, tools, tmp_path):
+    first = manager()
+    first.open()
+    log, _ = first.obtain(REF, 0, CONFIG)
+    tools.fill(log, 3)
+    tools.flush(log)
+    first.checkpoint({log: 3})
+    first.abandon()
+    path = tmp_path / "data/orders-0" / ("0" * 20 + ".log")
+    os.truncate(path, path.stat().st_size - 1)
+    recovered = manager().open()
+    assert recovered.findings.cut_below_flushed
+    assert recovered.reports[0].end_offset == 2
+
+
+def test_a_truncation_before_a_kill_is_no_loss(manager, tools):
+    first = manager()
+    first.open()
+    log, _ = first.obtain(REF, 0, CONFIG)
+    tools.fill(log, 9)
+    tools.flush(log)
+    job = first.checkpoint_job({log: 9})
+    first.checkpoint({log: 9})
+    log.truncate_to(4)
+    job()  # values from before the truncation are written after it
+    first.abandon()
+    assert not manager().open().findings.cut_below_flushed
+
+
+def test_a_foreign_directory_is_refused(manager):
+    first = manager()
+    first.open()
+    first.abandon()
+    with pytest.raises(ForeignDirectory):
+        manager(broker_id=1).open()
+
+
+def test_another_topic_id_makes_a_stray_and_the_same_one_adopts_it(manager, tools, clock):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.checkpoint({log: 5})
+    other = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+    fresh, mark = one.obtain(other, 0, CONFIG)
+    assert (fresh.end_offset, mark) == (0, 0)
+    (stray,) = one.strays()
+    assert (stray.metadata.topic_id, stray.end_offset, stray.metadata.delete_seen) == (REF.topic_id, 5, False)
+    one.set_aside(fresh, delete_seen=True)
+    again, mark = one.obtain(REF, 0, CONFIG)
+    assert (again.end_offset, again.flushed_end) == (5, 5)
+    assert [stray.metadata.delete_seen for stray in one.strays()] == [True]
+    assert one.remove_strays(retention_ms=10**9, deleted_retention_ms=100) == []
+    clock.now_ms += 101
+    ((name, reason),) = one.remove_strays(retention_ms=10**9, deleted_retention_ms=100)
+    assert "delete seen" in reason
+    assert not (one.root / name).exists()
+    one.abandon()
+    two = manager()
+    assert not two.open().findings.checkpoint_lost
+    assert two.obtain(REF, 0, CONFIG)[0].end_offset == 5
+
+
+def test_a_set_aside_log_is_not_missed_after_a_kill(manager, tools):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.checkpoint({log: 5})
+    one.set_aside(log, delete_seen=True)
+    one.abandon()
+    two = manager()
+    assert not two.open().findings.checkpoint_lost
+    assert [stray.metadata.key for stray in two.strays()] == [("orders", 0)]
+
+
+def test_a_log_of_the_same_name_does_not_inherit_the_flushed_end(manager, tools):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.checkpoint({log: 5})
+    one.obtain(TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders"), 0, CONFIG)
+    one.abandon()
+    found = manager().open().findings
+    assert not found.cut_below_flushed
+    assert not found.checkpoint_lost
+
+
+def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(
+        REF, 0, resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0", "retention.bytes": "0"})
+    )
+    tools.fill(log, 30, first_timestamp=clock.now_ms)
+    tools.flush(log)
+    retired = one.retention_pass({log: 25})
+    assert len(retired["orders-0"]) >= 2
+    assert 0 < log.start_offset <= 25
+    left = sorted(path.name for path in (one.root / "orders-0").glob("*.log"))
+    assert len(left) == len(log.segments)
+    one.abandon()
+    two = manager()
+    assert not two.open().findings.cut_below_flushed
+    assert two.obtain(REF, 0, CONFIG)[0].start_offset == log.start_offset
+
+
+# ---------------------------------------------------------------------------------------------------- flusher
+
+
+def run(main):
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(asyncio.wait_for(main, 30))
+
+
+class Volume:
+    def __init__(self):
+        self.runs = 0
+
+    def run(self):
+        self.runs += 1
+
+
+@pytest.mark.parametrize("volume", [None, Volume()])
+def test_one_group_covers_all_logs_and_the_next_what_came_meanwhile(manager, tools, volume):
+    one = manager()
+    one.open()
+    logs = [one.obtain(REF, number, CONFIG)[0] for number in range(6)]
+
+    async def main():
+        covered = []
+        with ThreadPoolExecutor(4) as pool:
+            flusher = GroupFlusher(
+                asyncio.get_running_loop(),
+                pool,
+                on_flushed=covered.append,
+                on_fatal=lambda error: pytest.fail(repr(error)),
+                volume_sync=volume,
+            )
+            for log in logs:
+                tools.fill(log, 2)
+                flusher.mark_dirty(log)
+                flusher.mark_dirty(log)
+            assert flusher.oldest_flush_age_s() >= 0
+            await asyncio.sleep(0)
+            tools.fill(logs[0], 1)
+            flusher.mark_dirty(logs[0])
+            await flusher.drain()
+            assert flusher.flushes == 2
+            assert flusher.oldest_flush_age_s() == 0
+            assert [log.flushed_end for log in logs] == [3, 2, 2, 2, 2, 2]
+            assert sorted(map(repr, covered)) == sorted(map(repr, [*logs, logs[0]]))
+            flusher.mark_dirty(logs[1])  # nothing to do: told at once
+            await flusher.drain()
+            assert covered[-1] is logs[1]
+            assert flusher.flushes == 2
+
+    run(main())
+
+
+def test_a_flush_in_progress_shows_its_age_and_a_failure_is_told_once(manager, tools, monkeypatch):
+    one = manager()
+    one.open()
+    logs = [one.obtain(REF, number, CONFIG)[0] for number in range(3)]
+    release = threading.Event()
+
+    def broken(_descriptor):
+        release.wait(10)
+        raise OSError(errno.EIO, "injected")
+
+    async def main():
+        fatal = asyncio.Event()
+        errors = []
+        covered = []
+        with ThreadPoolExecutor(3) as pool:
+            flusher = GroupFlusher(
+                asyncio.get_running_loop(),
+                pool,
+                on_flushed=covered.append,
+                on_fatal=lambda error: (errors.append(error), fatal.set()),
+            )
+            for log in logs:
+                tools.fill(log, 1)
+                flusher.mark_dirty(log)
+            monkeypatch.setattr(os, "fdatasync", broken)
+            await asyncio.sleep(0)
+            assert flusher.oldest_flush_age_s() >= 0
+            assert covered == []
+            release.set()
+            await fatal.wait()
+            flusher.mark_dirty(logs[0])
+            await flusher.drain()
+            assert flusher.failed
+        await asyncio.sleep(0)
+        assert len(errors) == 1
+        assert isinstance(errors[0].__cause__, OSError)
+        assert covered == []
+        assert [log.flushed_end for log in logs] == [0, 0, 0]
+
+    run(main())
+
+
+def test_a_log_set_aside_during_its_flush_is_no_failure(manager, tools, monkeypatch):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    entered, release = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(descriptor):
+        entered.set()
+        release.wait(10)
+        real(descriptor)
+
+    async def main():
+        with ThreadPoolExecutor(1) as pool:
+            flusher = GroupFlusher(
+                asyncio.get_running_loop(),
+                pool,
+                on_flushed=lambda _log: None,
+                on_fatal=lambda error: pytest.fail(repr(error)),
+            )
+            monkeypatch.setattr(os, "fdatasync", slow)
+            flusher.mark_dirty(log)
+            await asyncio.get_running_loop().run_in_executor(None, entered.wait, 10)
+            one.set_aside(log, delete_seen=True)
+            release.set()
+            await flusher.drain()
+            assert not flusher.failed
+
+    run(main())

@@ -1,0 +1,181 @@
+"""Checkpoints, identity, restart verdicts."""
+
+import contextlib
+import errno
+
+import pytest
+
+from kafkalite_core.model.cluster import Registration
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.storage.checkpoints import OffsetCheckpoint, decode_offsets
+from kafkalite_core.storage.disk import replace_file
+from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure, ForeignDirectory
+from kafkalite_core.storage.identity import (
+    CLEAN_SHUTDOWN_FILE,
+    IDENTITY_FILE,
+    DirectoryFindings,
+    establish_identity,
+    restart_verdict,
+    take_clean_shutdown,
+    write_clean_shutdown,
+)
+from kafkalite_core.storage.memory_disk import MemoryDisk
+from kafkalite_core.storage.reserve import FILE_NAME as RESERVE_FILE
+from kafkalite_core.storage.reserve import Reserve
+
+A, B = TopicPartition("a", 0), TopicPartition("b-c", 12)
+
+
+def test_the_file_is_kafkas_text_and_survives_a_crash():
+    disk = MemoryDisk()
+    checkpoint = OffsetCheckpoint(disk, "x")
+    assert not checkpoint.load()
+    assert checkpoint.write({B: 7, A: 5}, 0)
+    assert not checkpoint.write({A: 5, B: 7}, 0)
+    disk.crash()
+    assert bytes(disk.content("x")) == b"0\n2\na 0 5\nb-c 12 7\n"
+    again = OffsetCheckpoint(disk, "x")
+    assert again.load()
+    assert again.values == {A: 5, B: 7}
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"0\n1\n", b"0\n2\na 0 5\n", b"0\n1\na 0 5", b"1\n0\n", b"0\n1\na 0 x\n", b"\xff\n"]
+)
+def test_a_damaged_file_is_refused(data):
+    with pytest.raises(CorruptCheckpoint):
+        decode_offsets(data, "x")
+
+
+def test_a_cut_wins_over_values_taken_before_it():
+    disk = MemoryDisk()
+    checkpoint = OffsetCheckpoint(disk, "x")
+    checkpoint.write({A: 100, B: 9}, checkpoint.sequence)
+    taken_at = checkpoint.sequence
+    assert checkpoint.lower(A, 40)
+    assert not checkpoint.lower(A, 60)
+    assert decode_offsets(bytes(disk.content("x")), "x") == {A: 40, B: 9}
+    checkpoint.write({A: 100, B: 10}, taken_at)
+    assert checkpoint.values == {A: 40, B: 10}
+    checkpoint.write({A: 100, B: 10}, checkpoint.sequence)
+    assert checkpoint.values == {A: 100, B: 10}
+
+
+def test_a_forgotten_log_stays_forgotten():
+    disk = MemoryDisk()
+    checkpoint = OffsetCheckpoint(disk, "x")
+    checkpoint.write({A: 100, B: 9}, 0)
+    taken_at = checkpoint.sequence
+    checkpoint.forget(A)
+    assert A not in checkpoint.values
+    checkpoint.write({A: 100, B: 9}, taken_at)
+    assert decode_offsets(bytes(disk.content("x")), "x") == {B: 9}
+    checkpoint.write({A: 100, B: 9}, checkpoint.sequence)
+    checkpoint.forget(A)
+    assert checkpoint.lower(A, 0), "a successor of the same name must not find the old value"
+    assert decode_offsets(bytes(disk.content("x")), "x") == {A: 0, B: 9}
+
+
+@pytest.mark.parametrize("fail_at", range(6))
+def test_replacing_a_file_keeps_the_old_or_has_the_new(fail_at):
+    disk = MemoryDisk()
+    replace_file(disk, "x", b"old")
+    steps = [0]
+
+    def hook(_operation, _path):
+        steps[0] += 1
+        if steps[0] > fail_at:
+            raise OSError(errno.EDQUOT, "injected")
+
+    disk.hook = hook
+    with contextlib.suppress(StorageError, DiskFailure):
+        replace_file(disk, "x", b"new")
+    disk.hook = lambda *_: None
+    assert bytes(disk.content("x")) in {b"old", b"new"}
+    disk.crash()
+    assert bytes(disk.content("x")) in {b"old", b"new"}
+
+
+def test_identity_is_made_once_and_foreign_directories_are_left_alone():
+    disk = MemoryDisk()
+    made = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d1")
+    assert made.fresh
+    disk.crash()
+    found = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d2")
+    assert (found.fresh, found.identity.directory_id) == (False, "d1")
+    for other in ({"cluster_id": "x", "broker_id": 1}, {"cluster_id": "c", "broker_id": 2}):
+        with pytest.raises(ForeignDirectory, match="belongs to broker 1"):
+            establish_identity(disk, **other, new_directory_id="d2")
+    disk.content(IDENTITY_FILE)[:] = b"{}"
+    assert establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d3").fresh
+
+
+def test_the_clean_marker_is_taken_once_and_durably():
+    disk = MemoryDisk()
+    assert take_clean_shutdown(disk) is None
+    write_clean_shutdown(disk, 12)
+    disk.crash()
+    assert take_clean_shutdown(disk) == 12
+    disk.crash()
+    assert not disk.exists(CLEAN_SHUTDOWN_FILE)
+    write_clean_shutdown(disk, 12)
+    disk.content(CLEAN_SHUTDOWN_FILE)[:] = b"{"
+    assert take_clean_shutdown(disk) is None
+
+
+def registration(**fields):
+    defaults = {
+        "broker_epoch": 9,
+        "incarnation": "i",
+        "directory_id": "d",
+        "trusted_since": 3,
+        "clean_since": 5,
+        "host": "h",
+        "port": 1,
+    }
+    return Registration(**{**defaults, **fields})
+
+
+def findings(**fields):
+    defaults = {
+        "directory_id": "d",
+        "fresh": False,
+        "clean_epoch": None,
+        "cut_below_flushed": False,
+        "checkpoint_lost": False,
+    }
+    return DirectoryFindings(**{**defaults, **fields})
+
+
+@pytest.mark.parametrize(
+    ("previous", "found", "trusted", "clean"),
+    [
+        (registration(), findings(clean_epoch=9), 3, 5),
+        (registration(), findings(), 3, 12),
+        (registration(), findings(clean_epoch=8), 12, 12),
+        (registration(), findings(fresh=True), 12, 12),
+        (registration(), findings(directory_id="other", clean_epoch=9), 12, 12),
+        (registration(), findings(cut_below_flushed=True, clean_epoch=9), 12, 12),
+        (registration(), findings(checkpoint_lost=True), 12, 12),
+        (None, findings(clean_epoch=9), 12, 12),
+        (None, findings(fresh=True), 12, 12),
+    ],
+)
+def test_restart_verdicts(previous, found, trusted, clean):
+    verdict = restart_verdict(previous, found, 12)
+    assert verdict[:2] == (trusted, clean)
+    assert verdict.reason
+
+
+def test_the_reserve_is_taken_when_there_is_room_and_given_back():
+    disk = MemoryDisk(capacity=3_000_000)
+    reserve = Reserve(disk, 1_200_000)
+    assert reserve.ensure()
+    assert disk.free_bytes() == 1_800_000
+    assert Reserve(disk, 1_200_000).ensure()
+    assert reserve.release()
+    assert not reserve.release()
+    assert disk.free_bytes() == 3_000_000
+    assert not Reserve(disk, 2_000_000).ensure()
+    assert disk.free_bytes() == 3_000_000 - len(disk.content(RESERVE_FILE))

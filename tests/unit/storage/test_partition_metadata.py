@@ -1,0 +1,105 @@
+"""`partition.metadata` and the fate of strays (S10)."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.storage.errors import CorruptCheckpoint
+from kafkalite_core.storage.memory_disk import MemoryDisk
+from kafkalite_core.storage.partition_metadata import (
+    PartitionMetadata,
+    Stray,
+    adoptable,
+    parse_directory_name,
+    read_metadata,
+    stray_name,
+    stray_verdict,
+    strays_to_remove,
+    write_metadata,
+)
+
+TOPIC_ID = "5f0c1c2e-0000-4000-8000-000000000001"
+HOUR, WEEK = 3_600_000, 604_800_000
+LIMITS = {"retention_ms": WEEK, "deleted_retention_ms": HOUR}
+
+
+def metadata(**fields):
+    return PartitionMetadata(**{"topic": "a-b", "partition": 3, "topic_id": TOPIC_ID, "uid": "u", **fields})
+
+
+def test_round_trip_and_kafkas_first_lines():
+    disk = MemoryDisk()
+    disk.makedirs("a-b-3")
+    content = metadata(leader_epoch=4, compacted=True, delete_seen=True, stray_since_ms=77)
+    write_metadata(disk, "a-b-3", content)
+    assert read_metadata(disk, "a-b-3") == content
+    assert content.encode().startswith(b"version: 0\ntopic_id: XwwcLgAAQACAAAAAAAAAAQ\n")
+    assert content.key == ("a-b", 3)
+
+
+def test_a_damaged_file_is_nobodys():
+    disk = MemoryDisk()
+    disk.makedirs("d")
+    assert read_metadata(disk, "d") is None
+    write_metadata(disk, "d", metadata())
+    del disk.content("d/partition.metadata")[-5:]
+    assert read_metadata(disk, "d") is None
+    for data in (b"version: 1\n", b"x\n", b"version: 0\ntopic_id: !\n"):
+        with pytest.raises(CorruptCheckpoint):
+            PartitionMetadata.decode(data)
+
+
+def test_only_higher_epochs_are_news():
+    known = metadata(leader_epoch=5, partition_epoch=9, broker_epoch=2)
+    assert known.seen(leader_epoch=5, partition_epoch=8, broker_epoch=2) is known
+    newer = known.seen(leader_epoch=4, partition_epoch=10, broker_epoch=1)
+    assert (newer.leader_epoch, newer.partition_epoch, newer.broker_epoch) == (5, 10, 2)
+
+
+def test_directory_names():
+    assert parse_directory_name("a-b-3") == ("a-b", 3)
+    assert parse_directory_name("a-b-3.00ff.stray") is None
+    assert parse_directory_name("meta") is None
+    assert parse_directory_name("-3") is None
+    long = stray_name("t" * 249 + "-255", "00ff00ff")
+    assert len(long) == 255
+    assert long.endswith(".00ff00ff.stray")
+
+
+@pytest.mark.parametrize(
+    ("fields", "age", "remove"),
+    [
+        ({"delete_seen": True}, HOUR + 1, True),
+        ({"delete_seen": True}, HOUR, False),
+        ({"delete_seen": False}, HOUR + 1, False),
+        ({"delete_seen": True, "deletion_policy": "Retain"}, HOUR + 1, False),
+        ({"delete_seen": False}, WEEK + 1, True),
+        ({"stray_since_ms": -1}, WEEK + 1, False),
+    ],
+)
+def test_absence_never_deletes(fields, age, remove):
+    stray = metadata(**{"stray_since_ms": 1000, **fields})
+    assert stray_verdict(stray, 1000 + age, **LIMITS).remove is remove
+    assert not stray_verdict(None, 10**15, **LIMITS).remove
+
+
+def test_a_nearly_full_disk_takes_the_oldest_first():
+    strays = [Stray(f"s{n}", metadata(stray_since_ms=1000 + n), size_bytes=100) for n in (3, 1, 2)]
+    assert strays_to_remove(strays, 2000, **LIMITS) == []
+    chosen = strays_to_remove(strays, 2000, **LIMITS, bytes_wanted=150)
+    assert [stray.directory for stray, _ in chosen] == ["s1", "s2"]
+
+
+def test_only_the_very_same_partition_is_adopted():
+    mine = Stray("x", metadata(stray_since_ms=5))
+    younger = Stray("y", metadata(stray_since_ms=9))
+    strays = [
+        mine,
+        younger,
+        Stray("z", None),
+        Stray("p", metadata(partition=4)),
+        Stray("i", metadata(topic_id=TOPIC_ID[:-1] + "2")),
+    ]
+    assert adoptable(strays, "a-b", 3, TOPIC_ID) is younger
+    assert adoptable(strays[2:], "a-b", 3, TOPIC_ID) is None
+    assert adoptable([Stray("r", replace(mine.metadata, topic="other"))], "a-b", 3, TOPIC_ID) is None
