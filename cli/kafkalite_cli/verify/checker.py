@@ -249,7 +249,7 @@ class Checker:
         still = []
         for index, partition, at_us in self._waiting:
             if partition == event.partition and event.invoked_us > at_us:
-                self._pause_us[index] = max(self._pause_us.get(index, 0), event.acked_us - at_us)
+                self._pause_us[index] = event.acked_us - at_us  # acknowledgements come in the order of time
             else:
                 still.append((index, partition, at_us))
         self._waiting = still
