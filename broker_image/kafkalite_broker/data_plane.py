@@ -19,6 +19,7 @@ from kafkalite_broker.server.listener import Server
 from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
 from kafkalite_core.model.config import broker_integer
+from kafkalite_core.model.limits import STRAYS_LISTED_MAX
 from kafkalite_core.model.topic import Stray
 from kafkalite_runtime.logging import get_logger
 
@@ -164,6 +165,8 @@ class DataPlane:
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
+        known = [stray for stray in self.logs.strays() if stray.metadata is not None]
+        known.sort(key=lambda stray: -1 if stray.metadata is None else stray.metadata.stray_since_ms)
         self._link.report_strays(
             [
                 Stray(
@@ -174,7 +177,7 @@ class DataPlane:
                     partition_epoch=stray.metadata.partition_epoch,
                     end_offset=stray.end_offset,
                 )
-                for stray in self.logs.strays()
+                for stray in known[-STRAYS_LISTED_MAX:]
                 if stray.metadata is not None
             ]
         )

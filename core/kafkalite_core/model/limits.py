@@ -18,6 +18,9 @@ PRODUCER_BATCHES_KEPT: Final = 5
 PRODUCER_ID_BLOCK_SIZE: Final = 1000
 """Producer ids drawn from the cluster's counter by one compare-and-swap."""
 
+STRAYS_LISTED_MAX: Final = 1024
+"""Strays that a broker lists in its status; the newest ones when there are more."""
+
 RECORD_BATCH_OVERHEAD_BYTES: Final = 61
 OFFSET_MAX: Final = 2**63 - 1
 EPOCH_UNKNOWN: Final = -1

@@ -58,7 +58,7 @@ class Stray:
         partition: Partition number.
         leader_epoch: Highest leader epoch that the directory knows, from its log or its metadata file.
         partition_epoch: Highest partition epoch that it knows.
-        end_offset: Flushed end of the log.
+        end_offset: End of the log; -1 when it is not known.
     """
 
     topic: str
