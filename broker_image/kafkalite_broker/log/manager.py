@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_broker.log.disk import LocalDisk, LockedDirectory
+from kafkalite_broker.log.strays import StrayDirectories
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.identity import (
     DirectoryFindings,
@@ -23,15 +24,10 @@ from kafkalite_core.storage.log import Log, LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
 from kafkalite_core.storage.partition_metadata import (
     FILE_NAME,
-    STRAY_SUFFIX,
     PartitionMetadata,
-    Stray,
-    adoptable,
     directory_name,
     parse_directory_name,
     read_metadata,
-    stray_name,
-    strays_to_remove,
     write_metadata,
 )
 from kafkalite_core.storage.recovery import load_log, open_log
@@ -45,6 +41,7 @@ if TYPE_CHECKING:
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Partition, TopicRef
     from kafkalite_core.protocol.record_batch import Decompress
+    from kafkalite_core.storage.partition_metadata import Stray
     from kafkalite_core.storage.recovery import RecoveryReport
 
 RESERVE_BYTES: Final = 16 << 20
@@ -102,7 +99,7 @@ class LogManager:
         self._metadata: dict[Log, PartitionMetadata] = {}
         self._dirty_metadata: set[Log] = set()
         self._unclaimed: dict[TopicPartition, Log] = {}
-        self._strays: dict[str, Stray] = {}
+        self._strays = StrayDirectories(self.disk, wall_ms)
         self._writing_metadata = threading.Lock()
 
     # ------------------------------------------------------------------------------------------------ opening
@@ -128,8 +125,7 @@ class LogManager:
         expected = set(self._checkpoints.recovery_points.values)
         directories = self._find_directories()
         loaded = self._recover(directories, clean=clean_epoch is not None, threads=threads, on_progress=on_progress)
-        set_aside = {stray.metadata.key for stray in self._strays.values() if stray.metadata is not None}
-        missing = expected - set(self._logs) - set_aside
+        missing = expected - set(self._logs) - self._strays.partitions()
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self.reserve.ensure()
         findings = DirectoryFindings(
@@ -144,10 +140,8 @@ class LogManager:
     def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:
         """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
         found: dict[TopicPartition, PartitionMetadata] = {}
+        self._strays.find()
         for name in self.disk.list(""):
-            if name.endswith(STRAY_SUFFIX):
-                self._strays[name] = Stray(name, read_metadata(self.disk, name), self.disk.tree_bytes(name))
-                continue
             key = parse_directory_name(name)
             if key is None or not (self.root / name).is_dir():
                 continue
@@ -155,7 +149,7 @@ class LogManager:
             if metadata is not None and metadata.key == key:
                 found[key] = metadata
             elif self.disk.tree_bytes(name):
-                self._rename_to_stray(name, metadata, end_offset=-1)
+                self._strays.set_aside(name, metadata)
             else:
                 self.disk.remove_tree(name)  # made, but nothing was written before the crash
         return found
@@ -248,15 +242,10 @@ class LogManager:
         return log
 
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
-        stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
-        if stray is None or stray.metadata is None:
+        metadata = self._strays.adopt(ref, number)
+        if metadata is None:
             return None
         name = directory_name(ref.name, number)
-        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
-        write_metadata(self.disk, stray.directory, metadata)
-        self.disk.rename(stray.directory, name)
-        self.disk.sync_directory("")
-        del self._strays[stray.directory]
         log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
         self._metadata[log] = metadata
         return log
@@ -292,37 +281,19 @@ class LogManager:
         self._checkpoints.forget(key)
         with self._writing_metadata:  # a checkpoint job must not write into a successor of the same name
             log.abandon()
-            return self._rename_to_stray(log.directory, metadata, end_offset=end_offset)
-
-    def _rename_to_stray(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int) -> Stray:
-        if metadata is not None:
-            metadata = replace(metadata, stray_since_ms=self._wall_ms())
-            write_metadata(self.disk, name, metadata, durable=False)
-        target = stray_name(name, secrets.token_hex(8))
-        self.disk.rename(name, target)
-        stray = Stray(target, metadata, self.disk.tree_bytes(target), end_offset)
-        self._strays[target] = stray
-        return stray
+            return self._strays.set_aside(log.directory, metadata, end_offset=end_offset)
 
     def strays(self) -> list[Stray]:
         """Directories that were set aside, for the broker's status."""
-        return [self._strays[name] for name in sorted(self._strays)]
+        return self._strays.all()
 
     def remove_strays(
         self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
     ) -> list[tuple[str, str]]:
         """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason)."""
-        chosen = strays_to_remove(
-            self._strays.values(),
-            self._wall_ms(),
-            retention_ms=retention_ms,
-            deleted_retention_ms=deleted_retention_ms,
-            bytes_wanted=bytes_wanted,
+        return self._strays.remove(
+            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=bytes_wanted
         )
-        for stray, _ in chosen:
-            del self._strays[stray.directory]
-            self.disk.remove_tree(stray.directory)
-        return [(stray.directory, reason) for stray, reason in chosen]
 
     # ------------------------------------------------------------------------------------------------ housekeeping
 
@@ -336,8 +307,12 @@ class LogManager:
             self._checkpoints.write(values)
             for log, metadata in dirty:
                 with self._writing_metadata:
-                    if not log.closed:
+                    if log.closed:
+                        continue
+                    try:
                         write_metadata(self.disk, log.directory, metadata)
+                    except StorageError:
+                        self._dirty_metadata.add(log)  # the disk is full; the next checkpoint tries again
 
         return write
 
@@ -369,7 +344,26 @@ class LogManager:
             self.checkpoint(high_watermarks)
         for log in self._logs.values():
             log.purge(now_ms)
+        self.reserve.ensure()
         return retired
+
+    def make_room(
+        self, high_watermarks: Mapping[Log, int], *, retention_ms: int, deleted_retention_ms: int
+    ) -> list[tuple[str, str]]:
+        """The disk is full: the reserve is given up, retention runs, and the oldest strays go; (stray, reason).
+
+        The reserve is taken again by a later `retention_pass`, when twice its size is free.
+        """
+        self.reserve.release()
+        now_ms = self._wall_ms()
+        if any([log.retention(now_ms, high_watermarks[log]) for log in self._logs.values() if log in high_watermarks]):
+            self.checkpoint(high_watermarks)
+        for log in self._logs.values():
+            log.purge(now_ms)
+        wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0)
+        return self.remove_strays(
+            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=wanted
+        )
 
     def highest_producer_id(self) -> int:
         """The greatest producer id in any log, -1 for none (S11)."""

@@ -9,7 +9,7 @@ from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.config import broker_integer, resolve_topic_config
-from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role, Tick
 from kafkalite_core.replica.replica import Replica
@@ -69,6 +69,7 @@ class PartitionManager:
         self._telemetry = telemetry
         self._fetch_settings = fetch_settings
         self._drivers: dict[tuple[str, int], PartitionDriver] = {}
+        self._unhosted: set[tuple[str, int]] = set()
         self._by_log: dict[Log, PartitionDriver] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
@@ -148,13 +149,24 @@ class PartitionManager:
             self._drop(driver, reason="no replica here" if topic is not None else "topic is gone")
             driver = None
         if topic is None or partition is None or not wanted:
+            self._unhosted.discard((name, number))
             return
         if driver is not None and driver.ref != topic.ref:
             # The object was made again and adopted the same topic id: same data, other incarnation (S12).
             self._forget(driver)
             driver = None
         if driver is None:
-            driver = self._host(topic.ref, number)
+            try:
+                driver = self._host(topic.ref, number)
+            except StorageError as error:
+                # The disk is full: others lead meanwhile, and there may be room later.
+                if (name, number) not in self._unhosted:
+                    log_events.error(
+                        "no room for a replica, trying again", partition=f"{name}-{number}", error=str(error)
+                    )
+                self._unhosted.add((name, number))
+                return
+        self._unhosted.discard((name, number))
         self._tell(driver)
 
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
@@ -297,6 +309,8 @@ class PartitionManager:
 
     def tick(self) -> None:
         """Time went by."""
+        for name, number in list(self._unhosted):
+            self._reconcile(name, number)
         event = Tick()
         for driver in list(self._drivers.values()):
             driver.step(event)

@@ -1,0 +1,90 @@
+"""Directories that were set aside instead of deleted (S10)."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.storage.partition_metadata import (
+    STRAY_SUFFIX,
+    PartitionMetadata,
+    Stray,
+    adoptable,
+    directory_name,
+    read_metadata,
+    stray_name,
+    strays_to_remove,
+    write_metadata,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_broker.log.disk import LocalDisk
+    from kafkalite_core.model.partition import TopicPartition, TopicRef
+
+
+class StrayDirectories:
+    """The strays of one data directory.
+
+    Args:
+        disk: The data directory.
+        wall_ms: Wall clock.
+    """
+
+    def __init__(self, disk: LocalDisk, wall_ms: Callable[[], int]) -> None:
+        self._disk = disk
+        self._wall_ms = wall_ms
+        self._strays: dict[str, Stray] = {}
+
+    def find(self) -> None:
+        """Reads which there are."""
+        for name in self._disk.list(""):
+            if name.endswith(STRAY_SUFFIX):
+                self._strays[name] = Stray(name, read_metadata(self._disk, name), self._disk.tree_bytes(name))
+
+    def all(self) -> list[Stray]:
+        """Every stray, by name."""
+        return [self._strays[name] for name in sorted(self._strays)]
+
+    def partitions(self) -> set[TopicPartition]:
+        """The partitions whose directories were set aside."""
+        return {stray.metadata.key for stray in self._strays.values() if stray.metadata is not None}
+
+    def set_aside(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
+        """Renames a log's directory. After a power loss it may have its old name again; then it is set aside again."""
+        if metadata is not None:
+            metadata = replace(metadata, stray_since_ms=self._wall_ms())
+            write_metadata(self._disk, name, metadata, durable=False)
+        target = stray_name(name, secrets.token_hex(8))
+        self._disk.rename(name, target)
+        stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
+        self._strays[target] = stray
+        return stray
+
+    def adopt(self, ref: TopicRef, number: int) -> PartitionMetadata | None:
+        """Gives the stray that is this very partition its name back, durably; its metadata, or None without one."""
+        stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
+        if stray is None or stray.metadata is None:
+            return None
+        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
+        write_metadata(self._disk, stray.directory, metadata)
+        self._disk.rename(stray.directory, directory_name(ref.name, number))
+        self._disk.sync_directory("")
+        del self._strays[stray.directory]
+        return metadata
+
+    def remove(self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0) -> list[tuple[str, str]]:
+        """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason)."""
+        chosen = strays_to_remove(
+            self._strays.values(),
+            self._wall_ms(),
+            retention_ms=retention_ms,
+            deleted_retention_ms=deleted_retention_ms,
+            bytes_wanted=bytes_wanted,
+        )
+        for stray, _ in chosen:
+            del self._strays[stray.directory]
+            self._disk.remove_tree(stray.directory)
+        return [(stray.directory, reason) for stray, reason in chosen]
