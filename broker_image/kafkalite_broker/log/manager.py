@@ -356,7 +356,8 @@ class LogManager:
         """
         self.reserve.release()
         now_ms = self._wall_ms()
-        if any([log.retention(now_ms, high_watermarks[log]) for log in self._logs.values() if log in high_watermarks]):
+        retired = [log.retention(now_ms, mark) for log, mark in high_watermarks.items()]
+        if any(retired):
             self.checkpoint(high_watermarks)
         for log in self._logs.values():
             log.purge(now_ms)

@@ -34,11 +34,11 @@ class Reserve:
         if self.held or not self.size:
             return self.held
         with disk_errors(f"reserve {self.size} bytes"):
+            if not self._disk.exists(FILE_NAME) and self._disk.free_bytes() < 2 * self.size:
+                return False
             file = self._disk.open(FILE_NAME, create=True)
             try:
                 have = file.size()
-                if have < self.size and self._disk.free_bytes() < 2 * self.size:
-                    return False
                 while have < self.size:
                     chunk = memoryview(_CHUNK)[: self.size - have]
                     append_all(file, chunk, have, FILE_NAME)

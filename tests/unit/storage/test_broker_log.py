@@ -427,3 +427,43 @@ def test_a_log_set_aside_during_its_flush_is_no_failure(manager, tools, monkeypa
             assert not flusher.failed
 
     run(main())
+
+
+def test_a_full_disk_gives_up_the_reserve_and_the_oldest_strays(manager, tools, clock, monkeypatch):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.set_aside(log, delete_seen=False)
+    assert one.disk.exists(".reserve")
+    monkeypatch.setattr(one.disk, "free_bytes", lambda: 4096)
+    limits = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
+    ((_, reason),) = one.make_room({}, **limits)
+    assert "nearly full" in reason
+    assert not one.disk.exists(".reserve")
+    one.retention_pass({})
+    assert not one.disk.exists(".reserve")
+    monkeypatch.undo()
+    one.retention_pass({})
+    assert one.disk.exists(".reserve")
+
+
+def test_a_full_disk_only_delays_the_metadata(manager, monkeypatch):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    partition = Partition(leader=0, leader_epoch=4, partition_epoch=6, min_isr=1, replicas=(0,), isr=())
+    one.note_epochs(log, partition, 3)
+
+    def full(*_arguments, **_options):
+        raise OSError(errno.ENOSPC, "injected")
+
+    monkeypatch.setattr(one.disk, "open", full)
+    one.checkpoint({log: 0})
+    monkeypatch.undo()
+    one.checkpoint({log: 0})
+    one.abandon()
+    two = manager()
+    two.open()
+    assert two.unclaimed()[0][1].leader_epoch == 4
