@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import random
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import kopf
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Deliver = Callable[[Kind, str, dict[str, Any]], None]
 
 RESTART_S = 1.0
+CANCEL_AGAIN_S = 1.0
 _log = get_logger(__name__)
 
 
@@ -99,14 +101,23 @@ class Watcher:
     def stop(self, timeout_s: float) -> bool:
         """Cancel kopf and wait that long; False when it is still stopping."""
         self._stop.set()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._cancel()
+            # Cancelled in the middle of its own start or stop it may not notice the first time.
+            if self._thread.is_alive():
+                self._thread.join(max(0.0, min(CANCEL_AGAIN_S, deadline - time.monotonic())))
+            if not self._thread.is_alive():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+
+    def _cancel(self) -> None:
         running = self._running
         if running is not None:
             with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
                 # An orderly stop waits five seconds for streams that have nothing to say.
                 running.get_loop().call_soon_threadsafe(running.cancel)
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
 
     def _deliver(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
         if not self._loop.is_closed():
