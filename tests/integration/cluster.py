@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from kubernetes import client, config, watch
+from urllib3.exceptions import HTTPError
 
 GROUP, VERSION = "kafkalite.io", "v1alpha1"
 NAMESPACE = "default"
@@ -161,10 +162,14 @@ class Cluster:
                 field_selector=f"metadata.name={name}",
                 timeout_seconds=max(int(left), 1),
             )
-            for event in stream:
-                seen = event["object"]
-                if event["type"] != "DELETED" and predicate(seen):
-                    return seen
+            try:
+                for event in stream:
+                    seen = event["object"]
+                    if event["type"] != "DELETED" and predicate(seen):
+                        return seen
+            except HTTPError:
+                # The API server is being restarted by the test; the supervisor needs about a second.
+                time.sleep(0.2)
         raise AssertionError(f"{plural}/{name}: not {predicate.__name__} within {timeout} s: {json.dumps(seen)[:3000]}")
 
     # files ------------------------------------------------------------------------------------------------------------

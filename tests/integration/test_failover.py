@@ -14,11 +14,16 @@ from tests.integration.cluster import in_sync
 RATE = 500
 PARTITIONS = 6
 
+HANGING_BROKER = {"socket.timeout.ms": 10_000}
+"""A hung broker keeps its connections open: a client gives it up by its own time-out, 60 s by default."""
+
 
 @pytest.fixture
 def load(cluster, topic_name):
     cluster.create_topic(topic_name, partitions=PARTITIONS, min_insync_replicas="2")
-    with Load(cluster.bootstrap, topic_name, rate=RATE) as running:
+    with Load(
+        cluster.bootstrap, topic_name, rate=RATE, producer_config=HANGING_BROKER, consumer_config=HANGING_BROKER
+    ) as running:
         running.wait_acks(RATE, timeout_s=30)
         yield running
     verdict = running.report()
@@ -102,6 +107,7 @@ def test_a_part_of_the_control_plane_dies_and_brokers_do_not_notice(cluster, loa
     before = cluster.topic(load.topic)["status"]["partitions"]
     cluster.signal(name, signal.SIGKILL)
     load.wait_acks(4 * RATE, timeout_s=60)
+    cluster.wait_topic(load.topic, in_sync)
     cluster.wait_healed()
     assert [cluster.pid(broker) for broker in range(3)] == pids
     assert cluster.topic(load.topic)["status"]["partitions"] == before
