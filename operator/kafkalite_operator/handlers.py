@@ -102,22 +102,28 @@ class Watcher:
         """Cancel kopf and wait that long; False when it is still stopping."""
         self._stop.set()
         deadline = time.monotonic() + timeout_s
+        everything = False
         while True:
-            self._cancel()
-            # Cancelled in the middle of its own start or stop it may not notice the first time.
+            self._cancel(everything=everything)
             if self._thread.is_alive():
                 self._thread.join(max(0.0, min(CANCEL_AGAIN_S, deadline - time.monotonic())))
             if not self._thread.is_alive():
                 return True
             if time.monotonic() >= deadline:
                 return False
+            # A task of kopf's that was cancelled in the middle of its own start or stop may have missed it.
+            everything = True
 
-    def _cancel(self) -> None:
+    def _cancel(self, *, everything: bool) -> None:
+        # An orderly stop waits five seconds for streams that have nothing to say.
         running = self._running
         if running is not None:
+            loop = running.get_loop()
             with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
-                # An orderly stop waits five seconds for streams that have nothing to say.
-                running.get_loop().call_soon_threadsafe(running.cancel)
+                if everything:
+                    loop.call_soon_threadsafe(_cancel_all, loop)
+                else:
+                    loop.call_soon_threadsafe(running.cancel)
 
     def _deliver(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
         if not self._loop.is_closed():
@@ -144,3 +150,8 @@ class Watcher:
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
         )
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
