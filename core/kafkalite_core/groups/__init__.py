@@ -1,1 +1,1 @@
-""""""
+"""The consumer-group coordinator: empty until the broker serves groups."""
