@@ -1,0 +1,300 @@
+"""Elector, executor and Lease reader against a client that does as it is told."""
+
+import copy
+from dataclasses import replace
+
+import jsonpatch
+import pytest
+
+from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.partition import PartitionChange
+from kafkalite_core.resources.leases import render_lease
+from kafkalite_core.resources.manifests import cluster_settings
+from kafkalite_core.resources.topics import parse_topic
+from kafkalite_operator.elector import Elector
+from kafkalite_operator.executor import Executor
+from kafkalite_operator.lease_reader import LeaseReader
+from kafkalite_operator.metrics import OperatorMetrics
+from kafkalite_operator.settings import OperatorSettings
+from kafkalite_operator.store import Store
+from kafkalite_runtime.kube.client import KubeList
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound, KubeUnavailable
+from kafkalite_runtime.kube.kinds import BROKERS, TOPICS
+from tests.unit.resources.builders import broker_object, cluster_object, partition_json, topic_object
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class OneObject:
+    """A client of a server that holds one object; `down` makes it unreachable, `rule` refuses patches."""
+
+    def __init__(self, obj=None):
+        self.obj = obj
+        self.down = False
+        self.rule = lambda _: True
+        self.patches = []
+
+    def _version(self):
+        return int(self.obj["metadata"].get("resourceVersion", "0") or 0)
+
+    def _reach(self):
+        if self.down:
+            raise KubeUnavailable("down", ambiguous=True)
+
+    async def get(self, kind, namespace, name, *, deadline_s=3.0):
+        self._reach()
+        if self.obj is None:
+            raise KubeNotFound(404, "", "")
+        return copy.deepcopy(self.obj)
+
+    async def create(self, kind, namespace, body, *, deadline_s=3.0):
+        self._reach()
+        self.obj = copy.deepcopy(body)
+        self.obj["metadata"]["resourceVersion"] = "1"
+        return self.obj
+
+    async def replace(self, kind, namespace, name, body, *, subresource="", deadline_s=3.0):
+        self._reach()
+        if int(body["metadata"]["resourceVersion"]) != self._version():
+            raise KubeConflict(409, "", "")
+        self.obj = copy.deepcopy(body)
+        self.obj["metadata"]["resourceVersion"] = str(self._version() + 1)
+        return self.obj
+
+    async def json_patch(self, kind, namespace, name, operations, *, subresource="", deadline_s=3.0):
+        self._reach()
+        self.patches.append(operations)
+        try:
+            after = jsonpatch.apply_patch(self.obj, operations)
+        except jsonpatch.JsonPatchTestFailed:
+            raise KubeInvalid(422, "", "test failed") from None
+        if not self.rule(after):
+            raise KubeInvalid(422, "", "a rule")
+        after["metadata"]["resourceVersion"] = str(self._version() + 1)
+        self.obj = after
+        return copy.deepcopy(after)
+
+    async def list(self, kind, namespace=None, *, label_selector="", deadline_s=10.0):
+        self._reach()
+        return KubeList([copy.deepcopy(self.obj)], str(self._version()))
+
+
+def elector(client, clock, name, instance=""):
+    return Elector(client, namespace="ns", identity=name, instance=instance, clock=clock)
+
+
+async def test_one_of_two_holds_the_lease():
+    client, clock = OneObject(), Clock()
+    first, second = elector(client, clock, "a"), elector(client, clock, "b")
+    assert await first.attempt()
+    assert not await second.attempt()
+    for _ in range(20):
+        clock.now += 1.0
+        assert await first.attempt()
+        assert not await second.attempt()
+    assert (first.held(), second.held()) == (True, False)
+
+
+async def test_a_silent_holder_stops_before_the_next_one_starts():
+    client, clock = OneObject(), Clock()
+    first, second = elector(client, clock, "a"), elector(client, clock, "b")
+    await first.attempt()
+    await second.attempt()
+    taken_at = None
+    for _ in range(80):
+        clock.now += 0.1
+        if await second.attempt():
+            taken_at = clock.now
+            break
+        assert not (second.held() and first.held())
+    assert taken_at == pytest.approx(105.1, abs=0.2)
+    assert not first.held()
+    assert not await first.attempt()
+
+
+async def test_expiry_is_judged_by_the_own_clock_only():
+    lease = render_lease(
+        "ns", "n", holder="x", renewed="1999-01-01T00:00:00Z", acquired="", duration_s=5, resource_version="7"
+    )
+    client, clock = OneObject(lease), Clock()
+    one = elector(client, clock, "a")
+    assert not await one.attempt(), "an old time stamp proves nothing"
+    clock.now += 5.5
+    assert await one.attempt()
+
+
+async def test_a_released_lease_is_taken_at_once_and_so_is_a_dead_predecessor_s():
+    client, clock = OneObject(), Clock()
+    first = elector(client, clock, "pod_uid_1", "pod_uid")
+    await first.attempt()
+    other = elector(client, clock, "b")
+    assert not await other.attempt()
+    assert await elector(client, clock, "pod_uid_2", "pod_uid").attempt(), "the same pod's earlier container"
+    released = elector(client, clock, "c")
+    clock.now += 0.1
+    client.obj["spec"]["holderIdentity"] = "c"
+    released._renewed_at = clock.now
+    await released.release()
+    assert client.obj["spec"]["holderIdentity"] == ""
+    assert await other.attempt()
+
+
+async def test_an_outage_ends_the_term():
+    client, clock = OneObject(), Clock()
+    one = elector(client, clock, "a")
+    await one.attempt()
+    client.down = True
+    clock.now += 3.5
+    with pytest.raises(KubeUnavailable):
+        await one.attempt()
+    assert not one.held()
+    client.down = False
+    assert await one.attempt()
+    assert one.terms == 2, "a new term: everything is read again"
+
+
+class NoEvents:
+    def record(self, *_):
+        pass
+
+
+def executor_on(partitions=8):
+    status = {
+        "topicId": "id",
+        "controllerEpoch": 1,
+        "partitions": {str(n): partition_json() for n in range(partitions)},
+    }
+    client = OneObject(topic_object(spec={"partitions": partitions}, status=status, version="7"))
+    store = Store(Clock(), "image")
+    store.apply(TOPICS, "ADDED", copy.deepcopy(client.obj))
+    return client, store, Executor(client, store, OperatorMetrics(), NoEvents())
+
+
+def change_all(client):
+    topic = parse_topic(client.obj)
+    changes = {
+        n: PartitionChange(e, replace(e, min_isr=1, partition_epoch=e.partition_epoch + 1))
+        for n, e in topic.partitions.items()
+    }
+    return ChangePartitions(topic=topic.ref, generation=1, changes=changes, reasons=dict.fromkeys(changes, "why"))
+
+
+async def test_partitions_that_moved_on_do_not_hold_the_others_up():
+    client, store, executor = executor_on()
+    action = change_all(client)
+    client.obj["status"]["partitions"]["3"]["partitionEpoch"] = 12
+    client.obj["metadata"]["resourceVersion"] = "8"
+    await executor.carry_out(cluster_settings(cluster_object()), action, 2)
+    after = parse_topic(client.obj).partitions
+    assert [n for n, e in after.items() if e.min_isr == 1] == [0, 1, 2, 4, 5, 6, 7]
+    assert parse_topic(store.raw(TOPICS, action.topic.uid)).partitions == after
+
+
+async def test_a_patch_that_a_rule_refuses_is_halved_down_to_the_culprit():
+    client, _, executor = executor_on()
+    client.rule = lambda obj: obj["status"]["partitions"]["5"]["minIsr"] != 1
+    await executor.carry_out(cluster_settings(cluster_object()), change_all(client), 2)
+    after = parse_topic(client.obj).partitions
+    assert [n for n, e in after.items() if e.min_isr != 1] == [5]
+    assert len(client.patches) <= 8
+
+
+async def test_an_ambiguous_patch_that_landed_is_not_applied_twice():
+    client, _, executor = executor_on(2)
+    action = change_all(client)
+    await executor.carry_out(cluster_settings(cluster_object()), action, 2)
+    epochs = [e.partition_epoch for e in parse_topic(client.obj).partitions.values()]
+    await executor.carry_out(cluster_settings(cluster_object()), action, 2)
+    assert [e.partition_epoch for e in parse_topic(client.obj).partitions.values()] == epochs
+
+
+async def test_leases_are_fresh_again_after_a_gap():  # R16
+    client, clock = (
+        OneObject(render_lease("ns", "kafkalite-broker-0", holder="i", renewed="t", acquired="t", duration_s=5)),
+        Clock(),
+    )
+    leases = {}
+    reader = LeaseReader(client, leases, lambda: ["ns"], lambda: None, clock)
+    assert reader.observing_since("ns") is None
+    await reader.read("ns")
+    for _ in range(4):
+        clock.now += 1.0
+        await reader.read("ns")
+    assert reader.observing_since("ns") == 100.0
+    assert leases["ns", "kafkalite-broker-0"].changed_at == 100.0
+    clock.now += 3.0
+    assert reader.observing_since("ns") is None
+    await reader.read("ns")
+    assert reader.observing_since("ns") == 107.0
+
+
+def test_the_store_keeps_the_newest_and_never_revives_the_dead():
+    store = Store(Clock(), "image")
+    old, new = topic_object(version="7"), topic_object(version="9")
+    assert store.apply(TOPICS, "ADDED", new)
+    assert not store.apply(TOPICS, "MODIFIED", old)
+    assert store.apply(TOPICS, "DELETED", new)
+    assert not store.apply(TOPICS, "MODIFIED", topic_object(version="10"))
+    assert store.apply(TOPICS, "ADDED", topic_object(version="11", uid="uid-2")), "made again"
+    store.relist(TOPICS, [], "12", None)
+    assert store.topic_views() == []
+    store.apply(TOPICS, "ADDED", topic_object(version="20", uid="uid-3"))
+    store.relist(TOPICS, [], "15", None)
+    assert len(store.topic_views()) == 1, "it is younger than the list"
+
+
+def test_the_store_refuses_a_restored_state_and_survives_nonsense():
+    store = Store(Clock(), "image")
+    status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
+    assert store.apply(TOPICS, "ADDED", topic_object(status=status, version="7"))
+    back = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}
+    assert not store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="8"))
+    assert not store.apply(TOPICS, "MODIFIED", topic_object(spec={"partitions": "x"}, version="9"))
+    assert not store.apply(BROKERS, "ADDED", broker_object(brokerId="zero"))
+    assert not store.apply(TOPICS, "ADDED", {})
+
+
+def test_settings():
+    settings = OperatorSettings.from_environment(
+        {
+            "POD_NAME": "op-0",
+            "POD_UID": "u",
+            "KAFKALITE_METRICS_PORT": "9202",
+            "KAFKALITE_DEFAULT_CLUSTER": '{"replicas": 1}',
+        }
+    )
+    assert settings.identity.startswith("op-0_u_")
+    assert (settings.metrics_port, settings.default_cluster, settings.namespace) == (9202, {"replicas": 1}, "default")
+    for name, value in [
+        ("KAFKALITE_METRICS_PORT", "x"),
+        ("KAFKALITE_DEFAULT_CLUSTER", "["),
+        ("KAFKALITE_DEFAULT_CLUSTER", "1"),
+    ]:
+        with pytest.raises(ConfigError, match=name):
+            OperatorSettings.from_environment({name: value})
+
+
+def test_the_names_of_the_metrics():
+    names = {metric.name for metric in OperatorMetrics().registry.collect()}
+    for wanted in (
+        "kafka_controller_kafkacontroller_activecontrollercount",
+        "kafka_controller_kafkacontroller_offlinepartitionscount",
+        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
+        "kafka_controller_kafkacontroller_globaltopiccount",
+        "kafka_controller_kafkacontroller_globalpartitioncount",
+        "kafka_controller_kafkacontroller_activebrokercount",
+        "kafka_controller_kafkacontroller_fencedbrokercount",
+        "kafka_controller_controllerstats_leaderelectionrateandtimems",
+        "kafka_controller_controllerstats_uncleanleaderelections",
+        "kafkalite_failover_duration_seconds",
+        "kafkalite_cas_latency_seconds",
+        "kafkalite_cas_conflicts",
+    ):
+        assert wanted in names
