@@ -92,10 +92,8 @@ bench: $(STAMP) ## Compare with Apache Kafka on this machine (Java 17, Maven)
 
 .PHONY: lint
 lint: $(STAMP) ## ruff, mypy, import-linter
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@failed=0; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
+		echo "--- $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .PHONY: format
 format: $(STAMP) ## Put the code into its form
