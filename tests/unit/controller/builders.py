@@ -82,6 +82,7 @@ def snapshot(*views, brokers=None, cluster=None, **more):
         "observing_since": 0.0,
         "controller_epoch": 1,
     }
+    values["registered_at"] = dict.fromkeys(values["brokers"], 0.0)
     if "leases" not in more:
         more["leases"] = {
             i: LeaseView(holder=b.registration.incarnation, changed_at=NOW)
