@@ -373,8 +373,11 @@ class LogMachine(RuleBasedStateMachine):
         self.flushed = self.end
         if found:
             self.epoch = max(self.epoch, self.log.latest_epoch)
-        if not self.log.producers.entry(PRODUCER):
-            self.sequenced = []
+        # The producer may also be known from batches below the log start.
+        entry = self.log.producers.entry(PRODUCER)
+        known = [(b.base_sequence, b.base_offset, b.last_offset) for b in entry.batches] if entry else []
+        assert not self.sequenced or known[-len(self.sequenced) :] == self.sequenced[-len(known) :]
+        self.sequenced = known if len(known) > len(self.sequenced) else self.sequenced
 
     # ------------------------------------------------------------------------------------------------ always
 
@@ -407,7 +410,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=40,
     deadline=None,
     print_blob=True,

@@ -326,13 +326,12 @@ class Log:
     # ------------------------------------------------------------------------------------------------ snapshots
 
     def _write_snapshot(self, offset: int, *, durable: bool = False) -> None:
-        if len(self.producers) or self.snapshots():
-            path = join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
-            try:
-                replace_file(self.disk, path, self.producers.encode(), durable=durable)
-            except StorageError:
-                return  # an older snapshot and the log say the same
-            self.directory_version += 1
+        path = join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
+        try:
+            replace_file(self.disk, path, self.producers.encode(), durable=durable)
+        except StorageError:
+            return  # an older snapshot and the log say the same
+        self.directory_version += 1
         for old in self.snapshots()[:-SNAPSHOTS_KEPT]:
             remove_file(self.disk, join(self.directory, file_name(old, SNAPSHOT_SUFFIX)))
 

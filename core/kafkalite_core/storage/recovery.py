@@ -320,8 +320,8 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     else:
         log.restart_active(start_offset, now_ms)
     log.end_offset = log.active.end_offset
-    log.epochs.truncate_from_end(log.end_offset)
     log.epochs.truncate_from_start(log.start_offset)
+    log.epochs.truncate_from_end(log.end_offset)
     _load_producers(log, scanned=loading.segments_scanned > 0)
     log.recovery_point = min(log.start_offset, log.end_offset)
     if not log.parent_unsynced:

@@ -164,14 +164,16 @@ class Segment:
             self.index.write()
             self.time_index.write()
 
-    def briefs(self, position: int, limit: int | None = None) -> Iterator[BatchBrief]:
+    def briefs(
+        self, position: int, limit: int | None = None, *, chunk_bytes: int = _SCAN_CHUNK_BYTES
+    ) -> Iterator[BatchBrief]:
         """The batches from `position` (a batch boundary) to `limit` or the end, without checks of content."""
         stop = self.size if limit is None else limit
         chunk, chunk_at = b"", position
         while position + HEADER_BYTES <= stop:
             inside = position - chunk_at
             if inside + HEADER_BYTES > len(chunk):
-                chunk, chunk_at, inside = self.pread(_SCAN_CHUNK_BYTES, position), position, 0
+                chunk, chunk_at, inside = self.pread(chunk_bytes, position), position, 0
                 if len(chunk) < HEADER_BYTES:
                     return
             base, length, epoch, _, _, _, delta, _, timestamp, *producer, _ = HEADER.unpack_from(chunk, inside)
@@ -276,7 +278,7 @@ class Segment:
             return False
         start = self.index.positions[-1] if self.index.positions else 0
         try:
-            first = next(self.briefs(0), None)
+            first = next(self.briefs(0, chunk_bytes=HEADER_BYTES), None)
             self.first_timestamp = -1 if first is None else first.max_timestamp
             reached = start
             for brief in self.briefs(start):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.storage import replay
 from kafkalite_core.storage.disk import join, remove_file, sync_directory
+from kafkalite_core.storage.reading import segment_index
 from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, file_name
 
 if TYPE_CHECKING:
@@ -21,17 +22,16 @@ def truncate_to(log: Log, offset: int) -> None:
     if offset < log.start_offset or offset < log.segments[0].base_offset:
         reset_to(log, offset, log.active.created_ms)
         return
+    offset = _batch_boundary(log, offset)
     _announce(log, offset)
     _begin_cut(log)
+    _drop_snapshots_after(log, offset)
     _drop_segments_after(log, offset)
     segment = log.segments[-1]
     segment.truncate_to(offset)
     log.active = segment
     log.end_offset = segment.end_offset
     _settle(log)
-    for snapshot in log.snapshots():
-        if snapshot > log.end_offset:
-            remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
     if not log.producers.truncate_to(log.end_offset):
         replay.rebuild_producers(log)
 
@@ -41,17 +41,19 @@ def reset_to(log: Log, offset: int, now_ms: int) -> None:
     assert offset >= 0
     _announce(log, log.segments[0].base_offset)
     _begin_cut(log)
-    for snapshot in log.snapshots():
-        remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
+    _drop_snapshots_after(log, -1)
     while log.segments:
         log.segments.pop().remove()
         sync_directory(log.disk, log.directory)
     log.epochs.clear()
     log.producers.clear()
     log.restart_active(offset, now_ms)
-    sync_directory(log.disk, log.directory)  # the new start is reported as flushed at once
     log.start_offset = log.end_offset = log.recovery_point = offset
     _settle(log)
+    ticket = log.begin_flush()  # the new start is reported as flushed at once
+    if ticket is not None:
+        ticket.run()
+        log.complete_flush(ticket)
 
 
 def advance_start(log: Log, offset: int) -> bool:
@@ -64,6 +66,13 @@ def advance_start(log: Log, offset: int) -> bool:
     return True
 
 
+def _batch_boundary(log: Log, offset: int) -> int:
+    """Where the log will end: a batch that holds `offset` inside goes as a whole."""
+    segment = log.segments[segment_index(log.segments, offset)]
+    brief = segment.find(offset)
+    return offset if brief is None else min(offset, brief.base_offset)
+
+
 def _announce(log: Log, offset: int) -> None:
     before_shrink = log.environment.before_shrink
     if before_shrink is not None:
@@ -73,6 +82,15 @@ def _announce(log: Log, offset: int) -> None:
 def _begin_cut(log: Log) -> None:
     log.generation += 1
     log.tail.clear()
+
+
+def _drop_snapshots_after(log: Log, offset: int) -> None:
+    """Removes producer snapshots beyond `offset`, durably: other records may come to stand before them."""
+    gone = [snapshot for snapshot in log.snapshots() if snapshot > offset]
+    for snapshot in gone:
+        remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
+    if gone:
+        sync_directory(log.disk, log.directory)
 
 
 def _drop_segments_after(log: Log, offset: int) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.memory_disk import MemoryFile
 from kafkalite_core.storage.recovery import load_log
 
 
@@ -27,6 +28,58 @@ def test_a_clean_restart_scans_nothing(rig, tools):
     assert tools.offsets(log) == list(range(20))
     assert (rig.report.segments_scanned, rig.report.cut, log.flushed_end) == (0, False, 20)
     assert reads == []
+
+
+def test_a_clean_restart_does_not_read_the_log(rig, tools, monkeypatch):
+    rig.config = LogConfig(segment_bytes=100_000)
+    log = rig.open()
+    tools.fill(log, 3000)
+    size = log.size
+    assert len(log.segments) > 3
+    log.close(high_watermark=3)
+    read = []
+    real = MemoryFile.pread
+
+    def spy(file, wanted, offset):
+        result = real(file, wanted, offset)
+        read.append(len(result))
+        return result
+
+    monkeypatch.setattr(MemoryFile, "pread", spy)
+    rig.open(clean=True, recovery_point=3000)
+    assert sum(read) < size / 5
+
+
+def test_producers_are_known_after_a_restart_from_snapshot_and_log(rig, tools):
+    log = rig.open()
+    for n in range(20):
+        log.append_as_leader(
+            tools.batch(1000 + n, size=60, producer_id=7, producer_epoch=0, base_sequence=n), leader_epoch=1, now_ms=1
+        )
+    known = log.producers.encode()
+    tools.flush(log)
+    rig.disk.kill()
+    assert rig.open(recovery_point=20).producers.encode() == known
+    rig.disk.kill()
+    for name in rig.disk.list(rig.name):
+        if name.endswith(".snapshot"):
+            rig.disk.content(rig.path(name))[-1] ^= 1
+    assert [b.last_sequence for b in rig.open(recovery_point=20).producers.entry(7).batches] == [15, 16, 17, 18, 19]
+
+
+def test_a_truncation_forgets_snapshots_beyond_it(rig, tools):
+    log = rig.open()
+    for n in range(20):
+        log.append_as_leader(
+            tools.batch(1000 + n, size=60, producer_id=7, producer_epoch=0, base_sequence=n), leader_epoch=1, now_ms=1
+        )
+    assert len(log.snapshots()) > 1
+    tools.flush(log)
+    log.truncate_to(3)
+    assert log.producers.entry(7).batches[-1].last_sequence == 2
+    rig.disk.crash()
+    log = rig.open(recovery_point=3)
+    assert all(snapshot <= 3 for snapshot in log.snapshots())
 
 
 def test_a_kill_is_scanned_from_the_recovery_point_only(rig, tools):
@@ -212,3 +265,12 @@ def test_truncation_lowers_the_checkpoint_first_and_is_durable_backwards(rig, to
     rig.disk.crash()
     assert rig.open(recovery_point=2).end_offset <= 12
     assert not rig.report.cut_below_flushed
+
+
+def test_a_truncation_inside_a_batch_announces_where_the_log_will_end(rig, tools):
+    log = rig.open()
+    tools.fill(log, 3, records=4)
+    tools.flush(log)
+    log.truncate_to(6)
+    assert log.end_offset == 4
+    assert rig.shrunk == [(rig.name, 4)]
