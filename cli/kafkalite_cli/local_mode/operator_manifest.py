@@ -42,6 +42,8 @@ def operator_pod(ports: Ports) -> dict[str, Any]:
                     "command": ["kafkalite-operator"],
                     "env": [
                         {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                        # With its uid the operator knows its own Lease again after a restart and need not wait for it.
+                        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
                         {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
                         {"name": "KAFKALITE_OPERATOR_NAMESPACE", "value": NAMESPACE},
                         {"name": "KAFKALITE_METRICS_PORT", "value": str(ports.operator_metrics)},
