@@ -173,7 +173,8 @@ class KafkaLite:
         asyncio.run(self._delete_topic(name))
 
     async def _delete_topic(self, name: str) -> None:
-        from kafkalite_runtime.kube.client import TOPICS, KubeClient
+        from kafkalite_runtime.kube.client import KubeClient
+        from kafkalite_runtime.kube.kinds import TOPICS
 
         client = KubeClient.from_environment({"KUBECONFIG": str(self.home / "kubeconfig")})
         try:
