@@ -397,6 +397,44 @@ def test_a_flush_in_progress_shows_its_age_and_a_failure_is_told_once(manager, t
     run(main())
 
 
+def test_after_a_failure_nothing_counts_as_flushed(manager, tools, monkeypatch):
+    """One thread fails while another one's syncs succeed: what the page cache says is in doubt (R12)."""
+    one = manager()
+    one.open()
+    logs = [one.obtain(REF, number, CONFIG)[0] for number in range(2)]
+    real = os.fdatasync
+    first = []
+
+    def one_breaks(descriptor):
+        if not first:
+            first.append(descriptor)
+            raise OSError(errno.EIO, "injected")
+        real(descriptor)
+
+    async def main():
+        fatal = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(2) as pool:
+            flusher = GroupFlusher(
+                loop,
+                pool,
+                on_flushed=lambda _log: pytest.fail("counted as flushed"),
+                on_fatal=lambda _error: fatal.set(),
+            )
+            for log in logs:
+                tools.fill(log, 1)
+            tickets = [(log, log.begin_flush()) for log in logs]
+            monkeypatch.setattr(os, "fdatasync", one_breaks)
+            flusher._running = 2
+            await loop.run_in_executor(pool, flusher._run, tickets[:1])
+            await fatal.wait()
+            await loop.run_in_executor(pool, flusher._run, tickets[1:])
+            await asyncio.sleep(0)
+            assert [log.flushed_end for log in logs] == [0, 0]
+
+    run(main())
+
+
 def test_a_log_set_aside_during_its_flush_is_no_failure(manager, tools, monkeypatch):
     one = manager()
     one.open()

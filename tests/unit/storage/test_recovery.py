@@ -274,3 +274,24 @@ def test_a_truncation_inside_a_batch_announces_where_the_log_will_end(rig, tools
     log.truncate_to(6)
     assert log.end_offset == 4
     assert rig.shrunk == [(rig.name, 4)]
+
+
+def test_a_rebuilt_segment_in_the_middle_keeps_the_epochs_of_all(rig, tools):
+    log = rig.open()
+    for epoch in range(1, 6):
+        tools.fill(log, 8, epoch=epoch)
+    entries = log.epochs.entries
+    base = log.segments[1].base_offset
+    log.close(high_watermark=0)
+    rig.disk.remove(rig.path(f"{base:020d}.index"))
+    assert rig.open(clean=True, recovery_point=40).epochs.entries == entries
+
+
+def test_a_truncation_is_on_disk_after_a_clean_close(rig, tools):
+    log = rig.open()
+    tools.fill(log, 3)
+    tools.flush(log)
+    log.truncate_to(2)
+    log.close(high_watermark=0)
+    rig.disk.crash()
+    assert rig.open(clean=True, recovery_point=2).end_offset == 2
