@@ -137,7 +137,7 @@ class Broker:
             producer_ids=self._producer_ids,
             telemetry=self._telemetry,
             background=self._background,
-            on_fatal=self._disk_failed,
+            on_fatal=self._cannot_go_on,
             on_tick=self._ticked,
         )
         self._termination.write()
@@ -208,6 +208,11 @@ class Broker:
         await asyncio.sleep(LEAVING_S)
 
     async def _close(self) -> None:
+        if self._plane is not None and self._plane.recovering:
+            # Threads write into the directory and cannot be interrupted; its lock must not be given up under them.
+            # Recovery can be broken off at any point, so the end is like a crash, and nothing has been served yet.
+            log.info("stopped while recovering the logs")
+            self._exit_now(self._exit_code, "stopped while recovering the logs")
         self._say("closing")
         epoch, clean = self._link.broker_epoch, self._serving and self._exit_code == 0
         self._serving = False
@@ -245,10 +250,10 @@ class Broker:
         self._exit_code = SUPERSEDED_EXIT_CODE
         self._stopping.set()
 
-    def _disk_failed(self, error: BaseException) -> None:
+    def _cannot_go_on(self, error: BaseException) -> None:
         """After a failed fsync nobody knows what is on the disk (R12): end now, never try again."""
-        log.critical("the disk failed: ending", error=str(error))
-        self._exit_now(FATAL_EXIT_CODE, f"the disk failed: {error}")
+        log.critical("ending at once", error=str(error), kind=type(error).__name__)
+        self._exit_now(FATAL_EXIT_CODE, f"{type(error).__name__}: {error}")
 
     def _exit_now(self, code: int, reason: str) -> None:
         self._termination.write(broker_epoch=self._link.broker_epoch, reason=reason)

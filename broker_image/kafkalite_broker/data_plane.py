@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.compression import decompress
 from kafkalite_broker.log.flusher import GroupFlusher
@@ -19,12 +19,14 @@ from kafkalite_broker.server.listener import Server
 from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
 from kafkalite_core.model.config import broker_integer
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.limits import STRAYS_LISTED_MAX
 from kafkalite_core.model.topic import Stray
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from kafkalite_broker.background import Background
     from kafkalite_broker.cluster.isr_writer import PartitionWriter
@@ -39,6 +41,10 @@ log = get_logger(__name__)
 
 TICK_S = 0.2
 """Interval of the replicas' ticks: granularity of produce time-outs and lag checks."""
+
+
+MAKE_ROOM_INTERVAL_S = 10.0
+"""A full disk is cleared up this often at most."""
 
 
 def wall_ms() -> int:
@@ -82,6 +88,9 @@ class DataPlane:
         self._background = background
         self._on_fatal = on_fatal
         self._on_tick = on_tick
+        self.recovering = False
+        """Threads are writing into the data directory, and cannot be told to stop."""
+        self._room_wanted_s = float("-inf")
         threads = broker_integer(config, "num.io.threads")
         self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
         self.logs = LogManager(
@@ -117,6 +126,8 @@ class DataPlane:
                 max_bytes=broker_integer(config, "replica.fetch.response.max.bytes"),
                 partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
             ),
+            on_disk_full=self._disk_full,
+            on_fatal=on_fatal,
         )
         services = Services(
             broker_id=settings.broker_id,
@@ -130,7 +141,7 @@ class DataPlane:
             background=background.start,
         )
         self.server = Server(
-            RequestTable(handlers(services), telemetry),
+            RequestTable(handlers(services), telemetry, on_fatal),
             frame_bytes_max=broker_integer(config, "socket.request.max.bytes"),
             in_flight_bytes_max=broker_integer(config, "queued.max.request.bytes"),
             connections_max=broker_integer(config, "max.connections"),
@@ -149,7 +160,15 @@ class DataPlane:
             loop.call_soon_threadsafe(on_progress, segments)
 
         threads = broker_integer(self._config, "num.io.threads")
-        return await loop.run_in_executor(None, lambda: self.logs.open(threads=threads, on_progress=progress))
+
+        def recover() -> Recovered:
+            try:
+                return self.logs.open(threads=threads, on_progress=progress)
+            finally:
+                self.recovering = False
+
+        self.recovering = True
+        return await loop.run_in_executor(None, recover)
 
     async def serve(self) -> None:
         """Take over the replicas that the metadata name, set aside what nobody claims, and listen."""
@@ -161,7 +180,7 @@ class DataPlane:
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
         for loop in (self._tick(), self._checkpoint(), self._retain()):
-            self._background.start(loop)
+            self._background.start(self._vital(loop))
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
@@ -188,6 +207,8 @@ class DataPlane:
         await self.partitions.stop_fetching()
         if clean:
             await self.flusher.drain()
+            # A checkpoint or a read may still be under way on a thread; nothing may follow the clean marker.
+            await asyncio.get_running_loop().run_in_executor(None, self._io_pool.shutdown)
             marks = self.partitions.high_watermarks()
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch))
@@ -201,6 +222,35 @@ class DataPlane:
         self.partitions.log_flushed(flushed)
 
     # ------------------------------------------------------------ housekeeping
+
+    async def _vital(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work without which the broker would only seem to be alive: it ends when this ends."""
+        try:
+            await work
+        except Exception as error:
+            log.error("housekeeping failed", exc_info=error)
+            self._on_fatal(error)
+
+    def _disk_full(self) -> None:
+        """An append found no room: make some, later in this turn of the loop and not with every append."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._room_wanted_s >= MAKE_ROOM_INTERVAL_S:
+            self._room_wanted_s = loop.time()
+            loop.call_soon(self._make_room)
+
+    def _make_room(self) -> None:
+        try:
+            removed = self.logs.make_room(
+                self.partitions.high_watermarks(),
+                retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
+                deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
+            )
+        except StorageError as error:
+            log.error("no room could be made", error=str(error))
+        except Exception as error:
+            self._on_fatal(error)
+        else:
+            log.warning("the disk is full: made room", free_bytes=self.logs.disk.free_bytes(), strays_removed=removed)
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -217,28 +267,32 @@ class DataPlane:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval_s)
-            job = self.logs.checkpoint_job(self.partitions.high_watermarks())
-            try:
-                await loop.run_in_executor(self._io_pool, job)
-            except Exception as error:
-                self._on_fatal(error)
-                return
+            await loop.run_in_executor(self._io_pool, self.logs.checkpoint_job(self.partitions.high_watermarks()))
 
     async def _retain(self) -> None:
         while True:
             await asyncio.sleep(broker_integer(self._config, "log.retention.check.interval.ms") / 1000.0)
-            for unflushed in self.logs.logs_to_flush():
-                self.flusher.mark_dirty(unflushed)
-            retired = self.logs.retention_pass(
-                self.partitions.high_watermarks(),
-                producer_expiration_ms=broker_integer(self._config, "producer.id.expiration.ms"),
-            )
-            for directory, segments in retired.items():
-                log.info("segments beyond retention", directory=directory, segments=segments)
-            removed = self.logs.remove_strays(
-                retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
-                deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
-            )
-            for directory, reason in removed:
-                log.info("stray removed", directory=directory, reason=reason)
-            self.report_strays()
+            try:
+                self._retain_once()
+            except DiskFailure:
+                raise
+            except Exception as error:
+                # A full disk, or a defect; either way data are kept for longer, which harms nobody at once.
+                log.error("retention failed, trying again later", exc_info=error)
+
+    def _retain_once(self) -> None:
+        for unflushed in self.logs.logs_to_flush():
+            self.flusher.mark_dirty(unflushed)
+        retired = self.logs.retention_pass(
+            self.partitions.high_watermarks(),
+            producer_expiration_ms=broker_integer(self._config, "producer.id.expiration.ms"),
+        )
+        for directory, segments in retired.items():
+            log.info("segments beyond retention", directory=directory, segments=segments)
+        removed = self.logs.remove_strays(
+            retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
+            deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
+        )
+        for directory, reason in removed:
+            log.info("stray removed", directory=directory, reason=reason)
+        self.report_strays()

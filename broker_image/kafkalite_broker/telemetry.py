@@ -47,9 +47,12 @@ class PartitionTelemetry:
         self.isr_shrinks = 0
         self.isr_expands = 0
 
-    def produced(self, records: int, size_bytes: int) -> None:
+    def produced(self) -> None:
         """A batch arrived from a client."""
         self.produce_requests += 1
+
+    def appended(self, records: int, size_bytes: int) -> None:
+        """A client's batch was appended and acknowledged."""
         self.messages_in += records
         self.bytes_in += size_bytes
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_core.replica import events
-from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role
+from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role, Tick
 from kafkalite_core.storage.log_config import LogConfig
 from kafkalite_runtime.logging import get_logger
 
@@ -42,6 +42,15 @@ if TYPE_CHECKING:
         def position_changed(self, driver: PartitionDriver) -> None:
             """The follower's fetch position differs now."""
 
+        def disk_full(self) -> None:
+            """An append found no room."""
+
+
+TICK = Tick()
+FLUSH_COMPLETED = FlushCompleted()
+
+DISK_FULL_EVENTS = frozenset({"storage_full", "append_failed"})
+"""Decisions of leaders and followers after which it is worth looking for room."""
 
 log_events = get_logger(__name__)
 
@@ -121,9 +130,13 @@ class PartitionDriver:
             self.log.reconfigure(LogConfig.of(event.config))
         self.step(event)
 
+    def tick(self) -> None:
+        """Time went by."""
+        self.step(TICK)
+
     def flushed(self) -> None:
         """A flush that covered the log is complete."""
-        self.step(FlushCompleted())
+        self.step(FLUSH_COMPLETED)
 
     def wait(self, waiter: Waiting, *, for_log_end: bool) -> None:
         """Wake the waiter when the log end (followers) or the high watermark (consumers) moves, or the role changes."""
@@ -183,3 +196,5 @@ class PartitionDriver:
 
     def _decided(self, effect: events.Decided) -> None:
         log_events.info(effect.event.replace("_", " "), partition=self.name, **dict(effect.facts))
+        if effect.event in DISK_FULL_EVENTS:
+            self._surroundings.disk_full()

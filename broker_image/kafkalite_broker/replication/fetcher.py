@@ -12,11 +12,11 @@ from uuid import UUID
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
-from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
 from kafkalite_core.replica.events import FetchResponded
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class Fetcher:
         endpoint: Tells the leader's host and port, or None while it is not registered.
         settings: Sizes and waits.
         on_unreachable: Told when the leader stops answering: its clients are about to ask who leads now.
+        on_fatal: Told a `DiskFailure`, after which the process must end (R12).
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Fetcher:
         endpoint: Callable[[], tuple[str, int] | None],
         settings: FetchSettings,
         on_unreachable: Callable[[int], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.leader_id = leader_id
         self.drivers: set[PartitionDriver] = set()
@@ -77,10 +79,11 @@ class Fetcher:
         self._endpoint = endpoint
         self._settings = settings
         self._on_unreachable = on_unreachable
+        self._on_fatal = on_fatal
         self._connection: PeerConnection | None = None
         self._connected_to: tuple[str, int] | None = None
         self._changed = asyncio.Event()
-        self._in_flight = False
+        self._in_flight: frozenset[PartitionDriver] | None = None
         self._abandoned = False
         self._back_off_s = BACK_OFF_MIN_S
         self._unreachable = False
@@ -91,13 +94,19 @@ class Fetcher:
         """Positions changed. A request that only waits at the leader is given up, so that the new ones go out now."""
         self._changed.set()
         connection = self._connection
-        if self._in_flight and connection is not None and not connection.answering:
+        if self._in_flight is not None and connection is not None and not connection.answering:
             self._abandoned = True
             connection.close()
 
-    def flushed(self) -> None:
-        """A flush is complete: positions may have moved."""
+    def flushed(self, driver: PartitionDriver) -> None:
+        """A flush of this partition is complete: its position may have moved.
+
+        When it could not take part in the request that is under way, that request would keep it waiting (a partition
+        whose log was cut, or that has a new leader).
+        """
         self._changed.set()
+        if self._in_flight is not None and driver in self.drivers and driver not in self._in_flight:
+            self.kick()
 
     async def stop(self) -> None:
         """End the task and close the connection."""
@@ -108,22 +117,34 @@ class Fetcher:
     # ------------------------------------------------------------ loop
 
     async def _run(self) -> None:
+        """Whatever goes wrong with one answer, the next one is asked for: a fetcher never ends by itself."""
         while True:
-            positions, wait_s = self._positions()
-            if not positions:
-                await self._wait(wait_s)
-                continue
             try:
-                answer = await self._exchange(positions)
-            except (PeerError, KafkaLiteError) as error:
+                await self._turn()
+            except DiskFailure as error:
+                self._on_fatal(error)
+                return
+            except Exception as error:
                 await self._failed(error)
-                continue
-            self._back_off_s = BACK_OFF_MIN_S
-            if self._unreachable:
-                self._unreachable = False
-                log.info("leader answers again", leader=self.leader_id)
-            self._apply(answer, positions)
-            await self._until_flushed(positions)
+
+    async def _turn(self) -> None:
+        positions, wait_s = self._positions()
+        if not positions:
+            await self._wait(wait_s)
+            return
+        connection = await self._connected()
+        if self._changed.is_set():
+            # Positions moved while the connection was made.
+            return
+        answer = await self._exchange(connection, positions)
+        if self._unreachable:
+            self._unreachable = False
+            log.info("leader answers again", leader=self.leader_id)
+        failure = self._apply(answer, positions)
+        if failure is not None:
+            raise failure
+        self._back_off_s = BACK_OFF_MIN_S
+        await self._until_flushed(positions)
 
     def _positions(self) -> tuple[dict[PartitionDriver, FetchPosition], float | None]:
         """What to fetch now, and otherwise after how long to look again (None: when something changes)."""
@@ -155,7 +176,9 @@ class Fetcher:
         if self._abandoned:
             self._abandoned = False
             return
-        if not self._unreachable:
+        if not isinstance(error, PeerError):
+            log.error("fetch failed", leader=self.leader_id, exc_info=error)
+        elif not self._unreachable:
             self._unreachable = True
             self._on_unreachable(self.leader_id)
             log.warning("leader does not answer", leader=self.leader_id, error=str(error))
@@ -169,7 +192,7 @@ class Fetcher:
 
     # ------------------------------------------------------------ requests
 
-    async def _exchange(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchResponse:
+    async def _connected(self) -> PeerConnection:
         endpoint = self._endpoint()
         if endpoint is None:
             raise PeerError("the leader is not registered")
@@ -178,19 +201,28 @@ class Fetcher:
                 self._connection.close()
             self._connection = await connect(*endpoint)
             self._connected_to = endpoint
+        return self._connection
+
+    async def _exchange(
+        self, connection: PeerConnection, positions: dict[PartitionDriver, FetchPosition]
+    ) -> FetchResponse:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = encode_request_frame(
             FETCH, FETCH_VERSION, self._correlation_id, f"broker-{self._broker_id}", self._request(positions)
         )
-        self._in_flight = True
+        self._in_flight = frozenset(positions)
+        self._abandoned = False
         try:
-            answer = await self._connection.exchange(frame, self._settings.wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
+            answer = await connection.exchange(frame, self._settings.wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
         finally:
-            self._in_flight = False
+            self._in_flight = None
+        self._abandoned = False
         correlation_id, offset = decode_response_header(answer, FETCH, FETCH_VERSION)
         if correlation_id != self._correlation_id:
             raise PeerError("answer to another request")
         response: FetchResponse = FETCH.decode_response(answer[offset:], FETCH_VERSION)
+        if response.error_code:
+            raise PeerError(f"the leader refused the request: error {response.error_code}")
         return response
 
     def _request(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchRequest:
@@ -219,7 +251,9 @@ class Fetcher:
             topics=list(topics.values()),
         )
 
-    def _apply(self, answer: FetchResponse, positions: dict[PartitionDriver, FetchPosition]) -> None:
+    def _apply(self, answer: FetchResponse, positions: dict[PartitionDriver, FetchPosition]) -> Exception | None:
+        """Hand every partition its part. What one of them raises is returned, after the others had theirs."""
+        failure: Exception | None = None
         asked = {(UUID(driver.ref.topic_id), driver.number): driver for driver in positions}
         wall_ms = int(time() * 1000)
         for topic in answer.responses:
@@ -230,19 +264,24 @@ class Fetcher:
                     continue
                 position = positions[driver]
                 diverging = data.diverging_epoch
-                driver.step(
-                    FetchResponded(
-                        leader_id=self.leader_id,
-                        leader_epoch=position.current_leader_epoch,
-                        fetch_offset=position.fetch_offset,
-                        error_code=data.error_code,
-                        high_watermark=data.high_watermark,
-                        log_start_offset=data.log_start_offset,
-                        diverging=None if diverging is None else (diverging.epoch, diverging.end_offset),
-                        records=_as_view(data.records),
-                        wall_ms=wall_ms,
-                    )
+                event = FetchResponded(
+                    leader_id=self.leader_id,
+                    leader_epoch=position.current_leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    error_code=data.error_code,
+                    high_watermark=data.high_watermark,
+                    log_start_offset=data.log_start_offset,
+                    diverging=None if diverging is None else (diverging.epoch, diverging.end_offset),
+                    records=_as_view(data.records),
+                    wall_ms=wall_ms,
                 )
+                try:
+                    driver.step(event)
+                except DiskFailure:
+                    raise
+                except Exception as error:
+                    failure = error
+        return failure
 
 
 def _as_view(records: object) -> memoryview:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.replication.driver import PartitionDriver
@@ -11,8 +12,9 @@ from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.config import broker_integer, resolve_topic_config
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.replica.events import HandOver, MetadataChanged, Role, Tick
+from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
 from kafkalite_core.replica.replica import Replica
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class PartitionManager:
         writer: Compare-and-swaps on topics.
         telemetry: Counters.
         fetch_settings: For the fetchers.
+        on_disk_full: Told that an append found no room.
+        on_fatal: Told a `DiskFailure`, after which the process must end (R12).
     """
 
     def __init__(
@@ -58,6 +62,8 @@ class PartitionManager:
         writer: PartitionWriter,
         telemetry: BrokerTelemetry,
         fetch_settings: FetchSettings,
+        on_disk_full: Callable[[], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
@@ -68,8 +74,11 @@ class PartitionManager:
         self._writer = writer
         self._telemetry = telemetry
         self._fetch_settings = fetch_settings
+        self._on_disk_full = on_disk_full
+        self._on_fatal = on_fatal
         self._drivers: dict[tuple[str, int], PartitionDriver] = {}
-        self._unhosted: set[tuple[str, int]] = set()
+        self._unsettled: set[tuple[str, int]] = set()
+        """Partitions that could not be brought in step with the metadata: tried again with every tick."""
         self._by_log: dict[Log, PartitionDriver] = {}
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
@@ -123,22 +132,42 @@ class PartitionManager:
     def partitions_changed(self, changed: Iterable[tuple[TopicRef, int]]) -> None:
         """Entries of the cache changed, appeared or went."""
         for ref, number in changed:
-            self._reconcile(ref.name, number)
+            self._settle(ref.name, number)
         self._assign_fetchers()
         self._suspects.look_again()
 
     def brokers_changed(self) -> None:
         """A broker registered, was fenced or changed its state; or this broker's own epoch changed."""
         for driver in list(self._drivers.values()):
-            self._tell(driver)
+            self._settle(driver.ref.name, driver.number)
         self._assign_fetchers()
 
     def reconcile_all(self) -> None:
         """Bring every replica in step with the cache; used once the first consistent list is there."""
         names = {(topic.ref.name, number) for topic in self._cache.topics() for number in topic.partitions}
         for name, number in names | set(self._drivers):
-            self._reconcile(name, number)
+            self._settle(name, number)
         self._assign_fetchers()
+
+    def _settle(self, name: str, number: int) -> None:
+        """Bring one replica in step with the cache. What goes wrong with one does not keep the others from it."""
+        key = (name, number)
+        try:
+            self._reconcile(name, number)
+        except DiskFailure as error:
+            self._on_fatal(error)
+        except StorageError as error:
+            # The disk is full: others lead meanwhile, and there may be room later.
+            if key not in self._unsettled:
+                log_events.error("no room for a replica, trying again", partition=f"{name}-{number}", error=str(error))
+                self._on_disk_full()
+            self._unsettled.add(key)
+        except Exception as error:
+            if key not in self._unsettled:
+                log_events.error("metadata not applied, trying again", partition=f"{name}-{number}", exc_info=error)
+            self._unsettled.add(key)
+        else:
+            self._unsettled.discard(key)
 
     def _reconcile(self, name: str, number: int) -> None:
         topic = self._cache.topic(name)
@@ -149,24 +178,13 @@ class PartitionManager:
             self._drop(driver, reason="no replica here" if topic is not None else "topic is gone")
             driver = None
         if topic is None or partition is None or not wanted:
-            self._unhosted.discard((name, number))
             return
         if driver is not None and driver.ref != topic.ref:
             # The object was made again and adopted the same topic id: same data, other incarnation (S12).
             self._forget(driver)
             driver = None
         if driver is None:
-            try:
-                driver = self._host(topic.ref, number)
-            except StorageError as error:
-                # The disk is full: others lead meanwhile, and there may be room later.
-                if (name, number) not in self._unhosted:
-                    log_events.error(
-                        "no room for a replica, trying again", partition=f"{name}-{number}", error=str(error)
-                    )
-                self._unhosted.add((name, number))
-                return
-        self._unhosted.discard((name, number))
+            driver = self._host(topic.ref, number)
         self._tell(driver)
 
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
@@ -220,7 +238,10 @@ class PartitionManager:
         del self._drivers[driver.ref.name, driver.number]
         self._by_log.pop(driver.log, None)
         for fetcher in self._fetchers.values():
-            fetcher.drivers.discard(driver)
+            if driver in fetcher.drivers:
+                fetcher.drivers.discard(driver)
+                # It may be waiting for a flush of this log, which will never be reported.
+                fetcher.kick()
         driver.wake_all()
 
     # ------------------------------------------------------------ fetchers
@@ -258,6 +279,7 @@ class PartitionManager:
             endpoint=endpoint,
             settings=self._fetch_settings,
             on_unreachable=self._suspects.note,
+            on_fatal=self._on_fatal,
         )
 
     # ------------------------------------------------------------ surroundings of drivers
@@ -271,17 +293,26 @@ class PartitionManager:
         driver = self._by_log.get(log)
         if driver is None:
             return
-        driver.flushed()
+        self._step(driver, driver.flushed)
         fetcher = self._fetchers.get(driver.replica.leader_id)
         if fetcher is not None:
-            fetcher.flushed()
+            fetcher.flushed(driver)
+
+    def _step(self, driver: PartitionDriver, step: Callable[[], None]) -> None:
+        """Take a step of one partition on behalf of all: a defect in it does not stop the others."""
+        try:
+            step()
+        except DiskFailure as error:
+            self._on_fatal(error)
+        except Exception as error:
+            log_events.error("step failed", partition=driver.name, exc_info=error)
 
     def propose(self, driver: PartitionDriver, proposal: ProposePartition) -> None:
         """Compare-and-swap; the answer goes back to the driver as long as it is hosted."""
 
         def answer(event: ProposalAnswered) -> None:
             if self._drivers.get((driver.ref.name, driver.number)) is driver:
-                driver.step(event)
+                self._step(driver, partial(driver.step, event))
 
         log_events.info(
             "proposing partition change",
@@ -305,15 +336,20 @@ class PartitionManager:
         if fetcher is not None:
             fetcher.kick()
 
+    def disk_full(self) -> None:
+        """An append found no room."""
+        self._on_disk_full()
+
     # ------------------------------------------------------------ housekeeping
 
     def tick(self) -> None:
         """Time went by."""
-        for name, number in list(self._unhosted):
-            self._reconcile(name, number)
-        event = Tick()
+        if self._unsettled:
+            for name, number in list(self._unsettled):
+                self._settle(name, number)
+            self._assign_fetchers()
         for driver in list(self._drivers.values()):
-            driver.step(event)
+            self._step(driver, driver.tick)
 
     def high_watermarks(self) -> dict[Log, int]:
         """For the checkpoint."""
@@ -324,7 +360,7 @@ class PartitionManager:
         event = HandOver(reason=reason)
         for driver in list(self._drivers.values()):
             if driver.is_leader:
-                driver.step(event)
+                self._step(driver, partial(driver.step, event))
 
     async def leads_nothing(self, timeout_s: float) -> bool:
         """Wait until this broker leads no partition; False when it still does after that time."""
@@ -341,7 +377,7 @@ class PartitionManager:
         """The broker's keys changed: topics that fall back to them follow."""
         self._broker_config = broker_config
         for driver in list(self._drivers.values()):
-            self._tell(driver)
+            self._settle(driver.ref.name, driver.number)
 
     async def stop_fetching(self) -> None:
         """End all fetchers."""

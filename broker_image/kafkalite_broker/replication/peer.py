@@ -29,8 +29,8 @@ class PeerConnection(asyncio.Protocol):
 
     @property
     def answering(self) -> bool:
-        """Whether bytes of the expected answer have arrived already."""
-        return bool(self._buffer)
+        """Whether the expected answer has begun to arrive, or has arrived and was not looked at yet."""
+        return bool(self._buffer) or self._answer is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport."""
@@ -99,7 +99,8 @@ async def connect(host: str, port: int) -> PeerConnection:
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
             _, connection = await loop.create_connection(PeerConnection, host, port)
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, UnicodeError) as error:
+        # UnicodeError: a host name that is none.
         raise PeerError(f"cannot connect to {host}:{port}: {error}") from error
     return connection
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite_broker.server.budget import InFlightBudget
 
@@ -30,13 +30,15 @@ log = get_logger(__name__)
 class Slot:
     """The place of one answer in the order of a connection's answers."""
 
-    __slots__ = ("_connection", "_size_bytes", "buffers", "done")
+    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "on_abandoned")
 
     def __init__(self, connection: Connection, size_bytes: int) -> None:
         self._connection = connection
         self._size_bytes = size_bytes
         self.buffers: Sequence[bytes | bytearray | memoryview] = ()
         self.done = False
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called when the connection ends before the answer: whoever waits on its behalf lets go."""
 
     def finish(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
         """Answer with these buffers; none at all for a request that has no answer (acks=0)."""
@@ -44,7 +46,15 @@ class Slot:
             return
         self.done = True
         self.buffers = buffers
+        self.on_abandoned = None
         self._connection.slot_finished(self._size_bytes)
+
+    def abandon(self) -> None:
+        """The connection is gone: nothing is kept for the answer any longer, however long the client would wait."""
+        on_abandoned = self.on_abandoned
+        self.finish(())
+        if on_abandoned is not None:
+            on_abandoned()
 
     def close(self, reason: str) -> None:
         """Close the connection instead of answering, as Kafka does where no error code can be expressed."""
@@ -129,8 +139,9 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self.last_activity_s = self._loop.time()
-        if self._paused_by:
+        if self._paused_by or self._unread:
             # The transport may deliver what it had read already; it is kept and is bounded by one read of the loop.
+            # What was kept before comes first, even if reading may go on by now.
             self._unread += data
             return
         self._consume(memoryview(data))
@@ -228,6 +239,11 @@ class Connection(asyncio.Protocol):
             held, self._frame = len(self._frame), None
             self._budget.give_back(held)
         self._unread.clear()
+        slots = list(self._slots)
+        self._slots.clear()
+        for slot in slots:
+            if not slot.done:
+                slot.abandon()
 
     # ------------------------------------------------------------ pausing
 

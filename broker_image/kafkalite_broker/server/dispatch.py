@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.protocol.apis import API, unsupported_api_versions_response
 from kafkalite_core.protocol.header import RequestHeader, decode_request_header, encode_response_frame
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from kafkalite_broker.server.connection import Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
@@ -32,14 +33,12 @@ class Request:
         received_s: Monotonic time of arrival.
     """
 
-    __slots__ = ("_on_answered", "_slot", "_spec", "body", "client_id", "correlation_id", "received_s", "version")
+    __slots__ = ("_slot", "_spec", "_table", "body", "client_id", "correlation_id", "received_s", "version")
 
-    def __init__(
-        self, spec: ApiSpec, header: RequestHeader, body: Any, slot: Slot, on_answered: Callable[[str, float], None]
-    ) -> None:
+    def __init__(self, spec: ApiSpec, header: RequestHeader, body: Any, slot: Slot, table: RequestTable) -> None:
         self._spec = spec
         self._slot = slot
-        self._on_answered = on_answered
+        self._table = table
         self.version = header.api_version
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
@@ -47,21 +46,41 @@ class Request:
         self.received_s = monotonic()
 
     def answer(self, response: object) -> None:
-        """Encode and send the answer, in its turn."""
-        if not self._slot.closed:
-            self._slot.finish(encode_response_frame(self._spec, self.version, self.correlation_id, response))
-        else:
+        """Encode and send the answer, in its turn. Never raises: answers come from timers and flushes as well."""
+        if self._slot.closed:
             self._slot.finish(())
-        self._on_answered(self._spec.name, monotonic() - self.received_s)
+        else:
+            try:
+                buffers = encode_response_frame(self._spec, self.version, self.correlation_id, response)
+            except Exception as error:
+                self.failed(error)
+                return
+            self._slot.finish(buffers)
+        self._table.request_answered(self._spec.name, monotonic() - self.received_s)
 
     def answer_nothing(self) -> None:
         """The request has no answer (acks=0)."""
         self._slot.finish(())
-        self._on_answered(self._spec.name, monotonic() - self.received_s)
+        self._table.request_answered(self._spec.name, monotonic() - self.received_s)
 
     def close(self, reason: str) -> None:
         """Close the connection: the only way to tell an error where there is no answer."""
         self._slot.close(reason)
+
+    def failed(self, error: BaseException) -> None:
+        """A defect of a handler must not leave the client, and the answers behind this one, waiting for ever."""
+        self._table.failed(self._spec.name, self.version, self._slot, error)
+
+    async def guarded(self, work: Awaitable[None]) -> None:
+        """Await the work of a handler that answers later; what it raises closes the connection."""
+        try:
+            await work
+        except Exception as error:
+            self.failed(error)
+
+    def on_abandoned(self, callback: Callable[[], None]) -> None:
+        """Have the callback called if the client goes away before the answer."""
+        self._slot.on_abandoned = callback
 
     @property
     def peer(self) -> str:
@@ -80,11 +99,18 @@ class RequestTable:
     Args:
         handlers: Handler by API key; called with the decoded request, answers now or later.
         telemetry: Counters.
+        on_fatal: Told a `DiskFailure`, after which the process must end (R12).
     """
 
-    def __init__(self, handlers: Mapping[int, Callable[[Request], None]], telemetry: BrokerTelemetry) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Callable[[Request], None]],
+        telemetry: BrokerTelemetry,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
         self._handlers = dict(handlers)
-        self._telemetry = telemetry
+        self._on_fatal = on_fatal
+        self.request_answered = telemetry.request_answered
 
     def dispatch(self, frame: bytearray, slot: Slot) -> None:
         """Handle one frame. Whatever is wrong with it closes the connection, and this connection only."""
@@ -103,12 +129,22 @@ class RequestTable:
         except KafkaLiteError as error:
             slot.close(f"request cannot be read: {error}")
             return
+        except Exception as error:
+            log.error("decoder failed", peer=slot.peer, exc_info=error)
+            slot.close("request cannot be read")
+            return
         try:
-            handler(Request(spec, header, body, slot, self._telemetry.request_answered))
-        except Exception:
+            handler(Request(spec, header, body, slot, self))
+        except Exception as error:
             # A defect of a handler must not take the other connections with it.
-            log.exception("handler failed", api=spec.name, version=header.api_version, peer=slot.peer)
-            slot.close(f"internal error while handling {spec.name}")
+            self.failed(spec.name, header.api_version, slot, error)
+
+    def failed(self, api: str, version: int, slot: Slot, error: BaseException) -> None:
+        """A handler raised: the connection is closed. After a disk failure the broker ends instead (R12)."""
+        if isinstance(error, DiskFailure):
+            self._on_fatal(error)
+        log.error("handler failed", api=api, version=version, peer=slot.peer, exc_info=error)
+        slot.close(f"internal error while handling {api}")
 
     def _unsupported_version(self, spec: ApiSpec, header: RequestHeader, slot: Slot) -> None:
         if header.api_key == API_VERSIONS_KEY:

@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
+from kafkalite_broker.server.handlers.bounds import partitions_named, within_bounds
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import (
@@ -35,6 +36,10 @@ TOPIC_IDS_FROM_VERSION = 13
 REPLICA_STATE_FROM_VERSION = 15
 HINTS_FROM_VERSION = 16
 INVALID_SESSION_ID = 0
+FULL_FETCH_EPOCHS = frozenset({-1, 0})
+FETCH_BYTES_MAX = 57_671_680
+"""Kafka's `fetch.max.bytes`: one answer is never larger, whatever the client allows, one batch excepted."""
+
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 EMPTY = b""
 
@@ -57,7 +62,7 @@ class PendingFetch:
     """One Fetch request until it is answered."""
 
     __slots__ = ("_deadline_s", "_groups", "_loop", "_replica_epoch", "_replica_id", "_request", "_scheduled",
-                 "_services", "_wanted", "done")  # fmt: skip
+                 "_services", "_waiting", "_wanted", "done")  # fmt: skip
 
     def __init__(self, request: Request, services: Services) -> None:
         body = request.body
@@ -66,6 +71,7 @@ class PendingFetch:
         self._loop = asyncio.get_running_loop()
         self._deadline_s = 0.0
         self._scheduled = False
+        self._waiting = False
         self.done = False
         self._replica_id, self._replica_epoch = body.replica_id, -1
         if request.version >= REPLICA_STATE_FROM_VERSION:
@@ -98,18 +104,30 @@ class PendingFetch:
                     wanted.data.error_code = ErrorCode.UNKNOWN_TOPIC_ID
                     continue
                 try:
-                    wanted.driver = partitions.hosted(name, wanted.question.partition)
+                    driver = partitions.hosted(name, wanted.question.partition)
                 except BrokerError as error:
                     wanted.data.error_code = error.error_code
+                    continue
+                if topic_id is not None and driver.ref.topic_id != str(topic_id):
+                    wanted.data.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                    continue
+                wanted.driver = driver
             self._groups.append((name, topic_id, group))
             self._wanted.extend(group)
 
     def start(self) -> None:
         """Answer at once when there is something to tell, else wait."""
         body = self._request.body
+        if body.session_id != INVALID_SESSION_ID and body.session_epoch not in FULL_FETCH_EPOCHS:
+            # Sessions are never granted here: the client begins anew with a full fetch.
+            self.done = True
+            self._request.answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            return
         if self._attempt(reread=False) or body.max_wait_ms <= 0:
             self._respond()
             return
+        self._waiting = True
+        self._request.on_abandoned(self._abandoned)
         self._deadline_s = self._loop.time() + body.max_wait_ms / 1000.0
         for wanted in self._wanted:
             if wanted.driver is not None:
@@ -126,19 +144,42 @@ class PendingFetch:
         self._scheduled = False
         if self.done:
             return
-        if self._request.abandoned or self._attempt(reread=True):
-            self._respond()
+        try:
+            if self._attempt(reread=True):
+                self._respond()
+        except Exception as error:
+            self._let_go()
+            self._request.failed(error)
 
     def expire(self) -> None:
         """`max_wait_ms` is over: answer with what there is."""
-        if not self.done:
+        if self.done:
+            return
+        try:
             self._attempt(reread=True)
             self._respond()
+        except Exception as error:
+            self._let_go()
+            self._request.failed(error)
+
+    def _abandoned(self) -> None:
+        """The client went away: nothing waits for it any longer."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.done:
+            return
+        self.done = True
+        for wanted in self._wanted:
+            if wanted.driver is not None:
+                wanted.driver.stop_waiting(self)
+        if self._waiting:
+            self._services.waiting.finished()
 
     def _attempt(self, *, reread: bool) -> bool:
         """Read every partition. True when the answer must not wait: enough bytes, an error, a divergence."""
         body = self._request.body
-        left_bytes = body.max_bytes
+        left_bytes = min(body.max_bytes, FETCH_BYTES_MAX)
         total_bytes = 0
         urgent = not self._wanted
         for wanted in self._wanted:
@@ -180,7 +221,7 @@ class PendingFetch:
         if answer.read_from < answer.read_end and (left_bytes > 0 or first):
             plan = driver.log.plan_read(
                 answer.read_from,
-                max_bytes=min(question.partition_max_bytes, max(left_bytes, 0)),
+                max_bytes=max(min(question.partition_max_bytes, left_bytes), 0),
                 end=answer.read_end,
                 minimum_one=first,
             )
@@ -190,30 +231,30 @@ class PendingFetch:
             else:
                 # On the disk: read on another thread once it is certain that the answer goes out.
                 wanted.cold = plan
-                wanted.size_bytes = plan.max_bytes
+                wanted.size_bytes = max(plan.max_bytes, 1)
         return False
 
     def _respond(self) -> None:
-        self.done = True
-        for wanted in self._wanted:
-            if wanted.driver is not None:
-                wanted.driver.stop_waiting(self)
-        if self._request.abandoned:
-            self._request.answer_nothing()
-        elif any(wanted.cold is not None for wanted in self._wanted):
-            self._services.background(self._read_cold())
+        self._let_go()
+        if any(wanted.cold is not None for wanted in self._wanted):
+            self._services.background(self._request.guarded(self._read_cold()))
         else:
             self._answer()
 
     async def _read_cold(self) -> None:
         for wanted in self._wanted:
-            if wanted.cold is None:
+            if wanted.cold is None or wanted.driver is None:
                 continue
             wanted.size_bytes = 0
+            if self._request.abandoned:
+                break
             try:
                 result = await self._loop.run_in_executor(self._services.io_pool, wanted.cold.run)
             except ReadInterrupted:
                 # The log was cut meanwhile: the client asks again.
+                continue
+            if wanted.driver.log.generation != wanted.cold.generation:
+                # Cut, and perhaps written anew, while it was read: these bytes may belong to no one.
                 continue
             wanted.data.records = cast("Records", result.buffers)
             wanted.size_bytes = result.size
@@ -262,4 +303,6 @@ class FetchHandler:
 
     def __call__(self, request: Request) -> None:
         """Answer now or when there is enough."""
+        if not within_bounds(request, partitions_named(request)):
+            return
         PendingFetch(request, self._services).start()

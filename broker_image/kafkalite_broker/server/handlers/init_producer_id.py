@@ -27,7 +27,7 @@ class InitProducerIdHandler:
                 code = ErrorCode.INVALID_REQUEST
             request.answer(InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1))
             return
-        self._services.background(self._allocate(request))
+        self._services.background(request.guarded(self._allocate(request)))
 
     async def _allocate(self, request: Request) -> None:
         try:

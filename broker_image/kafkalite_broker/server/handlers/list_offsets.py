@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.server.handlers.bounds import partitions_named, within_bounds
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-
-from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.storage.errors import ReadInterrupted
 
 if TYPE_CHECKING:
-    from kafkalite_core.protocol.list_offsets import ListOffsetsPartition
-
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.list_offsets import ListOffsetsPartition
 
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
+SPECIAL_FROM_VERSION = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+"""Negative timestamps that are questions of their own, and the version from which a client may ask them."""
+
 OFFSET_NOT_AVAILABLE_FROM_VERSION = 5
 
 
@@ -35,12 +39,18 @@ class ListOffsetsHandler:
 
     def __call__(self, request: Request) -> None:
         """Answer for every partition asked for."""
+        if not within_bounds(request, partitions_named(request)):
+            return
         body = request.body
+        asked = Counter((topic.name, entry.partition_index) for topic in body.topics for entry in topic.partitions)
         topics = [
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    self._partition(topic.name, entry, body.replica_id >= 0, request.version)
+                    # The answer could not say which of several questions about one partition it belongs to.
+                    _refusal(entry.partition_index, ErrorCode.INVALID_REQUEST)
+                    if asked[topic.name, entry.partition_index] > 1
+                    else self._partition(topic.name, entry, body.replica_id >= 0, request.version)
                     for entry in topic.partitions
                 ],
             )
@@ -52,6 +62,8 @@ class ListOffsetsHandler:
         self, topic: str, entry: ListOffsetsPartition, from_replica: bool, version: int
     ) -> ListOffsetsPartitionResponse:
         index = entry.partition_index
+        if entry.timestamp < 0 and version < SPECIAL_FROM_VERSION.get(entry.timestamp, version + 1):
+            return _refusal(index, ErrorCode.UNSUPPORTED_VERSION)
         try:
             partition = self._services.partitions.leader_of(topic, index)
             timestamp, offset, epoch = lookup(partition, entry, from_replica)
@@ -59,12 +71,19 @@ class ListOffsetsHandler:
             code = error.error_code
             if code == ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_FROM_VERSION:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
-            return ListOffsetsPartitionResponse(
-                partition_index=index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
-            )
+            return _refusal(index, code)
+        except ReadInterrupted:
+            # The log was cut while it was searched: the client asks again.
+            return _refusal(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return ListOffsetsPartitionResponse(
             partition_index=index, error_code=ErrorCode.NONE, timestamp=timestamp, offset=offset, leader_epoch=epoch
         )
+
+
+def _refusal(index: int, code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=index, error_code=code, timestamp=-1, offset=-1, leader_epoch=-1
+    )
 
 
 def lookup(partition: PartitionDriver, entry: ListOffsetsPartition, from_replica: bool) -> tuple[int, int, int]:

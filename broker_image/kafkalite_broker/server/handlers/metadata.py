@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.metadata import (
@@ -42,9 +43,11 @@ class MetadataHandler:
         A client that lost its leader asks at once, before the election: the old answer would send it back to the dead
         broker and into its back-off. So the answer waits a moment for the election, and never longer.
         """
+        if not within_bounds(request, len(request.body.topics or ())):
+            return
         suspects = self._services.partitions.suspects
         if suspects and suspects.concern(self._names(request)):
-            self._services.background(self._answer_after_election(request))
+            self._services.background(request.guarded(self._answer_after_election(request)))
             return
         self._answer(request)
 
@@ -56,7 +59,7 @@ class MetadataHandler:
         wanted = request.body.topics
         if wanted is None:
             return [topic.ref.name for topic in self._services.cache.topics()]
-        return [entry.name for entry in wanted if entry.name is not None]
+        return list(dict.fromkeys(entry.name for entry in wanted if entry.name is not None))
 
     def _answer(self, request: Request) -> None:
         services = self._services
@@ -81,7 +84,8 @@ class MetadataHandler:
         if wanted is None or (request.version == 0 and not wanted):
             return [self._topic(topic) for topic in cache.topics() if topic.partitions]
         answers = []
-        for entry in wanted:
+        # Each once, as Kafka does: a request that repeats a name a million times must not have a million answers.
+        for entry in {(entry.name, entry.topic_id): entry for entry in wanted}.values():
             topic = cache.topic_by_id(str(entry.topic_id)) if entry.name is None else cache.topic(entry.name)
             if topic is not None and topic.partitions:
                 answers.append(self._topic(topic))

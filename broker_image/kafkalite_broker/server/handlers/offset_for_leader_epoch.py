@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.server.handlers.bounds import partitions_named, within_bounds
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
 
-from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.errors import ErrorCode
-
 if TYPE_CHECKING:
-    from kafkalite_core.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
-
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
 
 
 class OffsetForLeaderEpochHandler:
@@ -28,6 +27,8 @@ class OffsetForLeaderEpochHandler:
 
     def __call__(self, request: Request) -> None:
         """Answer for every partition asked for."""
+        if not within_bounds(request, partitions_named(request)):
+            return
         topics = [
             OffsetForLeaderTopicResult(
                 topic=topic.topic, partitions=[self._partition(topic.topic, entry) for entry in topic.partitions]

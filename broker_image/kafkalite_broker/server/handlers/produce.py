@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.compression import decompress
+from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch
 from kafkalite_core.protocol.errors import ErrorCode
@@ -22,6 +23,7 @@ from kafkalite_core.replica.events import ProduceRequested
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_broker.telemetry import PartitionTelemetry
     from kafkalite_core.protocol.produce import PartitionProduceData
     from kafkalite_core.replica.events import ProduceAnswered
 
@@ -33,13 +35,12 @@ KEYS_REQUIRED = RecordChecks(require_key=True)
 class PendingProduce:
     """One Produce request until the last of its partitions is answered."""
 
-    __slots__ = ("_open", "_request", "_responses", "_services", "_topics")
+    __slots__ = ("_open", "_request", "_services", "_topics")
 
     def __init__(self, request: Request, services: Services) -> None:
         self._request = request
         self._services = services
         self._topics: list[TopicProduceResponse] = []
-        self._responses: dict[tuple[str, int], PartitionProduceResponse] = {}
         self._open = 1
 
     def start(self) -> None:
@@ -56,6 +57,8 @@ class PendingProduce:
                 except BrokerError as error:
                     self._refuse(topic.name, response, error)
             self._topics.append(TopicProduceResponse(name=topic.name, partition_responses=responses))
+        # The batches belong to the logs now; a request that waits for long keeps nothing but its answer.
+        body.topic_data = []
         self._closed_one()
 
     def _append(self, topic: str, data: PartitionProduceData, response: PartitionProduceResponse) -> None:
@@ -72,11 +75,13 @@ class PendingProduce:
             checks=KEYS_REQUIRED if "compact" in config.cleanup_policy else None,
             decompress=decompress,
         )
+        if header.is_transactional:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
         body = self._request.body
-        partition.telemetry.produced(header.record_count, len(records))
+        partition.telemetry.produced()
         partition.step(
             ProduceRequested(
-                token=Answer(self, topic, response),
+                token=Answer(self, topic, response, partition.telemetry, header.record_count, len(records)),
                 acks=body.acks,
                 batch=records,
                 header=header,
@@ -100,7 +105,11 @@ class PendingProduce:
         if answer.error_code:
             response.error_message = answer.message or None
             self._services.telemetry.produce_failed(topic, answer.error_code)
-        self._closed_one()
+        try:
+            self._closed_one()
+        except Exception as error:
+            # The answer comes from the middle of the partition's effects; the others have to be carried out as well.
+            self._request.failed(error)
 
     def _closed_one(self) -> None:
         self._open -= 1
@@ -145,15 +154,28 @@ class PendingProduce:
 class Answer:
     """Token of one partition's batch: leads the answer back to its place in the request."""
 
-    __slots__ = ("_pending", "_response", "_topic")
+    __slots__ = ("_pending", "_records", "_response", "_size_bytes", "_telemetry", "_topic")
 
-    def __init__(self, pending: PendingProduce, topic: str, response: PartitionProduceResponse) -> None:
+    def __init__(
+        self,
+        pending: PendingProduce,
+        topic: str,
+        response: PartitionProduceResponse,
+        telemetry: PartitionTelemetry,
+        records: int,
+        size_bytes: int,
+    ) -> None:
         self._pending = pending
         self._topic = topic
         self._response = response
+        self._telemetry = telemetry
+        self._records = records
+        self._size_bytes = size_bytes
 
     def produce_answered(self, answer: ProduceAnswered) -> None:
         """Called once, by the partition's driver."""
+        if not answer.error_code:
+            self._telemetry.appended(self._records, self._size_bytes)
         self._pending.answered(self._topic, self._response, answer)
 
 
@@ -165,4 +187,7 @@ class ProduceHandler:
 
     def __call__(self, request: Request) -> None:
         """Append now; answer when `acks` is satisfied."""
+        topics = request.body.topic_data
+        if not within_bounds(request, len(topics) + sum(len(topic.partition_data) for topic in topics)):
+            return
         PendingProduce(request, self._services).start()
