@@ -78,7 +78,8 @@ class Kafka:
     """Apache Kafka: three combined KRaft nodes with 1 GB of heap each."""
 
     name: str = "kafka"
-    peer: KafkaPeer = field(default_factory=lambda: KafkaPeer(directory=CACHE / "bench", port=29192))
+    # Neither in the range of ports that KafkaLite takes below (29092 to 29212) nor in the ephemeral one.
+    peer: KafkaPeer = field(default_factory=lambda: KafkaPeer(directory=CACHE / "bench", port=19492))
 
     @property
     def bootstrap(self) -> str:
