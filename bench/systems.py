@@ -115,7 +115,7 @@ class KafkaLite:
 
     name: str = "kafkalite"
     home: Path = ROOT / ".cache" / "bench" / "kafkalite"
-    port: int = 29092
+    port: int = field(default_factory=lambda: int(os.environ.get("KAFKALITE_BENCH_PORT", "29092")))
 
     @property
     def bootstrap(self) -> str:
