@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import shutil
 import threading
 from collections import OrderedDict
@@ -147,15 +148,17 @@ class LocalDisk:
 
     Args:
         root: The directory; it is made when absent.
-        open_files_max: Descriptors kept open at most, files with unsynced bytes excepted.
+        open_files_max: Descriptors kept open at most, files with unsynced bytes excepted; by default half of what the
+            process may have open, the rest being for connections.
     """
 
-    def __init__(self, root: Path, *, open_files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, root: Path, *, open_files_max: int | None = None) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.lock = threading.RLock()
         self._prefix = f"{root}/"
-        self._open_files_max = open_files_max
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._open_files_max = open_files_max or (min(OPEN_FILES_MAX, allowed // 2) if allowed > 0 else OPEN_FILES_MAX)
         self._open: OrderedDict[int, LocalFile] = OrderedDict()
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:

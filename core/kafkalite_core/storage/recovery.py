@@ -324,7 +324,7 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.epochs.truncate_from_end(log.end_offset)
     _load_producers(log, scanned=loading.segments_scanned > 0)
     log.recovery_point = min(log.start_offset, log.end_offset)
-    if not log.parent_unsynced:
+    if not log.parent_unsynced or start_offset:  # a log begun just now at 0 reports nothing as flushed
         _sync(log, clean=loading.clean)
     log.update_flushed_end()
 
