@@ -35,6 +35,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -146,9 +148,9 @@ class Script:
         position = self.cluster.nodes[follower].replica.fetch_position()
         assert position is not None
         if epoch is not None:
-            position = replace(position, current_leader_epoch=int(epoch))
+            position = structs.replace(position, current_leader_epoch=int(epoch))
         if offset is not None:
-            position = replace(position, fetch_offset=int(offset))
+            position = structs.replace(position, fetch_offset=int(offset))
         incarnation = int(broker_epoch) if broker_epoch else self.cluster.nodes[follower].epoch
         effects, self.kept[name] = self.cluster.ask_at(follower, leader, position, incarnation)
         self.note(leader, effects)

@@ -3,13 +3,16 @@
 A driver (broker, simulator, exhaustive search) calls `Replica.step(now_ms, event)` and carries out the effects in
 order. `now_ms` is monotonic. Changes of the log itself happen inside the step, through the `ReplicaLog` port; what is
 asynchronous (answers, flushes, compare-and-swaps) is an effect, and comes back as an event.
+
+They are msgspec structs: several are made for each batch, and a frozen dataclass costs four times as much to make.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +50,7 @@ class CasOutcome(StrEnum):
 # ---------------------------------------------------------------------------------------------------- events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataChanged:
+class MetadataChanged(Struct, frozen=True, kw_only=True):
     """The committed state of the partition or of the brokers, as the metadata cache holds it.
 
     Attributes:
@@ -64,8 +66,7 @@ class MetadataChanged:
     config: TopicConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceRequested:
+class ProduceRequested(Struct, frozen=True, kw_only=True):
     """A client's batch, already checked by `record_batch.analyze_client_batch`.
 
     Attributes:
@@ -85,8 +86,7 @@ class ProduceRequested:
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequested:
+class FetchRequested(Struct, frozen=True, kw_only=True):
     """One partition of a Fetch request, from a follower or a consumer.
 
     Attributes:
@@ -110,8 +110,7 @@ class FetchRequested:
     reread: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResponded:
+class FetchResponded(Struct, frozen=True, kw_only=True):
     """One partition of the leader's answer to this broker's own fetch.
 
     Attributes:
@@ -137,13 +136,11 @@ class FetchResponded:
     wall_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class FlushCompleted:
+class FlushCompleted(Struct, frozen=True):
     """`ReplicaLog.complete_flush` was called: `flushed_end` may have moved."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposalAnswered:
+class ProposalAnswered(Struct, frozen=True, kw_only=True):
     """The answer to one `ProposePartition`.
 
     Attributes:
@@ -157,13 +154,11 @@ class ProposalAnswered:
     observed: Partition | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time went by: lag checks, expiry of waiting produce requests, proposals to be made again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandOver:
+class HandOver(Struct, frozen=True, kw_only=True):
     """Give leadership to another member of the ISR and leave the ISR: the disk is full, or the broker shuts down."""
 
     reason: str
@@ -184,8 +179,7 @@ Event = (
 # ---------------------------------------------------------------------------------------------------- effects
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceAnswered:
+class ProduceAnswered(Struct, frozen=True, kw_only=True):
     """The end of a produce request (R11, S9 for duplicates).
 
     Attributes:
@@ -205,8 +199,7 @@ class ProduceAnswered:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchAnswered:
+class FetchAnswered(Struct, frozen=True, kw_only=True):
     """What may be read. The driver reads `[read_from, read_end)` from the log; nothing when they are equal.
 
     Attributes:
@@ -228,23 +221,19 @@ class FetchAnswered:
     diverging: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FlushWanted:
+class FlushWanted(Struct, frozen=True):
     """The log has bytes that are not on disk: begin a flush soon and report `FlushCompleted`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEndAdvanced:
+class LogEndAdvanced(Struct, frozen=True):
     """Followers that wait for data can be answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class HighWatermarkAdvanced:
+class HighWatermarkAdvanced(Struct, frozen=True):
     """Consumers that wait for data can be answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoleChanged:
+class RoleChanged(Struct, frozen=True, kw_only=True):
     """The role or the leader epoch changed. All waiting fetches of the partition are to be looked at again.
 
     Attributes:
@@ -258,13 +247,11 @@ class RoleChanged:
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPositionChanged:
+class FetchPositionChanged(Struct, frozen=True, kw_only=True):
     """`Replica.fetch_position()` has changed for another reason than a flush (truncation, back-off over)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposePartition:
+class ProposePartition(Struct, frozen=True, kw_only=True):
     """Compare-and-swap `expected` for `proposed` (JSON Patch with tests); answer with `ProposalAnswered`.
 
     The same id may be proposed again after an unknown outcome: it is the same patch.
@@ -282,8 +269,7 @@ class ProposePartition:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IsrChanged:
+class IsrChanged(Struct, frozen=True, kw_only=True):
     """An ISR change by this leader was committed: for the counters IsrShrinks and IsrExpands.
 
     Attributes:
@@ -295,8 +281,7 @@ class IsrChanged:
     expanded: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class Decided(Struct, frozen=True, kw_only=True):
     """One decision with its inputs, for the log.
 
     Attributes:
@@ -322,8 +307,7 @@ Effect = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPosition:
+class FetchPosition(Struct, frozen=True, kw_only=True):
     """Where a follower goes on fetching.
 
     Attributes:
