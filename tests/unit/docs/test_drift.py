@@ -1,0 +1,301 @@
+"""The tables of the documentation say what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kafkalite_broker.server.handlers import handlers
+from kafkalite_broker.telemetry import BrokerTelemetry
+from kafkalite_core.model.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.protocol.apis import API, DATA_PLANE_KEYS
+from kafkalite_core.resources import naming
+from kafkalite_operator.metrics import OperatorMetrics
+from kafkalite_runtime.home import Ports
+
+ROOT = Path(__file__).resolve().parents[3]
+WITHOUT_EFFECT = "*accepted, without effect in this version*"
+SYNONYMS = {key.synonym for key in TOPIC_KEYS.values()}
+
+
+def text(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def rows(document: str, header: str) -> list[list[str]]:
+    """Cells of the one table whose header line begins with `header`."""
+    lines = document.splitlines()
+    [start] = [number for number, line in enumerate(lines) if line.startswith(f"| {header} |")]
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+    return found
+
+
+def name_of(cell: str) -> str:
+    match = re.fullmatch(r"`([^`]+)`", cell)
+    assert match, f"{cell!r} is not one name in backquotes"
+    return match[1]
+
+
+def sources(*folders: str) -> str:
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert files
+    return "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "config.py")
+
+
+# --- configuration.md ------------------------------------------------------------------------------------------------
+
+
+def topic_rows() -> list[list[str]]:
+    return rows(text("configuration.md"), "key | default | allowed | broker key | remarks")
+
+
+def broker_rows() -> list[list[str]]:
+    return rows(text("configuration.md"), "key | default | allowed | remarks")
+
+
+def test_every_topic_key_is_documented_with_its_default_and_its_broker_key() -> None:
+    documented = {name_of(row[0]): (name_of(row[1]), name_of(row[3])) for row in topic_rows()}
+    assert documented == {name: (key.default or "(empty)", key.synonym) for name, key in TOPIC_KEYS.items()}
+
+
+def test_every_broker_key_is_documented_with_its_default() -> None:
+    documented = {name_of(row[0]): name_of(row[1]) for row in broker_rows()}
+    assert documented == {name: key.default for name, key in BROKER_KEYS.items() if name not in SYNONYMS}
+
+
+def allows(key: ConfigKey, value: str) -> bool:
+    try:
+        key.parse(key.name, value)
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("row", [*topic_rows(), *broker_rows()], ids=lambda row: row[0])
+def test_allowed_values_are_those_that_the_parser_takes(row: list[str]) -> None:
+    key = {**BROKER_KEYS, **TOPIC_KEYS}[name_of(row[0])]
+    allowed = row[2]
+    if match := re.fullmatch(r"(-?\d+) (?:or more|to (-?\d+))", allowed):
+        low = int(match[1])
+        assert allows(key, str(low))
+        assert not allows(key, str(low - 1))
+        if match[2] is not None:
+            assert allows(key, match[2])
+            assert not allows(key, str(int(match[2]) + 1))
+        else:
+            assert allows(key, str(2**31 - 1))
+    elif allowed == "any text":
+        assert allows(key, "whatever, 1")
+    else:
+        words = re.findall(r"`([^`]+)`", allowed)
+        assert words
+        assert all(allows(key, word) for word in words)
+        assert not allows(key, "whatever")
+
+
+def test_keys_marked_as_without_effect_are_those_that_no_code_reads() -> None:
+    code = sources("core", "broker_image", "operator")
+    topic_marks = {name_of(row[0]) for row in topic_rows() if row[4] == WITHOUT_EFFECT}
+    assert topic_marks == {
+        name for name in TOPIC_KEYS if not re.search(rf"\.{re.escape(name.replace('.', '_'))}\b", code)
+    }
+    broker_marks = {name_of(row[0]) for row in broker_rows() if row[3] == WITHOUT_EFFECT}
+    assert broker_marks == {name for name in BROKER_KEYS if name not in SYNONYMS and f'"{name}"' not in code}
+
+
+def leaves(schema: dict, path: str) -> dict[str, object]:
+    """Paths of the fields that hold no other fields, with their defaults."""
+    if schema.get("type") == "array" and "properties" in schema.get("items", {}):
+        return leaves(schema["items"], path + "[]")
+    if "properties" in schema and path != "spec.template.pod":
+        found: dict[str, object] = {}
+        for name, child in schema["properties"].items():
+            found |= leaves(child, f"{path}.{name}")
+        return found
+    return {path: schema.get("default")}
+
+
+def spec_of(plural: str) -> dict:
+    document = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text(encoding="utf-8"))
+    [version] = document["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "mentioned_in_prose"),
+    [
+        ("KafkaLiteTopic", "kafkalitetopics", set()),
+        ("KafkaLiteCluster", "kafkaliteclusters", set()),
+        ("KafkaLiteBroker", "kafkalitebrokers", {"spec.clusterRef.name", "spec.brokerId"}),
+    ],
+)
+def test_every_field_of_a_spec_is_documented_with_its_default(
+    kind: str, plural: str, mentioned_in_prose: set[str]
+) -> None:
+    section = re.search(rf"^## {kind} .*?(?=^## |\Z)", text("configuration.md"), re.DOTALL | re.MULTILINE)
+    assert section
+    table = rows(section[0], "field | default | meaning")
+    actual = leaves(spec_of(plural), "spec")
+    assert {name_of(row[0]) for row in table} == set(actual) - mentioned_in_prose
+    assert all(f"`{name}`" in section[0] for name in mentioned_in_prose)
+    for row in table:
+        default = actual[name_of(row[0])]
+        if default is not None:
+            assert name_of(row[1]) == (str(default).lower() if isinstance(default, bool) else str(default)), row
+        else:
+            assert not re.fullmatch(r"`[^.]*`", row[1]), f"the schema has no default for {row}"
+
+
+def test_every_annotation_that_users_set_is_documented() -> None:
+    documented = {name_of(row[0]).split(":")[0] for row in rows(text("configuration.md"), "annotation | on | meaning")}
+    assert documented == {naming.ANNOTATION_PAUSED, naming.ANNOTATION_ADOPT}
+
+
+def test_every_environment_variable_is_documented() -> None:
+    documented = {name_of(row[0]) for row in rows(text("configuration.md"), "variable | of | meaning")}
+    # Set by the operator in the pods that it makes, and by the kubelet for itself: nobody else sets them.
+    internal = {"KAFKALITE_CLUSTER", "KAFKALITE_CONFIG", "KAFKALITE_DATA_DIR", "KAFKALITE_TERMINATION_LOG"}
+    internal |= {"KAFKALITE_LOCAL_POD"}
+    read = set(
+        re.findall(r'"(KAFKALITE_[A-Z_]+)"', sources("core", "runtime", "broker_image", "operator", "cli", "local"))
+    )
+    assert documented - {"KUBECONFIG"} == read - internal
+
+
+# --- protocol.md -----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_apis_is_what_the_broker_serves() -> None:
+    table = rows(text("protocol.md"), "key | API | advertised | served | remarks")
+    documented = {int(row[0]): tuple(row[1:4]) for row in table}
+    assert documented == {
+        key: (
+            API[key].name,
+            f"{API[key].advertised_min}–{API[key].max_version}",
+            f"{API[key].min_version}–{API[key].max_version}",
+        )
+        for key in DATA_PLANE_KEYS
+    }
+
+
+def test_every_advertised_api_has_a_handler() -> None:
+    class Anything:
+        def __getattr__(self, name: str) -> Anything:
+            return self
+
+    assert set(handlers(Anything())) == set(DATA_PLANE_KEYS)
+
+
+# --- operations.md ---------------------------------------------------------------------------------------------------
+
+
+def exported(families) -> dict[str, str]:
+    """Name as a query spells it -> type, without the metrics of the process."""
+    return {
+        family.name + ("_total" if family.type == "counter" else ""): family.type
+        for family in families
+        if not family.name.startswith("process_")
+    }
+
+
+def documented_metrics(whose: str) -> dict[str, str]:
+    return {name_of(row[0]): row[1] for row in rows(text("operations.md"), f"{whose} metric | type | meaning")}
+
+
+def test_every_metric_of_a_broker_is_documented_and_every_documented_one_exported() -> None:
+    from kafkalite_broker.cluster.isr_writer import PartitionWriter
+
+    telemetry = BrokerTelemetry()
+    PartitionWriter(None, absorb=None, committed=None, registry=telemetry.registry)
+    assert documented_metrics("broker") == exported(telemetry.registry.collect())
+
+
+def test_every_metric_of_the_operator_is_documented_and_every_documented_one_exported() -> None:
+    assert documented_metrics("operator") == exported(OperatorMetrics().registry.collect())
+
+
+def test_every_reason_of_a_condition_is_documented() -> None:
+    table = rows(text("operations.md"), "on | condition | reason | what to do")
+    documented = {name for row in table for name in re.findall(r"`([A-Z][A-Za-z]+)`", row[2])}
+    code = sources("core/kafkalite_core/controller")
+    used = set(re.findall(r'_condition\(\s*\w?"?[A-Za-z_]+"?, (?:True|False|\w+), "([A-Z][A-Za-z]+)"', code))
+    used |= set(re.findall(r'Obstacle\(\s*"([A-Z][A-Za-z]+)"', code))
+    used |= set(re.findall(r'reason, message = .* else \("([A-Za-z]+)"', code))
+    used |= set(re.findall(r'"([A-Z][a-z]+)" if settled else "([A-Z][a-z]+)"', code)[0])
+    assert "NotEnoughBrokers" in used  # the patterns still fit the code
+    assert documented == used
+
+
+def test_exit_codes_of_a_broker_are_documented() -> None:
+    from kafkalite_broker.broker import FATAL_EXIT_CODE, SUPERSEDED_EXIT_CODE
+    from kafkalite_broker.main import USAGE_EXIT_CODE
+
+    documented = {int(row[0]) for row in rows(text("operations.md"), "exit code of a broker | meaning")}
+    assert documented == {0, USAGE_EXIT_CODE, FATAL_EXIT_CODE, SUPERSEDED_EXIT_CODE}
+
+
+def test_files_of_the_data_directory_are_documented() -> None:
+    from kafkalite_broker.log.disk import LockedDirectory
+    from kafkalite_core.storage import checkpoints, identity, partition_metadata, reserve
+
+    assert LockedDirectory.__doc__
+    names = {name for row in rows(text("operations.md"), "file | content") for name in re.findall(r"`([^`]+)`", row[0])}
+    for known in (
+        identity.IDENTITY_FILE,
+        identity.CLEAN_SHUTDOWN_FILE,
+        checkpoints.RECOVERY_POINT,
+        checkpoints.HIGH_WATERMARK,
+        checkpoints.LOG_START,
+        reserve.FILE_NAME,
+        f"<topic>-<partition>/{partition_metadata.FILE_NAME}",
+    ):
+        assert known in names
+
+
+# --- local-mode.md, README ---------------------------------------------------------------------------------------------
+
+
+def test_ports_of_local_mode_are_documented() -> None:
+    ports = Ports()
+    documented = {row[2]: row[1] for row in rows(text("local-mode.md"), "offset | 9092 + offset | what")}
+    assert documented == {
+        "brokers": ", ".join(str(ports.broker(n)) for n in range(3)),
+        "their metrics": ", ".join(str(ports.broker_metrics(n)) for n in range(3)),
+        "the operator's metrics": str(ports.operator_metrics),
+        "Kubernetes API": str(ports.api_server),
+    }
+
+
+def test_every_kind_of_the_embedded_server_is_documented() -> None:
+    from kafkalite_local.apiserver import builtins
+
+    row = rows(text("local-mode.md").replace("| | |", "| what | which |"), "what | which")[0]
+    assert row[0] == "kinds"
+    documented = set(re.findall(r"\b([A-Z][A-Za-z]+)\b", re.sub(r"\([^)]*\)", "", row[1]))) - {"CRD"}
+    kinds = {resource.kind for resource in builtins.BUILTINS}
+    assert documented == kinds
+
+
+def test_readme_names_every_make_target_and_no_other() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)`", readme)) == targets
+    documents = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    for document in documents:
+        assert set(re.findall(r"`make ([a-z-]+)`", document.read_text(encoding="utf-8"))) <= targets, document
+
+
+def test_readme_names_every_command_of_the_command_line() -> None:
+    from kafkalite_cli.main import main
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [line] = [line for line in readme.split("\n\n") if "--help` lists the commands" in line]
+    assert set(re.findall(r"`([a-z]+)`", line)) == set(main.list_commands(None))
