@@ -88,7 +88,9 @@ def consume(system: System, topic: str, *, size: int, count: int) -> dict[str, f
     read, began = 0, 0.0
     try:
         while read < count and time.monotonic() < limit:
-            messages = [message for message in consumer.consume(5000, 1.0) if message.error() is None]
+            messages = [
+                message for message in consumer.consume(min(5000, count - read), 1.0) if message.error() is None
+            ]
             if messages and not began:
                 began = time.monotonic()
                 count -= len(messages)  # what came before the clock started does not count
@@ -119,7 +121,7 @@ def latency(system: System, topic: str, *, rate: float, seconds: float, linger_m
 
     def read() -> None:
         while not done.is_set():
-            for message in consumer.consume(100, 0.05):
+            for message in consumer.consume(1, 0.05):  # a larger number would wait for more to come
                 value = message.value()
                 if message.error() is not None or len(value) != 1024:
                     silent.discard(message.partition())
