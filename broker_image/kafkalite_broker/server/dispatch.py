@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.protocol.api_spec import ApiSpec
 
+PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
+
+QUESTION_BYTES_MAX = 2 << 20
+"""Requests that carry no records are small. Reading one with a million names would hold the event loop for seconds,
+and the broker would lose its lease."""
 
 log = get_logger(__name__)
 
@@ -124,6 +129,9 @@ class RequestTable:
                 return
             if not spec.min_version <= header.api_version <= spec.max_version:
                 self._unsupported_version(spec, header, slot)
+                return
+            if len(frame) > QUESTION_BYTES_MAX and header.api_key != PRODUCE_KEY:
+                slot.close(f"{spec.name} of {len(frame)} bytes, at most {QUESTION_BYTES_MAX} are read")
                 return
             body = spec.decode_request(view[offset:], header.api_version)
         except KafkaLiteError as error:

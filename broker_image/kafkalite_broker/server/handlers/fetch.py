@@ -53,7 +53,8 @@ class Wanted:
         self.topic = topic
         self.question = question
         self.driver: PartitionDriver | None = None
-        self.data = PartitionData(partition_index=question.partition)
+        # Never null, errors included: librdkafka takes a null for a broken message and asks again without a pause.
+        self.data = PartitionData(partition_index=question.partition, records=EMPTY)
         self.size_bytes = 0
         self.cold: ColdRead | None = None
 
