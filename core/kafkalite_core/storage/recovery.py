@@ -133,7 +133,7 @@ def load_log(
     segments = [
         Segment(disk, directory, base, index_bytes_max=config.segment_index_bytes, created_ms=now_ms) for base in bases
     ]
-    _load_epochs(log)
+    clean = _load_epochs(log) and clean
     loading = _Loading(log, segments, clean=clean, recovery_point=recovery_point)
     yield from loading.run()
     _settle(log, loading, start_offset, now_ms)
@@ -161,16 +161,17 @@ def _tidy(log: Log) -> list[int]:
     return sorted(base for base in bases if base is not None)
 
 
-def _load_epochs(log: Log) -> None:
+def _load_epochs(log: Log) -> bool:
+    """Reads the epoch checkpoint; False when it is missing or damaged: then a scan of the log fills the cache."""
     data = read_file(log.disk, join(log.directory, epoch_cache.FILE_NAME))
     if data is None:
-        return
+        return False
     try:
         log.epochs = EpochCache.decode(data)
     except CorruptCheckpoint:
-        log.epochs.clear()  # the scan of the whole log fills it again
-        return
+        return False
     log.epochs_written = log.epochs.version
+    return True
 
 
 class _Loading:
@@ -184,7 +185,7 @@ class _Loading:
         self.bytes_scanned = 0
         self.reason = ""
         self.found_end = 0
-        self.clean = clean and (bool(len(log.epochs)) or not segments)
+        self.clean = clean
 
     def run(self) -> Generator[RecoveryProgress, None, None]:
         log = self.log

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalite_core.storage.disk import sync_directory
 from kafkalite_core.storage.segment import LOG_SUFFIX, file_name
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
 def purge(log: Log, now_ms: int) -> list[str]:
     """See `Log.purge`. Oldest first."""
     removed: list[str] = []
+    due = bool(log.doomed) and now_ms - log.doomed[0][0] >= log.config.file_delete_delay_ms
+    if due and log.directory_version != log.directory_synced:
+        sync_directory(log.disk, log.directory)  # never lose a segment before its successor is there for sure
     while log.doomed and now_ms - log.doomed[0][0] >= log.config.file_delete_delay_ms:
         _, segment = log.doomed.pop(0)
         segment.remove()

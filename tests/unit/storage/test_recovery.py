@@ -295,3 +295,31 @@ def test_a_truncation_is_on_disk_after_a_clean_close(rig, tools):
     log.close(high_watermark=0)
     rig.disk.crash()
     assert rig.open(clean=True, recovery_point=2).end_offset == 2
+
+
+def test_a_segment_goes_only_after_its_successor_is_on_disk(rig, tools):
+    log = rig.open()
+    tools.fill(log, 3)
+    tools.flush(log)
+    log.roll(1000)
+    log.advance_start(3)
+    assert len(log.retention(1000, high_watermark=3)) == 1
+    done = []
+    rig.disk.hook = lambda operation, path: done.append((operation, path))
+    log.purge(1000)
+    names = [operation for operation, _ in done if operation in {"sync_directory", "remove"}]
+    assert names == ["sync_directory", "remove", "remove", "remove"]
+
+
+def test_producers_outlive_a_clean_restart_of_a_log_without_epochs(rig, tools):
+    log = rig.open()
+    log.append_as_leader(tools.batch(producer_id=7, producer_epoch=0, base_sequence=0), leader_epoch=1, now_ms=1)
+    log.roll(1000)
+    tools.fill(log, 1, records=4)
+    log.advance_start(3)
+    log.truncate_to(3)
+    assert (log.end_offset, log.latest_epoch) == (1, -1)
+    known = log.producers.encode()
+    log.close(high_watermark=0)
+    assert rig.open(clean=True, recovery_point=1, start_offset=1).producers.encode() == known
+    assert rig.report.segments_scanned == 0
