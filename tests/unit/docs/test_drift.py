@@ -179,8 +179,8 @@ def test_the_table_of_apis_is_what_the_broker_serves() -> None:
     assert documented == {
         key: (
             API[key].name,
-            f"{API[key].advertised_min}–{API[key].max_version}",
-            f"{API[key].min_version}–{API[key].max_version}",
+            f"{API[key].advertised_min} to {API[key].max_version}",
+            f"{API[key].min_version} to {API[key].max_version}",
         )
         for key in DATA_PLANE_KEYS
     }
