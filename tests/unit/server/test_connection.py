@@ -155,3 +155,13 @@ async def test_more_connections_than_allowed_are_closed():
     dispatcher.accept = False
     Connection(dispatcher, InFlightBudget(100), FRAME_MAX, "plain").connection_made(transport)
     assert transport.closing
+
+
+async def test_what_was_kept_while_paused_comes_before_what_arrives_later(parts):
+    connection, dispatcher, _, _ = parts
+    connection.pause_writing()
+    connection.data_received(frame(b"first"))
+    connection.resume_writing()
+    connection.data_received(frame(b"second"))
+    await asyncio.sleep(0)
+    assert [payload for payload, _ in dispatcher.frames] == [b"first", b"second"]

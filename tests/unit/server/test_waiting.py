@@ -37,3 +37,28 @@ async def test_who_is_done_is_not_expired_and_does_not_pile_up():
     await last.expired.wait()
     assert not answered.expired.is_set()
     assert len(waiting) == 0
+
+
+async def test_fetches_answered_long_before_their_deadline_are_forgotten():
+    waiting, loop = WaitingFetches(), asyncio.get_running_loop()
+    stays = Waiter()
+    waiting.add(stays, loop.time() + 3600)
+    for _ in range(1000):
+        waiter = Waiter()
+        waiting.add(waiter, loop.time() + 3000)
+        waiter.done = True
+        waiting.finished()
+    assert len(waiting) < 200
+    assert any(entry[2] is stays for entry in waiting._heap)
+
+
+async def test_a_waiter_that_fails_does_not_stop_the_timer_of_the_others():
+    waiting, loop = WaitingFetches(), asyncio.get_running_loop()
+    errors = []
+    loop.set_exception_handler(lambda _loop, context: errors.append(context["exception"]))
+    bad, good = Waiter(), Waiter()
+    bad.expire = lambda: 1 / 0
+    waiting.add(bad, loop.time())
+    waiting.add(good, loop.time() + 0.005)
+    await good.expired.wait()
+    assert [type(error) for error in errors] == [ZeroDivisionError]

@@ -1,0 +1,513 @@
+"""Every API's handler over a real socket on uvloop, with real replicas and logs."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from prometheus_client import generate_latest
+
+from kafkalite_broker.server import dispatch
+from kafkalite_broker.server.handlers import bounds
+from kafkalite_broker.server.handlers.fetch import PendingFetch
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol.api_versions import ApiVersionsRequest
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
+from kafkalite_core.protocol.init_producer_id import InitProducerIdRequest
+from kafkalite_core.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite_core.protocol.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kafkalite_core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
+from kafkalite_core.storage.errors import DiskFailure
+from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
+
+
+def produce_request(*parts, topic="orders", acks=-1, timeout_ms=5000):
+    data = [PartitionProduceData(index=index, records=records) for index, records in parts]
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=data)]
+    )
+
+
+async def produce(client, *parts, version=9, **options):
+    response = await client.ask(PRODUCE, version, produce_request(*parts, **options))
+    return [part for topic in response.responses for part in topic.partition_responses]
+
+
+def fetch_request(*offsets, topic="orders", topic_id=None, wait_ms=0, min_bytes=1, max_bytes=1 << 20, **part):
+    partitions = [FetchPartition(partition=n, fetch_offset=o, **{"partition_max_bytes": 1 << 20, **part})
+                  for n, o in enumerate(offsets)]  # fmt: skip
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[FetchTopic(topic=topic, topic_id=topic_id or UUID(int=0), partitions=partitions)],
+    )
+
+
+async def fetch(client, *offsets, version=12, **options):
+    response = await client.ask(FETCH, version, fetch_request(*offsets, **options))
+    return [part for topic in response.responses for part in topic.partitions]
+
+
+# ---------------------------------------------------------------------------------------------------- produce
+
+
+@on_uvloop
+async def test_produce_answers_each_partition_for_itself_even_when_one_comes_twice(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=2)
+        bad = bytearray(batch())
+        bad[-1] ^= 1
+        answers = await produce(client, (0, batch()), (0, batch()), (1, bytes(bad)), (7, batch()), (1, None))
+        assert [(part.index, part.error_code, part.base_offset) for part in answers] == [
+            (0, 0, 0),
+            (0, 0, 1),
+            (1, ErrorCode.CORRUPT_MESSAGE, -1),
+            (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            (1, ErrorCode.INVALID_RECORD, -1),
+        ]
+        counters = rig.telemetry.topic("orders")
+        assert (counters.messages_in, counters.failed_produce_requests) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("records", "version", "code", "text"),
+    [
+        pytest.param(batch(b"x" * 2000), 9, ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes", id="too large"),
+        pytest.param(
+            batch(codec=4, compress=lambda _, data: data), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None, id="zstd"
+        ),
+        pytest.param(
+            batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+            9, ErrorCode.INVALID_TXN_STATE, "transactions", id="transactional",
+        ),
+        pytest.param(batch() + batch(), 9, ErrorCode.INVALID_RECORD, "more than one", id="two batches"),
+        pytest.param(b"", 9, ErrorCode.INVALID_RECORD, "no records", id="no bytes"),
+    ],
+)  # fmt: skip
+def test_produce_refuses_with_a_code_and_a_sentence(tmp_path, records, version, code, text):
+    @on_uvloop
+    async def run():
+        async with Rig(tmp_path) as rig, rig.client() as client:
+            await rig.lead(config={"max.message.bytes": "1000"})
+            (part,) = await produce(client, (0, records), version=version)
+            assert part.error_code == code
+            assert text is None or text in part.error_message
+            assert rig.driver().log.end_offset == 0
+
+    run()
+
+
+@on_uvloop
+async def test_a_compacted_topic_wants_keys(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(config={"cleanup.policy": "compact"})
+        keyless = bytes(build_batch([SimpleRecord(1, None, b"v")]))
+        refused, taken = await produce(client, (0, keyless), (0, batch()))
+        assert (refused.error_code, taken.error_code) == (ErrorCode.INVALID_RECORD, 0)
+
+
+@on_uvloop
+async def test_acks_0_has_no_answer_and_a_failure_closes_the_connection(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        client.send(PRODUCE, 9, produce_request((0, batch()), acks=0))
+        assert (await produce(client, (0, batch())))[0].base_offset == 1
+        client.send(PRODUCE, 9, produce_request((9, batch()), acks=0))
+        assert await client.closed()
+        await until(lambda: rig.server.budget.used_bytes == 0)
+
+
+@on_uvloop
+async def test_a_waiting_produce_keeps_no_batch_and_is_answered_when_the_topic_goes(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        rig.see_broker(0, rig.port)
+        rig.see_broker(1, 1)
+        ref = topic_ref()
+        rig.see_topic(ref, {0: entry(0)})
+        client.send(PRODUCE, 9, produce_request((0, batch())))
+        await until(lambda: rig.driver().log.end_offset == 1)
+        rig.delete_topic(ref)
+        _, response = await client.receive(PRODUCE, 9)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert rig.server.budget.used_bytes == 0
+
+
+# ---------------------------------------------------------------------------------------------------- fetch
+
+
+@on_uvloop
+async def test_fetch_waits_for_min_bytes_and_is_woken_by_the_append(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as reader, rig.client() as writer:
+        await rig.lead()
+        one = batch()
+        reader.send(FETCH, 12, fetch_request(0, wait_ms=15_000, min_bytes=2 * len(one)))
+        await produce(writer, (0, one))
+        waiting = asyncio.create_task(reader.receive(FETCH, 12))
+        assert not (await asyncio.wait({waiting}, timeout=0.05))[0], "one batch is not enough"
+        await produce(writer, (0, one))
+        _, response = await waiting
+        assert len(response.responses[0].partitions[0].records) == 2 * len(one)
+
+
+@on_uvloop
+async def test_fetch_answers_at_its_deadline(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        (part,) = await fetch(client, 0, wait_ms=50)
+        assert loop.time() - began_s >= 0.045
+        assert (part.error_code, bytes(part.records or b"")) == (0, b"")
+
+
+@on_uvloop
+async def test_fetch_bounds_what_it_answers_but_always_gives_one_batch(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=3)
+        one = batch(b"x" * 100)
+        await produce(client, *[(n, one) for n in (0, 1, 2, 0, 1, 2)])
+
+        async def sizes(**limits):
+            return [len(part.records or b"") // len(one) for part in await fetch(client, 0, 0, 0, **limits)]
+
+        assert await sizes() == [2, 2, 2]
+        assert await sizes(max_bytes=1) == [1, 0, 0]
+        assert await sizes(max_bytes=-5, partition_max_bytes=-5) == [1, 0, 0]
+        assert await sizes(partition_max_bytes=len(one)) == [1, 1, 1]
+        assert await sizes(max_bytes=3 * len(one)) == [2, 1, 0]
+
+
+@on_uvloop
+async def test_fetch_without_partitions_is_answered_at_once(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        response = await client.ask(FETCH, 12, FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=[]))
+        assert response.responses == []
+        assert len(rig.services.waiting) == 0
+
+
+@on_uvloop
+async def test_fetch_by_id_and_by_name_of_what_does_not_exist(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        ref = await rig.lead()
+        (part,) = await fetch(client, 0, version=13, topic_id=UUID(int=5), wait_ms=60_000)
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert part.records is not None, "librdkafka cannot read a null"
+        (part,) = await fetch(client, 0, version=13, topic_id=UUID(ref.topic_id))
+        assert part.error_code == 0
+        (part,) = await fetch(client, 0, version=12, topic="nope", wait_ms=60_000)
+        assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        (part,) = await fetch(client, 99)
+        assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert part.records is not None
+
+
+@on_uvloop
+async def test_an_unknown_fetch_session_is_refused_so_that_the_client_begins_anew(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        request = fetch_request(0)
+        request.session_id, request.session_epoch = 7, 3
+        response = await client.ask(FETCH, 12, request)
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+@on_uvloop
+async def test_a_waiting_fetch_hears_when_its_partition_goes(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        ref = await rig.lead()
+        client.send(FETCH, 12, fetch_request(0, wait_ms=60_000))
+        await until(lambda: len(rig.services.waiting) == 1)
+        rig.delete_topic(ref)
+        _, response = await client.receive(FETCH, 12)
+        assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@on_uvloop
+async def test_fetches_of_clients_that_left_hold_nothing(tmp_path):
+    async with Rig(tmp_path) as rig:
+        await rig.lead()
+        for _ in range(3):
+            async with rig.client() as client:
+                for _ in range(60):
+                    client.send(FETCH, 12, fetch_request(0, wait_ms=2**31 - 1))
+                await until(lambda: rig.server.budget.used_bytes > 60 * 50)
+            await until(lambda: not rig.server.connections)
+            assert rig.server.budget.used_bytes == 0
+            assert not rig.driver()._high_watermark_waiters
+        assert len(rig.services.waiting) < 100
+
+
+@on_uvloop
+async def test_cold_reads_come_from_the_disk_and_are_dropped_when_the_log_was_cut(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        one = batch(b"cold")
+        await produce(client, (0, one))
+        log = rig.driver().log
+        log.tail.clear()
+        (part,) = await fetch(client, 0, wait_ms=100)
+        assert len(part.records) == len(one)
+        answer = rig.pool.submit
+
+        def cut_meanwhile(run, *arguments):
+            log.generation += 1
+            return answer(run, *arguments)
+
+        monkeypatch.setattr(rig.pool, "submit", cut_meanwhile)
+        (part,) = await fetch(client, 0)
+        assert not part.records
+
+
+@on_uvloop
+async def test_a_defect_while_a_fetch_waits_closes_its_connection_only(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig, rig.client() as broken, rig.client() as other:
+        await rig.lead()
+        broken.send(FETCH, 12, fetch_request(0, wait_ms=60_000))
+        await until(lambda: len(rig.services.waiting) == 1)
+
+        def fail(*_, **__):
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(PendingFetch, "_attempt", fail)
+            rig.driver().wake_all()
+            assert await broken.closed()
+        assert (await produce(other, (0, batch())))[0].error_code == 0
+        assert not rig.fatal
+
+
+@on_uvloop
+async def test_a_disk_failure_in_a_handler_ends_the_broker(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+
+        def fail(*_, **__):
+            raise DiskFailure("EIO")
+
+        monkeypatch.setattr(rig.driver().log, "append_as_leader", fail)
+        client.send(PRODUCE, 9, produce_request((0, batch())))
+        assert await client.closed()
+        assert [type(error) for error in rig.fatal] == [DiskFailure]
+
+
+# ---------------------------------------------------------------------------------------------------- offsets
+
+
+async def offsets(client, *timestamps, version=8, replica_id=-1, partitions=None):
+    wanted = [
+        ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=-1)
+        for index, timestamp in zip(partitions or range(len(timestamps)), timestamps, strict=True)
+    ]
+    request = ListOffsetsRequest(replica_id=replica_id, topics=[ListOffsetsTopic(name="orders", partitions=wanted)])
+    response = await client.ask(LIST_OFFSETS, version, request)
+    return [(part.error_code, part.timestamp, part.offset) for part in response.topics[0].partitions]
+
+
+@on_uvloop
+async def test_list_offsets_special_timestamps(tmp_path):
+    unsupported = (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=8)
+        await produce(client, *[(n, batch(b"a", b"b")) for n in range(8)])
+        found = await offsets(client, -1, -2, -3, -4, -5, -99, 1000, 1001)
+        assert found == [
+            (0, -1, 2), (0, -1, 0), (0, 1000, 0), (0, -1, 0), unsupported, unsupported, (0, 1000, 0), (0, -1, -1),
+        ]  # fmt: skip
+        assert await offsets(client, -1, -3, -4, version=6) == [(0, -1, 2), unsupported, unsupported]
+        assert await offsets(client, -3, version=7) == [(0, 1000, 0)]
+
+
+@on_uvloop
+async def test_list_offsets_of_one_partition_twice_is_refused(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=2)
+        found = await offsets(client, -1, -2, -1, partitions=[0, 0, 1])
+        assert [code for code, _, _ in found] == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, 0]
+
+
+@on_uvloop
+async def test_offset_for_leader_epoch(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        await produce(client, (0, batch(b"a", b"b")))
+        wanted = [
+            OffsetForLeaderPartition(partition=number, current_leader_epoch=current, leader_epoch=0)
+            for number, current in ((0, -1), (0, 5), (3, -1))
+        ]
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="orders", partitions=wanted)])
+        response = await client.ask(23, 4, request)
+        assert [(part.error_code, part.end_offset) for part in response.topics[0].partitions] == [
+            (0, 2),
+            (ErrorCode.UNKNOWN_LEADER_EPOCH, -1),
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        ]
+
+
+# ---------------------------------------------------------------------------------------------------- metadata
+
+
+@on_uvloop
+async def test_metadata_all_none_and_unknown_topics(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        ref = await rig.lead(partitions=2)
+
+        async def names(version, topics):
+            response = await client.ask(METADATA, version, MetadataRequest(topics=topics))
+            return [(topic.name, topic.error_code) for topic in response.topics]
+
+        assert await names(0, []) == [("orders", 0)]
+        assert await names(1, None) == [("orders", 0)]
+        assert await names(1, []) == []
+        wanted = [MetadataRequestTopic(name=name) for name in ("orders", "nope", "no/pe", "orders")]
+        assert await names(9, wanted) == [
+            ("orders", 0),
+            ("nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("no/pe", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ]
+        ids = [MetadataRequestTopic(name=None, topic_id=found) for found in (UUID(ref.topic_id), UUID(int=9))]
+        assert await names(12, ids) == [("orders", 0), (None, ErrorCode.UNKNOWN_TOPIC_ID)]
+        response = await client.ask(METADATA, 12, MetadataRequest(topics=None))
+        assert [(broker.node_id, broker.port) for broker in response.brokers] == [(0, rig.port)]
+        assert [part.leader_id for part in response.topics[0].partitions] == [0, 0]
+
+
+@on_uvloop
+async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        rig.see_broker(0, rig.port)
+        rig.see_broker(1, 1)
+        ref = topic_ref()
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3), 1: entry(1, replicas=(1,), epoch=3)})
+        rig.partitions.suspects.note(1)
+        wanted = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+        client.send(METADATA, 12, wanted)
+        waiting = asyncio.create_task(client.receive(METADATA, 12))
+        assert not (await asyncio.wait({waiting}, timeout=0.05))[0]
+        moved = entry(0, replicas=(0, 1), epoch=4, partition_epoch=1)
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3), 1: moved})
+        assert [part.leader_id for part in (await waiting)[1].topics[0].partitions] == [0, 0]
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3), 1: entry(1, epoch=5, partition_epoch=2)})
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await client.ask(METADATA, 12, wanted)
+        assert 0.2 < loop.time() - began_s < 1.0
+
+
+# ---------------------------------------------------------------------------------------------------- the rest
+
+
+class Ids:
+    def __init__(self, *results):
+        self.results = list(results)
+
+    async def next(self):
+        result = self.results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+@on_uvloop
+async def test_init_producer_id(tmp_path):
+    rig = Rig(tmp_path)
+    rig.producer_ids = Ids(41, BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE), ZeroDivisionError())
+    async with rig, rig.client() as client:
+        plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
+        found = [await client.ask(22, 4, plain) for _ in range(2)]
+        assert [(one.error_code, one.producer_id, one.producer_epoch) for one in found] == [
+            (0, 41, 0),
+            (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1),
+        ]
+        for transactional_id in ("", "t"):
+            request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1)
+            assert (await client.ask(22, 4, request)).error_code
+        client.send(22, 4, plain)
+        assert await client.closed(), "a defect in the background closes the connection"
+
+
+@on_uvloop
+async def test_api_versions_and_find_coordinator(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        versions = await client.ask(18, 3, ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+        assert {api.api_key for api in versions.api_keys} == {0, 1, 2, 3, 10, 18, 22, 23}
+        refused = await client.ask(18, 3, ApiVersionsRequest(client_software_name="!", client_software_version="1"))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        old = await client.ask(10, 3, FindCoordinatorRequest(key="g"))
+        assert old.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        new = await client.ask(10, 4, FindCoordinatorRequest(coordinator_keys=["g", "h"]))
+        assert [(one.key, one.error_code) for one in new.coordinators] == [
+            ("g", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ("h", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "request_body"),
+    [
+        (PRODUCE, 9, produce_request(*[(0, None)] * 20)),
+        (FETCH, 12, fetch_request(*[0] * 20)),
+        (METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name=f"t{n}") for n in range(20)])),
+        (LIST_OFFSETS, 5, ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[
+            ListOffsetsPartition(partition_index=0, timestamp=-1)] * 20)])),
+        (23, 4, OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="orders", partitions=[
+            OffsetForLeaderPartition(partition=0, leader_epoch=0)] * 20)])),
+    ],
+)  # fmt: skip
+def test_a_request_that_names_too_much_closes_its_connection(tmp_path, monkeypatch, key, version, request_body):
+    monkeypatch.setattr(bounds, "ENTRIES_MAX", 10)
+
+    @on_uvloop
+    async def run():
+        async with Rig(tmp_path) as rig, rig.client() as client:
+            await rig.lead()
+            client.send(key, version, request_body)
+            assert await client.closed()
+            assert rig.server.budget.used_bytes == 0
+
+    run()
+
+
+@on_uvloop
+async def test_a_question_of_many_megabytes_is_not_even_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "QUESTION_BYTES_MAX", 100)
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        assert (await produce(client, (0, batch(b"x" * 200))))[0].error_code == 0
+        client.send(METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200)]))
+        assert await client.closed()
+
+
+@on_uvloop
+async def test_every_metric_that_dashboards_ask_a_broker_for_is_there(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        await produce(client, (0, batch()))
+        await fetch(client, 0)
+        samples = {}
+        for line in generate_latest(rig.telemetry.registry).decode().splitlines():
+            if not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                samples[name] = float(value)
+        for name in (
+            "underreplicatedpartitions", "underminisrpartitioncount", "offlinereplicacount", "isrshrinks_total",
+            "isrexpands_total", "partitioncount", "leadercount",
+        ):  # fmt: skip
+            assert f"kafka_server_replicamanager_{name}" in samples, name
+        for name in ("bytesin", "bytesout", "messagesin", "totalproducerequests", "totalfetchrequests"):
+            assert samples[f"kafka_server_brokertopicmetrics_{name}_total"] >= 1, name
+            assert samples[f'kafka_server_brokertopicmetrics_{name}_total{{topic="orders"}}'] >= 1, name
+        assert samples['kafkalite_request_seconds_count{request="Produce"}'] == 1
+        assert samples['kafkalite_partition_high_watermark_lag{partition="0",topic="orders"}'] == 0
+        assert samples["kafka_server_socket_server_metrics_connection_count"] == 0
+        assert "kafkalite_event_loop_lag_seconds" in samples
+        assert samples["kafkalite_flushes_total"] == 0
