@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.clusters import parse_cluster
@@ -108,13 +109,17 @@ class ProducerIdAllocator:
         cluster = parse_cluster(found)
         if not cluster.cluster_id:
             raise ResourceError(f"cluster {self._cluster} has no status yet")
-        operations = patches.producer_id_block(cluster)
+        first = cluster.next_producer_id
+        # A log may know ids far above the counter (the store went back, or a client made one up): go there in one
+        # step. Block after block would be thrown away, and every producer would wait meanwhile.
+        size = max(self._ids.floor - first, 0) + PRODUCER_ID_BLOCK_SIZE
+        operations = patches.producer_id_block(cluster, size)
         try:
             await self._client.json_patch(
                 CLUSTERS, self._namespace, self._cluster, operations, subresource="status", deadline_s=DEADLINE_S
             )
         except KubeInvalid:
             return False
-        self._ids.add_block(cluster.next_producer_id)
-        log.info("drew a block of producer ids", first=cluster.next_producer_id)
+        self._ids.add_block(first, size)
+        log.info("drew a block of producer ids", first=first, size=size)
         return True

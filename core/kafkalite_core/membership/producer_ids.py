@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 
+PLAUSIBLE_MAX = 1 << 62
+"""An id in a log beyond this was never drawn: a client made it up. Following it would use up all ids there are."""
+
 PREFETCH_BELOW = PRODUCER_ID_BLOCK_SIZE // 10
 """Ids left at which the next block should be drawn."""
 
@@ -26,6 +29,11 @@ class ProducerIds:
     def remaining(self) -> int:
         """Ids that can be handed out without drawing."""
         return sum(end - first for first, end in self._blocks)
+
+    @property
+    def floor(self) -> int:
+        """Lower ids are never handed out."""
+        return self._floor
 
     @property
     def wants_block(self) -> bool:
@@ -55,6 +63,8 @@ class ProducerIds:
 
     def raise_floor(self, producer_id: int) -> None:
         """An id was met in a log: never hand out that one or a lower one (S11: the store may have gone back)."""
+        if producer_id >= PLAUSIBLE_MAX:
+            return
         if producer_id < self._floor and not any(first <= producer_id for first, _ in self._blocks):
             return
         self._blocks = [(max(first, producer_id + 1), end) for first, end in self._blocks if end > producer_id + 1]

@@ -84,3 +84,19 @@ async def test_ids_met_in_logs_are_not_handed_out(world, allocators):
         except BrokerError:
             await asyncio.sleep(0.05)
     assert ids[0] == 1501
+
+
+async def test_an_id_in_a_log_far_above_the_counter_is_passed_in_one_draw(world, allocators):
+    await world.create_cluster()
+    allocator, _ = allocators()
+    allocator.seen_in_log(10**12)
+    assert await allocator.next() == 10**12 + 1
+    stored = await world.client.get(CLUSTERS, NAMESPACE, "kafkalite")
+    assert stored["status"]["nextProducerId"] == 10**12 + 1001
+
+
+async def test_an_id_that_no_counter_can_have_reached_is_ignored(world, allocators):
+    await world.create_cluster()
+    allocator, _ = allocators()
+    allocator.seen_in_log(2**63 - 1)
+    assert await allocator.next() == 0
