@@ -183,6 +183,7 @@ async def test_fetch_bounds_what_it_answers_but_always_gives_one_batch(tmp_path)
         assert await sizes() == [2, 2, 2]
         assert await sizes(max_bytes=1) == [1, 0, 0]
         assert await sizes(max_bytes=-5, partition_max_bytes=-5) == [1, 0, 0]
+        assert await sizes(partition_max_bytes=-5) == [1, 0, 0]
         assert await sizes(partition_max_bytes=len(one)) == [1, 1, 1]
         assert await sizes(max_bytes=3 * len(one)) == [2, 1, 0]
 
