@@ -19,7 +19,7 @@ from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, LEASES, PODS
 NAMESPACE = "default"
 
 
-async def eventually(check, timeout_s=10.0, every_s=0.01):
+async def eventually(check, timeout_s=60.0, every_s=0.01):
     """Wait until `check()` returns something true; it may be a coroutine function."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -13,7 +13,7 @@ from kafkalite_runtime.kube.errors import KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, EVENTS, SERVICES, STATEFUL_SETS, TOPICS
 from tests.unit.operator.fakes import NAMESPACE, FakeBroker, eventually
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
 
 
 async def make_topic(harness, name="orders", **spec):
