@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube.events import EventRecorder
 
 TICK_S = 1.0
+EXPIRED_PAUSE_S = 0.05
 RESYNC_S = 30.0
 BROKERS_FRESH_S = 1.0
 """Nobody is elected on brokers that were last read consistently longer ago than this."""
@@ -106,9 +107,13 @@ class Controller:
     # -- the task -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve term after term."""
+        """Serve term after term. Every round awaits something: the elector shares this loop."""
         while True:
             await self._elector.acquired.wait()
+            if not self._elector.held():
+                # The Lease ran out and the elector, which waits for the API server, has not noticed yet. Its turn.
+                await asyncio.sleep(EXPIRED_PAUSE_S)
+                continue
             term = self._elector.terms
             try:
                 await self._serve(term)
