@@ -38,6 +38,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.seen: dict[tuple[int, int], str] = {}
         self.count = 0
         self.wiped = 0
+        self.known_marks: dict[int, int] = {}
 
     @initialize(isr=st.integers(1, 3), min_isr=st.integers(1, 2))
     def begin(self, isr: int, min_isr: int) -> None:
@@ -180,13 +181,16 @@ class ReplicaMachine(RuleBasedStateMachine):
     @rule(number=BROKERS)
     def crash(self, number: int) -> None:
         if number in self.cluster.nodes:
+            self.known_marks[number] = self.cluster.nodes[number].replica.high_watermark
             self.cluster.crash(number)
 
     @rule(number=BROKERS, wiped=st.sampled_from([False, False, True]), high_watermark=st.integers(0, 4))
     def restart(self, number: int, wiped: bool, high_watermark: int) -> None:
         if number in self.cluster.down:
             self.wiped += wiped
-            self.cluster.restart(number, wiped=wiped, high_watermark=high_watermark)
+            # A checkpoint may be old; it never says more than the broker knew.
+            mark = min(high_watermark, self.known_marks.get(number, 0))
+            self.cluster.restart(number, wiped=wiped, high_watermark=mark)
             self.cluster.metadata(number)
 
     @rule(number=BROKERS)
