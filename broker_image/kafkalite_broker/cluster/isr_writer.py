@@ -112,6 +112,16 @@ class PartitionWriter:
     async def _carry_out(
         self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]
     ) -> None:
+        try:
+            answered = await self._swap(ref, number, proposal)
+        except Exception:
+            # A proposal that is never answered would freeze the ISR; after a defect nobody knows what was applied.
+            log.exception("partition change failed", topic=ref.name, partition=number)
+            await asyncio.sleep(backoff_s(self._count_failure((ref.uid, number))))
+            answered = ProposalAnswered(proposal_id=proposal.proposal_id, outcome=CasOutcome.UNKNOWN)
+        answer(answered)
+
+    async def _swap(self, ref: TopicRef, number: int, proposal: ProposePartition) -> ProposalAnswered:
         key = (ref.uid, number)
         settlement = self._settlement(key, proposal)
         outcome, entry = Settled.NOT_ATTEMPTED, None
@@ -132,7 +142,7 @@ class PartitionWriter:
             partition_epoch=proposal.proposed.partition_epoch,
             observed_epoch=None if entry is None else entry.partition_epoch,
         )
-        answer(ProposalAnswered(proposal_id=proposal.proposal_id, outcome=CasOutcome(outcome.value), observed=entry))
+        return ProposalAnswered(proposal_id=proposal.proposal_id, outcome=CasOutcome(outcome.value), observed=entry)
 
     def _settlement(self, key: tuple[str, int], proposal: ProposePartition) -> Settlement:
         """What is unknown of an earlier sending of the same patch stays unknown (R6)."""
