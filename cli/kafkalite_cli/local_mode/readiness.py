@@ -13,17 +13,22 @@ ContainerAlive = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """Each field is empty when that part is ready, else what it waits for; `fatal` is (process, why)."""
+    """Each field is empty when that part is ready, else what it waits for; `fatal` is (process, why).
+
+    `to_correct` has a sentence for each topic that stays as it is until its object is changed; `topics` goes past
+    them to those that become ready by themselves.
+    """
 
     operator: str = ""
     brokers: str = ""
     topics: str = ""
+    to_correct: tuple[str, ...] = ()
     fatal: tuple[str, str] | None = None
 
     @property
     def ready(self) -> bool:
         """Whether nothing is waited for."""
-        return not (self.operator or self.brokers or self.topics or self.fatal)
+        return not (self.operator or self.brokers or self.topics or self.to_correct or self.fatal)
 
 
 def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
@@ -44,7 +49,27 @@ def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
         operator=_operator(operators, container_alive),
         brokers=_brokers(snapshot, live),
         topics=_topics(snapshot, live),
+        to_correct=tuple(_topic_sentence(topic) for topic in snapshot.topics if needs_correction(topic)),
     )
+
+
+def needs_correction(topic: JsonObject) -> bool:
+    """Whether the operator has judged this very generation as one that only a change of the object can make ready.
+
+    Such a problem stands in Ready and in Progressing, and Progressing does not hope: what resolves itself is True.
+    """
+    ready, progressing = condition(topic, "Ready"), condition(topic, "Progressing")
+    return (
+        ready.get("status") == progressing.get("status") == "False"
+        and ready.get("reason") == progressing.get("reason")
+        and ready.get("observedGeneration", 0) >= topic["metadata"].get("generation", 0)
+    )
+
+
+def _topic_sentence(topic: JsonObject) -> str:
+    ready = condition(topic, "Ready")
+    why = ready.get("message") or ready.get("reason") or "not yet seen by the operator"
+    return f"topic {topic_name(topic)}: {why}"
 
 
 def _component(pod: JsonObject) -> str:
@@ -101,10 +126,11 @@ def _topics(snapshot: Snapshot, live: set[str]) -> str:
         if broker["metadata"]["name"] in live
     }
     for topic in snapshot.topics:
+        if needs_correction(topic):
+            continue
         ready = condition(topic, "Ready")
         if ready.get("status") != "True" or ready.get("observedGeneration", 0) < topic["metadata"].get("generation", 0):
-            why = ready.get("message") or ready.get("reason") or "not yet seen by the operator"
-            return f"topic {topic_name(topic)}: {why}"
+            return _topic_sentence(topic)
         cluster = str((topic["spec"].get("clusterRef") or {}).get("name") or _only_cluster(snapshot))
         for number, entry in ((topic.get("status") or {}).get("partitions") or {}).items():
             epoch = epochs.get((cluster, int(entry["leader"])))

@@ -20,7 +20,7 @@ from kafkalite_cli.local_mode import processes, stop
 from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
 from kafkalite_cli.local_mode.progress import Steps
-from kafkalite_cli.local_mode.readiness import judge
+from kafkalite_cli.local_mode.readiness import Readiness, judge
 from kafkalite_cli.manifests import QUICKSTART_TOPIC, apply, read_manifests
 from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, start_time_of
@@ -29,6 +29,7 @@ from kafkalite_runtime.kube.config import KubeConfig
 
 MINIMUM_PYTHON = (3, 11)
 POLL_S = 0.1
+REJUDGE_S = 2.0
 PORT_NOTE = "port-base"
 CRASHES = 3
 QUICKSTART = Path("examples/quickstart/topic.yaml")
@@ -43,10 +44,22 @@ class NotReady(Failure):
         self.process = process
 
 
+class TopicsNotReady(Failure):
+    """The cluster runs and stays up, so that the topics that are not ready can be repaired."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__(
+            "\n".join(sentences)
+            + "\n\nThe cluster itself runs and was not stopped: correct the topic and run `kafkalite apply -f` with "
+            "its file, or delete it (`kafkalite status` shows its state)."
+        )
+
+
 def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, console: Console) -> None:
     """Start (or repair) the cluster and wait until every topic is ready.
 
     Raises:
+        TopicsNotReady: topics are not ready, but the control plane, the operator and the brokers run and go on.
         Failure: it could not be started; what this call started is stopped again.
     """
     if sys.version_info < MINIMUM_PYTHON:
@@ -66,6 +79,9 @@ def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, cons
             if not running:
                 _launch(home, ports, steps)
             asyncio.run(_bring_up(home, objects, steps, started + timeout_s, timeout_s))
+        except TopicsNotReady:
+            console.print(summary(home, ports, ready=False), highlight=False, soft_wrap=True)
+            raise
         except BaseException as error:
             if running:
                 raise
@@ -197,28 +213,45 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
     titles = {"operator": "Operator", "brokers": "Brokers", "topics": "Topics"}
     steps.begin(titles[pending[0]])
     reason = ""
+    since = time.monotonic()
     while pending:
         try:
             snapshot = await read_snapshot(client, None)
         except (KubeError, KubeUnavailable) as error:
-            reason, culprit = f"the API server does not answer ({error})", API_SERVER
+            reason, culprit, cluster_runs = f"the API server does not answer ({error})", API_SERVER, False
         else:
             state = judge(snapshot, container_alive=container_alive)
             if state.fatal:
                 process = processes.display_name(state.fatal[0])
                 raise NotReady(f"{process}: {state.fatal[1]}", process)
-            while pending and not getattr(state, pending[0]):
+            while pending and not _awaited(state, pending[0], time.monotonic() - since):
+                if pending[0] == "topics" and state.to_correct:
+                    raise TopicsNotReady(state.to_correct)
                 steps.done(_result(pending.pop(0), snapshot))
+                since = time.monotonic()
                 if pending:
                     steps.begin(titles[pending[0]])
-            reason = getattr(state, pending[0]) if pending else ""
+            reason = _awaited(state, pending[0], time.monotonic() - since) if pending else ""
             culprit = _culprit(reason)
+            cluster_runs = not (state.operator or state.brokers)
         if pending:
             steps.waiting(reason)
             _check_supervised(home)
             if time.monotonic() > deadline:
+                if cluster_runs:
+                    raise TopicsNotReady([f"not ready after {timeout_s:g} s: {reason}"])
                 raise NotReady(f"not ready after {timeout_s:g} s: {reason}", culprit)
             await asyncio.sleep(POLL_S)
+
+
+def _awaited(state: Readiness, part: str, waited_s: float) -> str:
+    """What a part of the cluster waits for, empty when it is ready or, for topics, when waiting longer is of no use.
+
+    What stands in a topic's status may be from before the cluster was stopped, so the operator gets time to look anew.
+    """
+    if part == "topics" and not state.topics and state.to_correct and waited_s < REJUDGE_S:
+        return state.to_correct[0]
+    return str(getattr(state, part))
 
 
 def _culprit(reason: str) -> str:
@@ -255,15 +288,16 @@ def _clean_up(home: Home, error: BaseException) -> BaseException:
     return error
 
 
-def summary(home: Home, ports: Ports) -> str:
+def summary(home: Home, ports: Ports, *, ready: bool = True) -> str:
     """Where everything is."""
     bootstrap = ",".join(f"127.0.0.1:{ports.broker(n)}" for n in range(BROKERS))
     metrics = [f"http://127.0.0.1:{ports.broker_metrics(n)}/metrics" for n in range(BROKERS)]
     folder = home.root
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
+    headline = "KafkaLite is ready." if ready else "KafkaLite runs; not every topic is ready."
     return f"""
-[bold]KafkaLite is ready.[/bold]
+[bold]{headline}[/bold]
   bootstrap   {bootstrap}
   kubeconfig  {folder}/kubeconfig
   kubectl     kubectl --kubeconfig {folder}/kubeconfig get klt,klc,klb

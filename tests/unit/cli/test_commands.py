@@ -3,13 +3,16 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from click.testing import CliRunner
 
 from kafkalite_cli.local_mode import logs, processes, start, stop
 from kafkalite_cli.local_mode.operator_manifest import operator_pod
+from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
+from kafkalite_cli.snapshot import Snapshot
 from kafkalite_runtime.home import Home, Ports, ProcessRecord, start_time_of
 
 
@@ -175,6 +178,48 @@ def test_a_cluster_keeps_its_ports(home, monkeypatch):
     monkeypatch.setenv("KAFKALITE_PORT", "9092")
     with pytest.raises(start.Failure, match="was made with KAFKALITE_PORT=19092"):
         start._settled_ports(home, Ports(9092))
+
+
+@pytest.mark.parametrize(
+    ("error", "stopped"), [(start.TopicsNotReady(["topic t: 5 need 5"]), 0), (start.NotReady("x"), 1)]
+)
+def test_a_cluster_is_not_stopped_for_its_topics(home, monkeypatch, error, stopped):
+    async def bring_up(*_args):
+        raise error
+
+    stops = []
+    monkeypatch.chdir(home.root.parent)
+    monkeypatch.setattr(start, "_check_ports", lambda *_: None)
+    monkeypatch.setattr(start, "_launch", lambda *_: None)
+    monkeypatch.setattr(start, "_bring_up", bring_up)
+    monkeypatch.setattr(start.stop, "stop_all", lambda *_args, **_more: stops.append(1))
+    result = CliRunner().invoke(main, ["up"])
+    assert result.exit_code == 1
+    assert len(stops) == stopped
+    assert ("was not stopped" in result.output) == (not stopped)
+
+
+class Quiet:
+    """Steps that say nothing."""
+
+    def begin(self, _title):
+        pass
+
+    waiting = done = begin
+
+
+@pytest.mark.parametrize(("reason", "rejudge_s", "timeout_s"), [("", 0.01, 60), ("topic u waits", 2, 0.05)])
+async def test_topics_to_correct_end_the_waiting(home, monkeypatch, reason, rejudge_s, timeout_s):
+    async def read(*_args):
+        return Snapshot()
+
+    state = Readiness(topics=reason, to_correct=("topic t: 5 need 5",))
+    monkeypatch.setattr(start, "read_snapshot", read)
+    monkeypatch.setattr(start, "judge", lambda *_args, **_more: state)
+    monkeypatch.setattr(start, "_check_supervised", lambda _home: None)
+    monkeypatch.setattr(start, "REJUDGE_S", rejudge_s)
+    with pytest.raises(start.TopicsNotReady, match=reason or "topic t: 5 need 5"):
+        await start._wait_until_ready(home, None, Quiet(), time.monotonic() + timeout_s, timeout_s)
 
 
 def test_two_ups_at_once(home):

@@ -101,6 +101,34 @@ def test_topics_tell_why_they_wait(ready):
     assert verdict(ready).topics == "topic T: not yet seen by the operator"
 
 
+def unplaced(topic, reason, waiting):
+    topic["status"] = {
+        "conditions": [
+            {"type": "Ready", "status": "False", "reason": reason, "message": "5 need 5", "observedGeneration": 2},
+            {"type": "Progressing", "status": str(waiting), "reason": reason, "message": "5 need 5"},
+        ]
+    }
+
+
+def test_a_topic_that_its_owner_must_correct_is_not_waited_for(ready):
+    topic = ready.topics[0]
+    good = copy.deepcopy(topic)
+    unplaced(topic, "NotEnoughBrokers", waiting=False)
+    ready.topics.append(good)
+    judged = verdict(ready)
+    assert (judged.topics, judged.to_correct, judged.ready) == ("", ("topic T: 5 need 5",), False)
+    good["status"]["conditions"][0]["status"] = "False"
+    assert verdict(ready).topics, "the others are waited for"
+    topic["metadata"]["generation"] = 3
+    assert not verdict(ready).to_correct, "the operator has not seen the correction yet"
+
+
+def test_a_topic_that_becomes_ready_by_itself_is_waited_for(ready):
+    unplaced(ready.topics[0], "WaitingForBrokers", waiting=True)
+    assert verdict(ready).topics == "topic T: 5 need 5"
+    assert not verdict(ready).to_correct
+
+
 def test_crash_loops_are_final(ready):
     container = ready.pods[0]["status"]["containerStatuses"][0]
     container["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
