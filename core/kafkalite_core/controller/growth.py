@@ -222,13 +222,24 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     return topic_id, [item for item in found if item[1].topic_id == topic_id]
 
 
+def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
+    """Whether an absent broker is worth waiting for: it comes back, or its last list of strays names the topic.
+
+    A broker that was scaled away is kept as an object; unless it listed data of this topic it would block for ever.
+    """
+    broker = snapshot.brokers[broker_id]
+    if broker.alive:
+        return False
+    return broker_id < snapshot.cluster.replicas or any(stray.topic == view.spec.topic_name for stray in broker.strays)
+
+
 def _adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load
 ) -> dict[int, Partition] | Obstacle:
     """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
     if not strays:
         return {}
-    absent = sorted(broker_id for broker_id, broker in snapshot.brokers.items() if not broker.alive)
+    absent = sorted(broker_id for broker_id in snapshot.brokers if _may_hold_more(snapshot, view, broker_id))
     if absent:
         message = (
             f"brokers hold data of a deleted topic of this name; waiting for brokers {absent}, which may hold more. "

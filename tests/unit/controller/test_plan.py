@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from kafkalite_core.controller.actions import (
     AddPartitions,
     ChangePartitions,
@@ -166,6 +168,13 @@ def test_adoption_waits_for_every_broker_and_can_be_declined():
     declined = snapshot(topic_view(adopt_strays=False), brokers=with_strays())
     (action,) = of(plan(declined, NOW), CreateTopicStatus)
     assert action.topic_id == ""
+
+
+@pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True)])
+def test_adoption_waits_for_a_broker_that_was_scaled_away_only_when_it_holds_data(strays, waits):
+    gone = make_broker(3, strays=strays, fenced=13)
+    state = snapshot(topic_view(), brokers={**with_strays(), 3: gone})
+    assert bool(of(plan(state, NOW), CreateTopicStatus)) != waits
 
 
 def test_strays_of_a_topic_that_exists_are_not_adopted_twice():
