@@ -50,6 +50,9 @@ FAILOVER_LIMIT_S = 60.0
 """An election later than this after the fence has other reasons than the failure."""
 
 SENTENCES_MAX = 3
+WAITING_REASONS = frozenset({"WaitingForBrokers", "WaitingForCluster", "Placing"})
+"""Reasons of Ready=False that pass by themselves."""
+
 _log = get_logger(__name__)
 
 
@@ -322,7 +325,7 @@ class Executor:
         for condition in action.conditions:
             if condition.type == "Ready":
                 self._record(
-                    TOPICS, action.topic.uid, *_ready_event(condition.status, condition.reason), condition.message
+                    TOPICS, action.topic.uid, *ready_event(condition.status, condition.reason), condition.message
                 )
 
     async def _update_cluster_status(self, action: UpdateClusterStatus) -> None:
@@ -372,5 +375,8 @@ def _sentences(action: ChangePartitions, numbers: list[int]) -> str:
     return "; ".join(texts) + (f"; and {rest} more partitions" if rest > 0 else "")
 
 
-def _ready_event(status: str, reason: str) -> tuple[str, str]:
-    return ("Normal", "Ready") if status == "True" else ("Warning", reason)
+def ready_event(status: str, reason: str) -> tuple[str, str]:
+    """Type and reason; waiting for what is about to start is the normal course of things."""
+    if status == "True":
+        return "Normal", "Ready"
+    return "Normal" if reason in WAITING_REASONS else "Warning", reason

@@ -13,7 +13,7 @@ from kafkalite_core.resources.leases import render_lease
 from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.elector import Elector
-from kafkalite_operator.executor import Executor
+from kafkalite_operator.executor import Executor, ready_event
 from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
@@ -298,3 +298,17 @@ def test_the_names_of_the_metrics():
         "kafkalite_cas_conflicts",
     ):
         assert wanted in names
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "event"),
+    [
+        ("True", "Serving", ("Normal", "Ready")),
+        ("False", "WaitingForBrokers", ("Normal", "WaitingForBrokers")),
+        ("False", "WaitingForCluster", ("Normal", "WaitingForCluster")),
+        ("False", "NotEnoughBrokers", ("Warning", "NotEnoughBrokers")),
+        ("False", "OfflinePartitions", ("Warning", "OfflinePartitions")),
+    ],
+)
+def test_only_what_does_not_pass_by_itself_is_a_warning(status, reason, event):
+    assert ready_event(status, reason) == event
