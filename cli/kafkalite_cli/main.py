@@ -203,10 +203,19 @@ def apply(kubeconfig: Path | None, files: tuple[str, ...]) -> None:
       cat topic.yaml | kafkalite apply -f -
     """
     from kafkalite_cli import connection, manifests
+    from kafkalite_cli.errors import Failure
 
     objects = [obj for file in files for obj in manifests.read_manifests(file)]
+    if not objects:
+        raise Failure(f"no objects in {', '.join('standard input' if file == '-' else file for file in files)}")
     target = connection.choose_target(kubeconfig)
-    for line in connection.with_client(target, lambda client: manifests.apply(client, objects)):
+    try:
+        lines = connection.with_client(target, lambda client: manifests.apply(client, objects))
+    except manifests.Unanswered as error:
+        if target.home is None:
+            raise
+        raise Failure(f"the cluster in {target.home.root} is not running (start it with `kafkalite up`)") from error
+    for line in lines:
         click.echo(line)
 
 

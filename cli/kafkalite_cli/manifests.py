@@ -35,6 +35,10 @@ QUICKSTART_TOPIC: JsonObject = {
 }
 
 
+class Unanswered(Failure):
+    """The API server does not answer."""
+
+
 def read_manifests(source: str) -> list[JsonObject]:
     """All objects of a file, a folder's *.yaml files, or standard input (`-`). Raises Failure with the place."""
     if source == "-":
@@ -97,7 +101,7 @@ async def _apply_one(client: KubeClient, wanted: JsonObject) -> str:
                 existing = await client.get(kind, namespace, name)
             except KubeNotFound:
                 try:
-                    await client.create(kind, namespace, body)
+                    await client.create(kind, namespace, body, strict=True)
                 except KubeConflict:
                     continue  # somebody else made it just now: change theirs
                 return f"{label} created"
@@ -105,11 +109,13 @@ async def _apply_one(client: KubeClient, wanted: JsonObject) -> str:
             if not patch:
                 return f"{label} unchanged"
             try:
-                await client.merge_patch(kind, namespace, name, patch)
+                await client.merge_patch(kind, namespace, name, patch, strict=True)
             except (KubeConflict, KubeNotFound):
                 continue
             return f"{label} configured"
-    except (KubeError, KubeUnavailable) as error:
+    except KubeUnavailable as error:
+        raise Unanswered(f"{label}: {plain_words(error)}") from error
+    except KubeError as error:
         raise Failure(f"{label}: {plain_words(error)}") from error
     raise Failure(f"{label}: it is changed by somebody else all the time; try again")
 

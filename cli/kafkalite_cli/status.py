@@ -32,7 +32,7 @@ def show(kubeconfig: Path | None, namespace: str | None, *, as_json: bool) -> in
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     else:
-        _print(document, Console(), known=not problem)
+        _print(document, unplaced(snapshot), Console(), known=not problem)
     if problem:
         if target.home and not any(process.alive for process in processes or []):
             problem = f"the cluster in {target.home.root} is not running (`kafkalite up` starts it)"
@@ -60,7 +60,18 @@ def describe(snapshot: views.Snapshot, processes: list[Process] | None) -> JsonO
     return document
 
 
-def _print(document: JsonObject, console: Console, *, known: bool) -> None:
+def unplaced(snapshot: views.Snapshot) -> list[JsonObject]:
+    """Topics without partitions, and why: for people, who need to know what to correct."""
+    rows: list[JsonObject] = []
+    for topic in sorted(snapshot.topics, key=views.topic_name):
+        if not (topic.get("status") or {}).get("partitions"):
+            ready = views.condition(topic, "Ready")
+            why = ready.get("message") or "not yet seen by the operator"
+            rows.append({"topic": views.topic_name(topic), "reason": ready.get("reason"), "message": why})
+    return rows
+
+
+def _print(document: JsonObject, without_partitions: list[JsonObject], console: Console, *, known: bool) -> None:
     if known:
         controller = document["controller"]
         console.print(
@@ -81,13 +92,15 @@ def _print(document: JsonObject, console: Console, *, known: bool) -> None:
         console.print(_table(partitions, "partitions"))
     elif known:
         console.print("no partitions")
+    if without_partitions:
+        console.print(_table(without_partitions, "topics without partitions"))
 
 
 def _table(rows: list[JsonObject], title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for key in rows[0]:
         numeric = isinstance(rows[0][key], int)
-        table.add_column(key, justify="right" if numeric else "left", no_wrap=True)
+        table.add_column(key, justify="right" if numeric else "left", no_wrap=key != "message", overflow="fold")
     for row in rows:
         table.add_row(*(_text(value) for value in row.values()))
     return table

@@ -23,7 +23,9 @@ def default_cluster(ports: Ports) -> dict[str, Any]:
 
 def operator_pod(ports: Ports) -> dict[str, Any]:
     """The manifest."""
-    probe = {"path": "/readyz", "port": ports.operator_metrics}
+    ready = {"path": "/readyz", "port": ports.operator_metrics}
+    # /healthz looks at the event loop alone: an API server that is away for minutes restarts no operator.
+    healthy = {"path": "/healthz", "port": ports.operator_metrics}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -49,7 +51,14 @@ def operator_pod(ports: Ports) -> dict[str, Any]:
                         {"name": "KAFKALITE_METRICS_PORT", "value": str(ports.operator_metrics)},
                         {"name": "KAFKALITE_DEFAULT_CLUSTER", "value": json.dumps(default_cluster(ports))},
                     ],
-                    "readinessProbe": {"httpGet": probe, "periodSeconds": 2},
+                    "readinessProbe": {"httpGet": ready, "periodSeconds": 2},
+                    "livenessProbe": {
+                        "httpGet": healthy,
+                        "initialDelaySeconds": 10,
+                        "periodSeconds": 5,
+                        "timeoutSeconds": 3,
+                        "failureThreshold": 3,
+                    },
                 }
             ],
         },

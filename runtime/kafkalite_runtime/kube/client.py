@@ -41,6 +41,7 @@ MAX_RETRY_AFTER_S = 30.0
 _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
+_STRICT = {"fieldValidation": "Strict"}
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -147,10 +148,11 @@ class KubeClient:
             raise KubeUnavailable(f"{what}: {_describe(error)}", ambiguous=False) from error
 
     async def create(
-        self, kind: Kind, namespace: str | None, body: JsonObject, *, deadline_s: float = 3.0
+        self, kind: Kind, namespace: str | None, body: JsonObject, *, strict: bool = False, deadline_s: float = 3.0
     ) -> JsonObject:
-        """POST. Raises KubeConflict (AlreadyExists) when the name is taken."""
-        return await self._call("POST", kind.path(namespace), body=body, deadline_s=deadline_s)
+        """POST. Raises KubeConflict (AlreadyExists) when the name is taken; `strict`: refuse unknown fields."""
+        params = _STRICT if strict else None
+        return await self._call("POST", kind.path(namespace), body=body, params=params, deadline_s=deadline_s)
 
     async def replace(
         self,
@@ -187,11 +189,15 @@ class KubeClient:
         body: JsonObject,
         *,
         subresource: str = "",
+        strict: bool = False,
         deadline_s: float = 3.0,
     ) -> JsonObject:
-        """JSON Merge Patch (RFC 7386)."""
+        """JSON Merge Patch (RFC 7386); `strict`: refuse unknown fields, which are else dropped."""
         path = kind.path(namespace, name, subresource)
-        return await self._call("PATCH", path, body=body, content_type=_MERGE_PATCH, deadline_s=deadline_s)
+        params = _STRICT if strict else None
+        return await self._call(
+            "PATCH", path, body=body, params=params, content_type=_MERGE_PATCH, deadline_s=deadline_s
+        )
 
     async def delete(
         self,

@@ -12,6 +12,7 @@ from kafkalite_cli.local_mode import logs, processes, start, stop
 from kafkalite_cli.local_mode.operator_manifest import operator_pod
 from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
+from kafkalite_cli.manifests import QUICKSTART_TOPIC
 from kafkalite_cli.snapshot import Snapshot
 from kafkalite_runtime.home import Home, Ports, ProcessRecord, start_time_of
 
@@ -67,7 +68,8 @@ def test_kill_sends_the_signal_and_says_to_whom(home, broker):
     assert "there are: 0" in result.output
 
 
-def test_status_without_an_api_server_still_shows_processes(home, broker):
+def nobody_answers(home):
+    home.create()
     home.kubeconfig.write_text(
         json.dumps(
             {
@@ -76,6 +78,26 @@ def test_status_without_an_api_server_still_shows_processes(home, broker):
             }
         )
     )
+
+
+def test_apply_without_an_api_server(home, tmp_path):
+    nobody_answers(home)
+    manifest = tmp_path / "topic.yaml"
+    manifest.write_text(json.dumps(QUICKSTART_TOPIC))
+    result = run("apply", "-f", str(manifest))
+    assert result.exit_code == 1
+    assert "is not running (start it with `kafkalite up`)" in result.stderr
+
+
+def test_applying_nothing_is_an_error(home, tmp_path):
+    (tmp_path / "empty.yaml").write_text("---\n")
+    result = run("apply", "-f", str(tmp_path / "empty.yaml"))
+    assert result.exit_code == 1
+    assert "no objects in" in result.stderr
+
+
+def test_status_without_an_api_server_still_shows_processes(home, broker):
+    nobody_answers(home)
     result = run("status", "-o", "json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
@@ -252,6 +274,10 @@ def test_the_operators_manifest():
     assert cluster["listeners"] == [{"name": "plain", "type": "hostport", "port": 19092, "host": "127.0.0.1"}]
     assert cluster["metrics"] == {"port": 19192}
     assert cluster["replicas"] == 3
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 19202}
+    liveness = container["livenessProbe"]
+    assert liveness["httpGet"] == {"path": "/healthz", "port": 19202}, "/readyz depends on the API server"
+    assert (liveness["periodSeconds"], liveness["failureThreshold"]) == (5, 3)
 
 
 def test_names_for_people():

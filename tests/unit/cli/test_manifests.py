@@ -69,12 +69,14 @@ class Api:
             raise KubeNotFound(404, "NotFound", name)
         return self.objects[name]
 
-    async def create(self, kind, namespace, body):
+    async def create(self, kind, namespace, body, *, strict):
+        assert strict, "unknown fields are refused"
         self._fail()
         assert body["metadata"]["namespace"] == namespace == "ns"
         self.objects[body["metadata"]["name"]] = body
 
-    async def merge_patch(self, kind, namespace, name, patch):
+    async def merge_patch(self, kind, namespace, name, patch, *, strict):
+        assert strict, "unknown fields are refused"
         self._fail()
         self.patches.append(patch)
         merge(self.objects[name], patch)

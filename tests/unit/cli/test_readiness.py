@@ -5,6 +5,7 @@ import pytest
 from kafkalite_cli.local_mode.readiness import judge
 from kafkalite_cli.snapshot import Snapshot
 from kafkalite_cli.status import describe
+from kafkalite_cli.status import unplaced as without_partitions
 
 ALIVE = {"local://1-1", "local://2-2", "local://9-9"}
 
@@ -169,3 +170,12 @@ def test_the_json_of_status(ready):
         "brokers": [],
         "topics": [],
     }
+
+
+def test_people_are_told_why_a_topic_has_no_partitions(ready):
+    assert without_partitions(ready) == []
+    unplaced(ready.topics[0], "NotEnoughBrokers", waiting=False)
+    assert without_partitions(ready) == [{"topic": "T", "reason": "NotEnoughBrokers", "message": "5 need 5"}]
+    assert describe(ready, None)["topics"] == [{"name": "T", "partitions": []}], "scripts rely on this shape"
+    del ready.topics[0]["status"]
+    assert without_partitions(ready)[0]["message"] == "not yet seen by the operator"

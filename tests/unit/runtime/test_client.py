@@ -44,6 +44,20 @@ def test_paths():
         PODS.path(None, "a")
 
 
+async def test_strict_writes_ask_for_refusal_of_unknown_fields(api, client):
+    asked = []
+
+    async def answer(request):
+        asked.append(request.query.get("fieldValidation"))
+        return web.json_response({"metadata": {"name": "a"}})
+
+    api.answer = answer
+    for strict in (False, True):
+        await client.create(PODS, "ns", POD, strict=strict)
+        await client.merge_patch(PODS, "ns", "a", {}, strict=strict)
+    assert asked == [None, None, "Strict", "Strict"]
+
+
 async def test_writes_carry_method_type_and_body(api, client):
     api.answer = answering(lambda _: web.json_response({"metadata": {"name": "a"}}))
     await client.create(PODS, "ns", POD)
