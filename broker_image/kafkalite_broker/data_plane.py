@@ -129,28 +129,31 @@ class DataPlane:
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
-        services = Services(
-            broker_id=settings.broker_id,
-            cluster_id=cluster_id,
-            cache=link.cache,
-            partitions=self.partitions,
-            waiting=WaitingFetches(),
-            producer_ids=producer_ids,
-            telemetry=telemetry,
-            io_pool=self._io_pool,
-            background=background.start,
-        )
-        self.server = Server(
-            RequestTable(handlers(services), telemetry, on_fatal),
-            frame_bytes_max=broker_integer(config, "socket.request.max.bytes"),
-            in_flight_bytes_max=broker_integer(config, "queued.max.request.bytes"),
-            connections_max=broker_integer(config, "max.connections"),
-            idle_s=broker_integer(config, "connections.max.idle.ms") / 1000.0,
-        )
+        self.server = self._make_server(cluster_id, producer_ids)
         telemetry.drivers = self.partitions.drivers
         telemetry.connections = lambda: len(self.server.connections)
         telemetry.in_flight_bytes = lambda: self.server.budget.used_bytes
         telemetry.flushes = lambda: self.flusher.flushes
+
+    def _make_server(self, cluster_id: str, producer_ids: ProducerIdAllocator) -> Server:
+        services = Services(
+            broker_id=self._settings.broker_id,
+            cluster_id=cluster_id,
+            cache=self._link.cache,
+            partitions=self.partitions,
+            waiting=WaitingFetches(),
+            producer_ids=producer_ids,
+            telemetry=self._telemetry,
+            io_pool=self._io_pool,
+            background=self._background.start,
+        )
+        return Server(
+            RequestTable(handlers(services), self._telemetry, self._on_fatal),
+            frame_bytes_max=broker_integer(self._config, "socket.request.max.bytes"),
+            in_flight_bytes_max=broker_integer(self._config, "queued.max.request.bytes"),
+            connections_max=broker_integer(self._config, "max.connections"),
+            idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
+        )
 
     async def recover(self, on_progress: Callable[[int], None]) -> Recovered:
         """Open the data directory; `on_progress` is told the segments that are left. Raises what `LogManager` does."""

@@ -1,5 +1,6 @@
 import pytest
 
+from kafkalite_broker.log.manager import LogManager
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -77,3 +78,30 @@ def tools():
     for function in (batch, fill, flush, offsets):
         setattr(Tools, function.__name__, staticmethod(function))
     return Tools
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def manager(tmp_path, clock):
+    made = []
+
+    def make(**options):
+        options = {"cluster_id": "c", "broker_id": 0, "wall_ms": clock, "reserve_bytes": 4096, **options}
+        manager = LogManager(tmp_path / "data", **options)
+        made.append(manager)
+        return manager
+
+    yield make
+    for one in made:
+        one.abandon()
