@@ -31,7 +31,7 @@ $(VENV)/bin/python:
 		echo "$(PYTHON) cannot make a virtual environment (Debian: apt-get install python3-venv)" >&2; exit 1; }
 
 $(STAMP): constraints.txt pyproject.toml | $(VENV)/bin/python
-	@echo "installing the packages of constraints.txt into $(VENV)"
+	@echo "installing the packages of constraints.txt into $(VENV); this takes a few minutes"
 	@$(PIP) install --require-hashes -r constraints.txt
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
@@ -79,20 +79,25 @@ $(MAVEN_JARS)/.complete: spark_app/fetch_jars.sh
 	@spark_app/fetch_jars.sh $(MAVEN_JARS)
 	@touch $@
 
+.PHONY: flights-there
+flights-there: up
+	@port=$${KAFKALITE_PORT:-9092}; $(BIN)/python examples/flights/there.py 127.0.0.1:$$port
+
+# What costs nothing is asked first, before 400 MB of PySpark are installed.
 .PHONY: spark-demo
-spark-demo: up $(SPARK_STAMP) $(MAVEN_JARS)/.complete ## Read the flights topic with Spark and prove it whole (Java 17, Maven)
+spark-demo: flights-there $(SPARK_STAMP) $(MAVEN_JARS)/.complete ## Read the flights topic with Spark and prove it whole (Java 17, Maven)
 	@port=$${KAFKALITE_PORT:-9092}; PYTHONPATH=spark_app $(BIN)/python -m kafkalite_spark flights \
 		--bootstrap 127.0.0.1:$$port,127.0.0.1:$$((port + 1)),127.0.0.1:$$((port + 2))
 
 .PHONY: bench
-bench: $(STAMP) ## Compare with Apache Kafka on this machine (Java 17, Maven)
-	@$(BIN)/python bench/run.py
+bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" for three minutes instead of 40
+	@$(BIN)/python bench/run.py $(ARGS)
 
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint
-lint: $(STAMP) ## ruff, mypy, import-linter
-	@failed=0; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
+lint: $(STAMP) ## ruff, mypy, import-linter, and what keeps the repository tidy
+	@failed=0; for check in "ruff check" "ruff format --check" mypy lint-imports "pytest -q tests/test_tidy.py"; do \
 		echo "--- $$check"; $(BIN)/$$check || failed=1; done; exit $$failed
 
 .PHONY: format

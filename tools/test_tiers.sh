@@ -61,7 +61,7 @@ prepare() {
 
 run() {
   case $1 in
-    lint) make --no-print-directory lint ;;
+    lint) make --no-print-directory lint ;; # with tests/test_tidy.py
     *) "$BIN/pytest" "tests/$1" ;;
   esac
 }
