@@ -188,3 +188,17 @@ def test_every_client_reads_what_every_other_wrote(cluster, topic_name):
     for _, consume in CLIENTS.values():
         assert consume(cluster, topic_name) == expected
     cluster.delete_topic(topic_name)
+
+
+def test_all_topics_are_listed_to_every_client(cluster, topic_name):
+    from kafka import KafkaConsumer
+
+    cluster.create_topic(topic_name, partitions=2)
+    listed = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused"})
+    assert len(listed.list_topics(timeout=20).topics[topic_name].partitions) == 2
+    listed.close()
+    assert f'topic "{topic_name}" with 2 partitions' in kcat(cluster, "-L").decode()
+    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id=None)
+    assert topic_name in consumer.topics()
+    consumer.close()
+    cluster.delete_topic(topic_name)

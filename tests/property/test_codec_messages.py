@@ -62,7 +62,7 @@ def test_no_prefix_and_no_extension_of_a_message_is_a_message(api, version, kind
         with pytest.raises(ProtocolError):
             decode(api, kind, encoded[:size], version)
     with pytest.raises(ProtocolError):
-        decode(api, kind, encoded + b"\x00", version)
+        decode(api, kind, encoded + bytes(17), version)
 
 
 @pytest.mark.parametrize(("api", "version", "kind"), FUZZED, ids=FUZZED_IDS)

@@ -25,6 +25,7 @@ ZERO_UUID = UUID(int=0)
 
 # All arrays of one message together. A partition takes about 300 bytes as an object and as little as 3 on the wire.
 MAX_MESSAGE_ELEMENTS = 1 << 20
+REQUEST_PADDING_MAX = 16
 # An int16 length; longer strings do not exist in the protocol's classic encoding, and no compact string needs more.
 MAX_STRING_LENGTH = 32767
 # Records up to this size are copied next to their neighbours: a buffer of its own costs more than the copy.
@@ -37,7 +38,11 @@ _INT32 = Struct(">i")
 def decode_message(
     decoders: Mapping[int, Callable[[memoryview], tuple[T, int]]], name: str, view: memoryview, version: int
 ) -> T:
-    """Decode a whole message; raise `ProtocolError` for an unknown version, malformed or left-over bytes."""
+    """Decode a whole message; raise `ProtocolError` for an unknown version or malformed bytes.
+
+    A few bytes may be left over behind a request, as they may at Apache Kafka: librdkafka pads its question for the
+    metadata of all topics. More of them, or any behind a response, are an error.
+    """
     decoder = decoders.get(version)
     if decoder is None:
         raise ProtocolError(f"{name} has no version {version}")
@@ -45,8 +50,9 @@ def decode_message(
         message, position = decoder(view)
     except (StructError, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"{name} version {version} is malformed: {error}") from error
-    if position != len(view):
-        raise ProtocolError(f"{name} version {version} has {len(view) - position} bytes too many")
+    left_over = len(view) - position
+    if left_over > (REQUEST_PADDING_MAX if name.endswith("Request") else 0):
+        raise ProtocolError(f"{name} version {version} has {left_over} bytes too many")
     return message
 
 

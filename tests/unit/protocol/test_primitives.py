@@ -67,7 +67,8 @@ def test_a_tagged_field_of_another_size_than_announced_is_refused():
         (metadata.decode_request, 1, "00000001 0005 61626364", "a string of 5 bytes where 4 are left"),
         (metadata.decode_request, 9, "02 06 61626364", "a string of 5 bytes where 4 are left"),
         (metadata.decode_request, 1, "00000001 0001 ff", "malformed"),  # no UTF-8
-        (metadata.decode_request, 1, "00000000 00", "1 bytes too many"),
+        (metadata.decode_request, 1, "00000000" + "00" * 17, "17 bytes too many"),
+        (metadata.decode_response, 1, "00000000 ffffffff 00000000 00", "1 bytes too many"),
         (
             produce.decode_request,
             7,
@@ -80,6 +81,12 @@ def test_a_tagged_field_of_another_size_than_announced_is_refused():
 def test_a_length_beyond_the_end_is_refused_before_it_is_used(decode, version, data, reason):
     with pytest.raises(ProtocolError, match=reason):
         decode(memoryview(bytes.fromhex(data)), version)
+
+
+def test_the_padding_of_librdkafka_behind_a_request_is_passed_over():
+    """What librdkafka 2.16 sends for the metadata of all topics: version 12, three bytes too many."""
+    request = metadata.decode_request(memoryview(bytes(7)), 12)
+    assert request.topics is None
 
 
 def test_a_claimed_length_allocates_nothing():
