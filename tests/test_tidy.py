@@ -89,23 +89,18 @@ def test_functions_fit_a_screen():
 UNFINISHED = re.compile(
     r"\b(?:" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "NotImplemented" + "Error")) + r")\b"
 )
-REGISTRIES = re.compile(
-    "|".join(
-        re.escape(host + "." + domain)
-        for host, domain in (
-            ("pypi", "org"),
-            ("files.pythonhosted", "org"),
-            ("proxy.golang", "org"),
-            ("sum.golang", "org"),
-            ("repo1.maven", "org"),
-            ("repo.maven.apache", "org"),
-            ("registry.npmjs", "org"),
-            ("registry-1.docker", "io"),
-            ("deb.debian", "org"),
-            ("gcr", "io"),
-            ("registry.k8s", "io"),
-        )
-    )
+# A place that packages come from, where a file could pin it: the user's own client decides that, never the project.
+INDEX_OPTIONS = re.compile(r"--(?:extra-)?index-url|--find-links|--trusted-host|<repositor|\bGOPROXY\s*=|^registry\s*=")
+PACKAGE_FILES = (
+    "constraints",
+    "pyproject.toml",
+    "go.mod",
+    "go.sum",
+    "pom.xml",
+    "Dockerfile",
+    ".npmrc",
+    "pip.conf",
+    "Makefile",
 )
 
 
@@ -125,7 +120,11 @@ def test_nothing_is_left_unfinished():
 
 
 def test_no_file_names_a_package_registry():
-    assert lines_with(REGISTRIES) == []
+    allowed = ("tests/test_tidy.py",)
+    assert [line for line in lines_with(INDEX_OPTIONS) if not line.startswith(allowed)] == []
+    urls = re.compile(r"https?://(?!(?:127\.0\.0\.1|localhost|maven\.apache\.org/POM|www\.w3\.org))")
+    named = [line for line in lines_with(urls) if line.split(":", 1)[0].rsplit("/", 1)[-1].startswith(PACKAGE_FILES)]
+    assert named == []
 
 
 def test_text_files_end_with_a_newline_and_have_no_trailing_blanks():
