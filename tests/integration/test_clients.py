@@ -191,14 +191,19 @@ def test_every_client_reads_what_every_other_wrote(cluster, topic_name):
 
 
 def test_all_topics_are_listed_to_every_client(cluster, topic_name):
-    from kafka import KafkaConsumer
+    with warnings.catch_warnings():
+        # Deprecations inside the client are not ours to mend.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaConsumer
 
     cluster.create_topic(topic_name, partitions=2)
     listed = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "unused"})
     assert len(listed.list_topics(timeout=20).topics[topic_name].partitions) == 2
     listed.close()
     assert f'topic "{topic_name}" with 2 partitions' in kcat(cluster, "-L").decode()
-    consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id=None)
-    assert topic_name in consumer.topics()
-    consumer.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","), group_id=None)
+        assert topic_name in consumer.topics()
+        consumer.close()
     cluster.delete_topic(topic_name)
