@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.protocol.api_versions import ApiVersionsResponse
 from kafkalite_core.protocol.apis import api_versions_response
-
 from kafkalite_core.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

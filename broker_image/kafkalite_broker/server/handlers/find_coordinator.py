@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.protocol.find_coordinator import Coordinator, FindCoordinatorResponse
-
 from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.find_coordinator import Coordinator, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
