@@ -3,6 +3,7 @@
     python bench/run.py                    # everything, three rounds: some 40 minutes
     python bench/run.py --quick            # one short round: some three minutes
     python bench/run.py --systems kafka    # one system alone
+    python bench/run.py --only "100 B"     # the cases with this in their names
     python bench/run.py --publish          # also write bench/report.md, which is committed
 
 Both clusters run all the time and are measured one after the other, in alternating order: what disturbs the machine
@@ -44,15 +45,15 @@ class Size:
     flushes: tuple[str, ...] = ("flush", "relaxed")
 
 
-FULL = Size(rounds=3, megabytes={1024: 100, 100: 50}, warm_megabytes=60, latency_s=20, idle_s=20)
+FULL = Size(rounds=3, megabytes={1024: 100, 100: 100}, warm_megabytes=60, latency_s=20, idle_s=20)
 QUICK = Size(rounds=1, megabytes={1024: 25, 100: 10}, warm_megabytes=15, latency_s=5, idle_s=5)
 
 
 class Bench:
-    """The measurements of one run."""
+    """The measurements of one run: all cases, or those with `only` in their names."""
 
-    def __init__(self, systems: list[System], size: Size) -> None:
-        self.systems, self.size = systems, size
+    def __init__(self, systems: list[System], size: Size, only: str = "") -> None:
+        self.systems, self.size, self.only = systems, size, only
         self.samples: list[Sample] = []
         self._topics = 0
 
@@ -99,6 +100,8 @@ class Bench:
             for batch in BATCHES:
                 for flush in self.size.flushes:
                     case = f"{size} B, {batch // 1024} KB batches, {flush}"
+                    if self.only not in f"produce {case}":
+                        continue
                     for system in self.in_turn(number):
                         topic = self.topic(system, flush)
                         self.add(
@@ -114,16 +117,19 @@ class Bench:
                         system.delete_topic(topic)
         for flush in self.size.flushes:
             for linger_ms in (5, 0):
+                case = f"500 msg/s, linger {linger_ms}, {flush}"
+                if self.only not in case:
+                    continue
                 for system in self.in_turn(number):
                     topic = self.topic(system, flush)
                     figures = latency(system, topic, rate=500, seconds=self.size.latency_s, linger_ms=linger_ms)
-                    self.add(system, f"500 msg/s, linger {linger_ms}, {flush}", number, figures)
+                    self.add(system, case, number, figures)
                     system.delete_topic(topic)
 
     def run(self) -> None:
         """Everything; the clusters are stopped whatever happens."""
         try:
-            for number in range(1, self.size.rounds + 1):
+            for number in range(1, self.size.rounds + 1 if self.only in "start and idle" else 1):
                 for system in self.systems:
                     self.start_and_idle(system, number)
                     system.stop()
@@ -158,6 +164,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--systems", default="kafkalite,kafka", help="comma separated: kafkalite, kafka")
+    parser.add_argument("--only", default="", help="cases whose names contain this")
     parser.add_argument("--publish", action="store_true", help="also write bench/report.md")
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else FULL
@@ -166,7 +173,7 @@ def main() -> int:
     makers = {"kafkalite": KafkaLite, "kafka": Kafka}
     systems: list[System] = [makers[name]() for name in arguments.systems.split(",")]
     facts = about(size, systems)
-    bench = Bench(systems, size)
+    bench = Bench(systems, size, arguments.only)
     try:
         bench.run()
     finally:

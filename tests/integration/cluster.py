@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 GROUP, VERSION = "kafkalite.io", "v1alpha1"
 NAMESPACE = "default"
@@ -74,8 +80,8 @@ class Cluster:
     def status(self) -> dict:
         return json.loads(self.run("status", "-o", "json").stdout)
 
-    def kill(self, target: int | str, signal: str = "KILL") -> None:
-        self.run("kill", str(target), "--signal", signal)
+    def kill(self, target: int | str, name: str = "KILL") -> None:
+        self.run("kill", str(target), "--signal", name)
 
     def pid(self, target: int | str) -> int:
         """Pid of a broker (by id), or of operator, apiserver, kubelet; read from the run directory, which is fast."""
@@ -90,6 +96,20 @@ class Cluster:
         pid = self.pid(target)
         os.kill(pid, number)
         return pid
+
+    @contextlib.contextmanager
+    def frozen(self, *targets: int | str) -> Iterator[None]:
+        """SIGSTOP for the body, then SIGCONT to the same processes.
+
+        One of them may have been replaced meanwhile: the kubelet restarts what does not answer its liveness probe.
+        """
+        pids = [self.signal(target, signal.SIGSTOP) for target in targets]
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     # the Kubernetes API -----------------------------------------------------------------------------------------------
 

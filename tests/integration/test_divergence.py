@@ -23,16 +23,11 @@ def test_a_divergent_tail_is_cut_off(cluster, topic_name):
     followers = [broker for broker in range(3) if broker != leader]
     with Wire(address(cluster, leader)) as wire:
         assert produce(wire, topic_name, batch(b"everywhere")).error_code == 0
-        for follower in followers:
-            cluster.signal(follower, signal.SIGSTOP)
-        try:
+        with cluster.frozen(*followers):
             for number in range(3):
                 assert produce(wire, topic_name, batch(b"leader alone %d" % number), acks=1).error_code == 0
             assert end_offset(wire, topic_name) == 1, "what the leader alone has is not committed"
             cluster.signal(leader, signal.SIGKILL)
-        finally:
-            for follower in followers:
-                cluster.signal(follower, signal.SIGCONT)
 
     def moved(topic: dict) -> bool:
         return topic["status"]["partitions"]["0"]["leader"] in followers

@@ -62,8 +62,7 @@ def test_acks_all_is_refused_below_min_insync_replicas(cluster, topic_name):
     cluster.create_topic(topic_name, min_insync_replicas="3")
     leader = cluster.leader(topic_name)
     follower = (leader + 1) % 3
-    cluster.signal(follower, signal.SIGSTOP)
-    try:
+    with cluster.frozen(follower):
 
         def shrunk(topic: dict) -> bool:
             return len(topic["status"]["partitions"]["0"]["isr"]) == 2
@@ -74,8 +73,6 @@ def test_acks_all_is_refused_below_min_insync_replicas(cluster, topic_name):
             assert produce(wire, topic_name, batch(), acks=1).error_code == 0
             # Strict min ISR: what the leader alone took is not visible.
             assert end_offset(wire, topic_name) == 0
-    finally:
-        cluster.signal(follower, signal.SIGCONT)
     cluster.wait_topic(topic_name, in_sync)
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         assert produce(wire, topic_name, batch()).error_code == 0

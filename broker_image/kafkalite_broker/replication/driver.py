@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_core.replica import events
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     class Waiting(Protocol):
         """A fetch that waits for this partition."""
 
-        def wake(self) -> None:
-            """Look again."""
+        def wake(self, driver: PartitionDriver) -> None:
+            """Something moved in this partition: look at it again."""
 
     class Surroundings(Protocol):
         """What a driver asks of the broker around it."""
@@ -79,6 +80,7 @@ class PartitionDriver:
         telemetry: PartitionTelemetry,
     ) -> None:
         self.ref = ref
+        self.topic_uuid = UUID(ref.topic_id)
         self.number = number
         self.replica = replica
         self.log = log
@@ -150,7 +152,7 @@ class PartitionDriver:
     def wake_all(self) -> None:
         """Have everyone that waits look again."""
         for waiter in (*self._end_waiters, *self._high_watermark_waiters):
-            waiter.wake()
+            waiter.wake(self)
 
     # ------------------------------------------------------------ effects
 
@@ -165,11 +167,11 @@ class PartitionDriver:
 
     def _log_end_advanced(self, _effect: Effect) -> None:
         for waiter in self._end_waiters:
-            waiter.wake()
+            waiter.wake(self)
 
     def _high_watermark_advanced(self, _effect: Effect) -> None:
         for waiter in self._high_watermark_waiters:
-            waiter.wake()
+            waiter.wake(self)
         # A follower learns of the new high watermark with the next data, or when its wait is over.
 
     def _role_changed(self, effect: events.RoleChanged) -> None:

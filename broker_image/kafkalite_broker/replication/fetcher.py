@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from time import time
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
@@ -21,6 +20,7 @@ from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.replication.peer import PeerConnection
@@ -226,11 +226,11 @@ class Fetcher:
         return response
 
     def _request(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchRequest:
-        topics: dict[str, FetchTopic] = {}
+        topics: dict[UUID, FetchTopic] = {}
         for driver, position in positions.items():
-            topic = topics.get(driver.ref.topic_id)
+            topic = topics.get(driver.topic_uuid)
             if topic is None:
-                topic = topics[driver.ref.topic_id] = FetchTopic(topic_id=UUID(driver.ref.topic_id), partitions=[])
+                topic = topics[driver.topic_uuid] = FetchTopic(topic_id=driver.topic_uuid, partitions=[])
             topic.partitions.append(
                 FetchPartition(
                     partition=driver.number,
@@ -254,7 +254,7 @@ class Fetcher:
     def _apply(self, answer: FetchResponse, positions: dict[PartitionDriver, FetchPosition]) -> Exception | None:
         """Hand every partition its part. What one of them raises is returned, after the others had theirs."""
         failure: Exception | None = None
-        asked = {(UUID(driver.ref.topic_id), driver.number): driver for driver in positions}
+        asked = {(driver.topic_uuid, driver.number): driver for driver in positions}
         wall_ms = int(time() * 1000)
         for topic in answer.responses:
             for data in topic.partitions:

@@ -13,24 +13,31 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 CONNECT_DEADLINE_S = 2.0
+BEGINNING_BYTES = 65_536
 
 
 class PeerError(Exception):
     """The other broker cannot be reached, closed the connection, or sent what is no answer."""
 
 
-class PeerConnection(asyncio.Protocol):
-    """The asyncio side of `Peer`: collects one answer frame."""
+class PeerConnection(asyncio.BufferedProtocol):
+    """The asyncio side of `Peer`: collects one answer frame.
+
+    The socket is read straight into the frame, which is allocated once its length is known. Small frames are copied out
+    of the buffer for beginnings, so that who keeps a small answer keeps no large buffer with it.
+    """
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[bytearray] | None = None
-        self._buffer = bytearray()
+        self._answer: asyncio.Future[memoryview] | None = None
+        self._beginning = bytearray(BEGINNING_BYTES)
+        self._frame: bytearray | None = None
+        self._received_bytes = 0
 
     @property
     def answering(self) -> bool:
         """Whether the expected answer has begun to arrive, or has arrived and was not looked at yet."""
-        return bool(self._buffer) or self._answer is None
+        return self._received_bytes > 0 or self._answer is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport."""
@@ -42,26 +49,36 @@ class PeerConnection(asyncio.Protocol):
         self.transport = None
         self._fail(PeerError("the connection was closed" if exc is None else str(exc)))
 
-    def data_received(self, data: bytes) -> None:
-        """Collect the frame; nothing is allocated before it has arrived."""
-        self._buffer += data
-        if len(self._buffer) < LENGTH_BYTES:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        del sizehint
+        return memoryview(self._beginning if self._frame is None else self._frame)[self._received_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived: the beginning of a frame, its rest, or more than was asked for."""
+        self._received_bytes += nbytes
+        received_bytes = self._received_bytes
+        if received_bytes < LENGTH_BYTES:
             return
-        size_bytes = int.from_bytes(self._buffer[:LENGTH_BYTES], "big", signed=True)
+        size_bytes = int.from_bytes((self._frame or self._beginning)[:LENGTH_BYTES], "big", signed=True)
         if not 0 < size_bytes <= SOCKET_REQUEST_BYTES_MAX:
             self._fail(PeerError(f"answer of {size_bytes} bytes"))
             self.close()
             return
-        missing = size_bytes + LENGTH_BYTES - len(self._buffer)
-        if missing > 0:
+        frame_bytes = LENGTH_BYTES + size_bytes
+        if received_bytes < frame_bytes:
+            if self._frame is None and frame_bytes > BEGINNING_BYTES:
+                self._frame = bytearray(frame_bytes)
+                self._frame[:received_bytes] = memoryview(self._beginning)[:received_bytes]
             return
         answer, self._answer = self._answer, None
-        frame, self._buffer = self._buffer, bytearray()
-        if missing < 0 or answer is None:
+        frame = self._frame if self._frame is not None else bytes(memoryview(self._beginning)[:frame_bytes])
+        self._frame, self._received_bytes = None, 0
+        if received_bytes > frame_bytes or answer is None:
             self._fail(PeerError("more bytes than were asked for"))
             self.close()
         if answer is not None and not answer.done():
-            answer.set_result(frame)
+            answer.set_result(memoryview(frame)[LENGTH_BYTES:])
 
     async def exchange(self, buffers: Sequence[bytes | bytearray | memoryview], deadline_s: float) -> memoryview:
         """Send a request frame; returns the answer without its length prefix. Raises `PeerError`."""
@@ -73,13 +90,12 @@ class PeerConnection(asyncio.Protocol):
         self.transport.writelines(buffers)
         try:
             async with asyncio.timeout(deadline_s):
-                frame = await answer
+                return await answer
         except TimeoutError:
             self.close()
             raise PeerError(f"no answer within {deadline_s:.1f} s") from None
         finally:
             self._answer = None
-        return memoryview(frame)[LENGTH_BYTES:]
 
     def close(self) -> None:
         """Drop the connection and whatever it was about to answer."""

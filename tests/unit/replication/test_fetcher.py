@@ -1,6 +1,7 @@
 """The follower's side over real sockets on uvloop: two brokers without a control plane, and a leader that misbehaves."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -297,14 +298,39 @@ async def test_a_peer_connection_says_why_it_failed(monkeypatch):
         await PeerConnection().exchange([b"x"], 1.0)
 
 
+def deliver(connection, data):
+    """What the loop does with bytes from the socket."""
+    while data:
+        room = connection.get_buffer(-1)
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        connection.buffer_updated(taken)
+        data = data[taken:]
+
+
+@pytest.mark.parametrize(("size_bytes", "piece_bytes"), [(4, 1), (65_532, 65_536), (65_533, 7_000), (300_000, 299_999)])
 @on_uvloop
-async def test_an_answer_that_comes_in_pieces_is_put_together():
+async def test_an_answer_that_comes_in_pieces_is_put_together(size_bytes, piece_bytes):
     connection = PeerConnection()
-    loop = asyncio.get_running_loop()
-    answer = connection._answer = loop.create_future()
-    assert not connection.answering
-    for byte in (4).to_bytes(4, "big") + b"data":
-        assert not answer.done()
-        connection.data_received(bytes([byte]))
-        assert connection.answering
-    assert bytes(answer.result()) == b"\x00\x00\x00\x04data"
+    body = random.Random(size_bytes).randbytes(size_bytes)
+    frame = size_bytes.to_bytes(4, "big") + body
+    for _ in range(2):
+        answer = connection._answer = asyncio.get_running_loop().create_future()
+        assert not connection.answering
+        for start in range(0, len(frame), piece_bytes):
+            assert not answer.done()
+            deliver(connection, frame[start : start + piece_bytes])
+            assert connection.answering
+        assert bytes(answer.result()) == body
+
+
+@on_uvloop
+async def test_an_answer_that_is_longer_than_it_says_is_refused():
+    connection = PeerConnection()
+    answer = connection._answer = asyncio.get_running_loop().create_future()
+    deliver(connection, (4).to_bytes(4, "big") + b"data and more")
+    assert bytes(answer.result()) == b"data"
+    later = connection._answer = asyncio.get_running_loop().create_future()
+    deliver(connection, (0).to_bytes(4, "big"))
+    with pytest.raises(PeerError, match="0 bytes"):
+        later.result()

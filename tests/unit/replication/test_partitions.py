@@ -33,7 +33,7 @@ def append(driver, acks=1):
 class Waiter:
     woken = 0
 
-    def wake(self):
+    def wake(self, driver):
         self.woken += 1
 
 

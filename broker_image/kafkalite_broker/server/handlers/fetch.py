@@ -63,7 +63,7 @@ class PendingFetch:
     """One Fetch request until it is answered."""
 
     __slots__ = ("_deadline_s", "_groups", "_loop", "_replica_epoch", "_replica_id", "_request", "_scheduled",
-                 "_services", "_waiting", "_wanted", "done")  # fmt: skip
+                 "_services", "_waiting", "_wanted", "_woken", "done")  # fmt: skip
 
     def __init__(self, request: Request, services: Services) -> None:
         body = request.body
@@ -73,6 +73,7 @@ class PendingFetch:
         self._deadline_s = 0.0
         self._scheduled = False
         self._waiting = False
+        self._woken: set[PartitionDriver] = set()
         self.done = False
         self._replica_id, self._replica_epoch = body.replica_id, -1
         if request.version >= REPLICA_STATE_FROM_VERSION:
@@ -124,7 +125,7 @@ class PendingFetch:
             self.done = True
             self._request.answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
             return
-        if self._attempt(reread=False) or body.max_wait_ms <= 0:
+        if self._attempt() or body.max_wait_ms <= 0:
             self._respond()
             return
         self._waiting = True
@@ -135,8 +136,9 @@ class PendingFetch:
                 wanted.driver.wait(self, for_log_end=self.from_follower)
         self._services.waiting.add(self, self._deadline_s)
 
-    def wake(self) -> None:
-        """Something moved: look again, once per turn of the loop however many partitions moved."""
+    def wake(self, driver: PartitionDriver) -> None:
+        """A partition moved: look at it again, once per turn of the loop however many partitions moved."""
+        self._woken.add(driver)
         if not self._scheduled and not self.done:
             self._scheduled = True
             self._loop.call_soon(self._look_again)
@@ -145,8 +147,9 @@ class PendingFetch:
         self._scheduled = False
         if self.done:
             return
+        woken, self._woken = self._woken, set()
         try:
-            if self._attempt(reread=True):
+            if self._attempt(woken):
                 self._respond()
         except Exception as error:
             self._let_go()
@@ -157,7 +160,7 @@ class PendingFetch:
         if self.done:
             return
         try:
-            self._attempt(reread=True)
+            self._attempt({wanted.driver for wanted in self._wanted if wanted.driver is not None})
             self._respond()
         except Exception as error:
             self._let_go()
@@ -177,17 +180,25 @@ class PendingFetch:
         if self._waiting:
             self._services.waiting.finished()
 
-    def _attempt(self, *, reread: bool) -> bool:
-        """Read every partition. True when the answer must not wait: enough bytes, an error, a divergence."""
+    def _attempt(self, moved: set[PartitionDriver] | None = None) -> bool:
+        """Read every partition, later those that moved; with many partitions the others are most of the work.
+
+        True when the answer must not wait: enough bytes, an error, a divergence.
+        """
         body = self._request.body
-        left_bytes = min(body.max_bytes, FETCH_BYTES_MAX)
         total_bytes = 0
+        if moved is not None:
+            total_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.driver not in moved)
+        left_bytes = min(body.max_bytes, FETCH_BYTES_MAX) - total_bytes
         urgent = not self._wanted
         for wanted in self._wanted:
-            if wanted.driver is None:
+            driver = wanted.driver
+            if driver is None:
                 urgent = True
                 continue
-            urgent |= self._read(wanted.driver, wanted, left_bytes, first=total_bytes == 0, reread=reread)
+            if moved is not None and driver not in moved:
+                continue
+            urgent |= self._read(driver, wanted, left_bytes, first=total_bytes == 0, reread=moved is not None)
             total_bytes += wanted.size_bytes
             left_bytes -= wanted.size_bytes
         return urgent or total_bytes >= body.min_bytes
