@@ -40,6 +40,8 @@ def primitive(name, type_, nullable):
         base = st.sampled_from([int(code) for code in ErrorCode])
     elif name == "log_append_time_ms":
         base = st.one_of(st.just(NO_TIME), st.integers(0, 2**42))
+    elif name == "retention_time_ms":
+        base = st.integers(-1, 2**46)  # kio reads it as a timedelta, which cannot hold every int64
     elif type_ in BITS:
         half = 1 << (BITS[type_] - 1)
         base = st.integers(-half, half - 1)

@@ -8,6 +8,7 @@ from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.protocol import api_versions, apis, produce
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.errors import ErrorCode, ProtocolError
+from kafkalite_core.protocol.schema.notation import NEVER_FLEXIBLE
 
 # What the clients need, written down a second time: key -> (advertised, first served, last served, first flexible).
 SERVED = {
@@ -15,13 +16,30 @@ SERVED = {
     1: (4, 4, 16, 12),
     2: (1, 1, 8, 6),
     3: (0, 0, 12, 9),
+    8: (2, 2, 9, 8),
+    9: (1, 1, 9, 6),
     10: (0, 0, 4, 3),
+    11: (0, 0, 9, 6),
+    12: (0, 0, 4, 4),
+    13: (0, 0, 5, 4),
+    14: (0, 0, 5, 4),
+    15: (0, 0, 6, 5),
+    16: (0, 0, 5, 3),
     18: (0, 0, 4, 3),
-    22: (0, 0, 5, 2),
-    23: (2, 2, 4, 4),
     19: (2, 2, 7, 5),
     20: (1, 1, 6, 4),
+    21: (0, 0, 2, 2),
+    22: (0, 0, 5, 2),
+    23: (2, 2, 4, 4),
     32: (1, 1, 4, 4),
+    33: (0, 0, 2, 2),
+    35: (1, 1, 4, 2),
+    37: (0, 0, 3, 2),
+    42: (0, 0, 2, 2),
+    43: (0, 0, 2, 2),
+    44: (0, 0, 1, 1),
+    46: (0, 0, 0, 0),
+    47: (0, 0, 0, NEVER_FLEXIBLE),
     60: (0, 0, 1, 0),
     75: (0, 0, 0, 0),
 }

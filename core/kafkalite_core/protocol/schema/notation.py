@@ -15,6 +15,9 @@ from typing import TypeAlias
 
 _OPEN_END = 32767
 
+# The `flexible` of an API none of whose versions has compact types and tagged fields.
+NEVER_FLEXIBLE = _OPEN_END + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -121,7 +124,7 @@ class Api:
         name: Kafka's name of the API, as in "Produce".
         module: The name of its modules, as in "produce".
         versions: The versions that can be decoded and encoded, both ways.
-        flexible: The first version with compact types and tagged fields.
+        flexible: The first version with compact types and tagged fields, or `NEVER_FLEXIBLE`.
         advertised_min: The first version that ApiVersions claims, where it is lower than what is served.
         request: The struct of the request.
         response: The struct of the response.
