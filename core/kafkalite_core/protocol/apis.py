@@ -16,10 +16,6 @@ API: dict[int, ApiSpec] = {spec.key: spec for spec in SPECS}
 
 API_VERSIONS_KEY = 18
 
-# Produce, Fetch, ListOffsets, Metadata, FindCoordinator, ApiVersions, InitProducerId, OffsetForLeaderEpoch: what every
-# broker serves. A codec alone does not make an API: a client that finds one in ApiVersions will call it.
-DATA_PLANE_KEYS = frozenset({0, 1, 2, 3, 10, API_VERSIONS_KEY, 22, 23})
-
 # 3.9-IV0. Tools show it as the cluster's version and choose IncrementalAlterConfigs by its presence. Transactions v2,
 # KIP-848 groups and ELR in topic metadata have features of their own, which stay unclaimed.
 METADATA_VERSION_FEATURE = "metadata.version"
@@ -40,10 +36,11 @@ def unsupported_api_versions_response() -> ApiVersionsResponse:
     )
 
 
-def api_versions_response(version: int, keys: Collection[int] = DATA_PLANE_KEYS) -> ApiVersionsResponse:
+def api_versions_response(version: int, keys: Collection[int]) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of `version`: the APIs of `keys`, and the one finalized feature.
 
-    A broker passes the keys that it has handlers for; each must be in `API`.
+    A broker passes the keys that it has handlers for, each of which must be in `API`. A codec alone does not make an
+    API: a client that finds one here will call it.
     A supported feature whose minimum is 0 is left out below version 4, because clients then reject it (KAFKA-17492).
     """
     supported = [

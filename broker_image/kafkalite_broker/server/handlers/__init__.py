@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.server.handlers import api_versions, find_coordinator
+from kafkalite_broker.server.handlers import find_coordinator
+from kafkalite_broker.server.handlers.api_versions import ApiVersionsHandler
 from kafkalite_broker.server.handlers.fetch import FetchHandler
 from kafkalite_broker.server.handlers.init_producer_id import InitProducerIdHandler
 from kafkalite_broker.server.handlers.list_offsets import ListOffsetsHandler
 from kafkalite_broker.server.handlers.metadata import MetadataHandler
 from kafkalite_broker.server.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from kafkalite_broker.server.handlers.produce import ProduceHandler
+from kafkalite_core.protocol.apis import API_VERSIONS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,14 +22,15 @@ if TYPE_CHECKING:
 
 
 def handlers(services: Services) -> dict[int, Callable[[Request], None]]:
-    """Handler by API key."""
-    return {
+    """Handler by API key. ApiVersions claims what stands here, and nothing else."""
+    table: dict[int, Callable[[Request], None]] = {
         0: ProduceHandler(services),
         1: FetchHandler(services),
         2: ListOffsetsHandler(services),
         3: MetadataHandler(services),
         10: find_coordinator.handle,
-        18: api_versions.handle,
         22: InitProducerIdHandler(services),
         23: OffsetForLeaderEpochHandler(services),
     }
+    table[API_VERSIONS_KEY] = ApiVersionsHandler({*table, API_VERSIONS_KEY})
+    return table
