@@ -114,6 +114,19 @@ def test_the_elements_of_one_message_are_limited():
         metadata.decode_request(memoryview(data), 1)
 
 
+def test_the_metadata_of_ten_thousand_partitions_are_within_the_limit():
+    topic = metadata.MetadataResponseTopic(
+        name="t",
+        partitions=[
+            metadata.MetadataResponsePartition(partition_index=n, replica_nodes=[0, 1, 2], isr_nodes=[0, 1, 2])
+            for n in range(100)
+        ],
+    )
+    response = metadata.MetadataResponse(topics=[topic] * 100)
+    encoded = b"".join(metadata.encode_response(response, 12))
+    assert metadata.decode_response(memoryview(encoded), 12) == response
+
+
 def test_null_where_a_version_has_none_is_refused():
     with pytest.raises(ProtocolError):
         metadata.decode_request(memoryview(b"\xff\xff\xff\xff"), 0)
