@@ -18,6 +18,7 @@ from kafkalite_broker.cluster.lease_thread import LeaseThread
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
 from kafkalite_broker.cluster.termination import TerminationMessage
+from kafkalite_broker.cluster.topic_writer import TopicWriter
 from kafkalite_broker.data_plane import DataPlane
 from kafkalite_broker.telemetry import BrokerTelemetry
 from kafkalite_core.membership.registration import Identity
@@ -82,6 +83,14 @@ class Broker:
             registry=self._telemetry.registry,
         )
         self._producer_ids = ProducerIdAllocator(self._client, settings.namespace, settings.cluster)
+        self._topic_writer = TopicWriter(
+            self._client,
+            settings.namespace,
+            settings.cluster,
+            cache=self._link.cache,
+            absorb=self._link.absorb_topic,
+            found_cluster=lambda: self._link.cluster,
+        )
         self._config_watch = ConfigWatch(settings.config_path, settings.broker, self._config_changed)
         self._endpoint = TelemetryServer(
             self._telemetry.registry,
@@ -135,6 +144,7 @@ class Broker:
             link=self._link,
             writer=self._writer,
             producer_ids=self._producer_ids,
+            topic_writer=self._topic_writer,
             telemetry=self._telemetry,
             background=self._background,
             on_fatal=self._cannot_go_on,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.link import ClusterLink
     from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
     from kafkalite_broker.cluster.settings import BrokerSettings
+    from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.log.manager import Recovered
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.storage.log import Log
@@ -61,6 +62,7 @@ class DataPlane:
         link: Metadata and registration.
         writer: Compare-and-swaps.
         producer_ids: Cluster-unique producer ids.
+        topic_writer: Writes of clients' wishes.
         telemetry: Counters.
         background: For tasks.
         on_fatal: Told the error after which the process must end (R12).
@@ -75,6 +77,7 @@ class DataPlane:
         link: ClusterLink,
         writer: PartitionWriter,
         producer_ids: ProducerIdAllocator,
+        topic_writer: TopicWriter,
         telemetry: BrokerTelemetry,
         background: Background,
         on_fatal: Callable[[BaseException], None],
@@ -84,6 +87,7 @@ class DataPlane:
         self._settings = settings
         self._config = config
         self._link = link
+        self._topic_writer = topic_writer
         self._telemetry = telemetry
         self._background = background
         self._on_fatal = on_fatal
@@ -145,6 +149,9 @@ class DataPlane:
             producer_ids=producer_ids,
             telemetry=self._telemetry,
             io_pool=self._io_pool,
+            topic_writer=self._topic_writer,
+            topic_changes=self._link.changes,
+            cluster=lambda: self._link.cluster,
             background=self._background.start,
         )
         return Server(

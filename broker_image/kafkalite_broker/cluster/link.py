@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalite_broker.cluster.registrar import Registrar
+from kafkalite_broker.cluster.topic_changes import TopicChanges
 from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache, Sighting
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
@@ -63,6 +64,7 @@ class ClusterLink:
     Attributes:
         cache: Topics and brokers of the cluster.
         cluster: The cluster as last seen, None before the first list.
+        changes: Wakes those who wait for the cache, or the cluster, to show something.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class ClusterLink:
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
         self.cluster: Cluster | None = None
+        self.changes = TopicChanges()
 
         self._silence_limit_s = silence_limit_s
         self._reflectors: dict[str, Reflector] = {}
@@ -315,6 +318,7 @@ class ClusterLink:
         if cluster.cluster_id:
             self._cluster_known.set()
         self._on_cluster_changed(cluster)
+        self.changes.look_again()
 
     # ------------------------------------------------------------------------------------------------- common
 
@@ -338,6 +342,7 @@ class ClusterLink:
             self._on_brokers_changed()
         if change.partitions:
             self._on_partitions_changed(change.partitions)
+        self.changes.look_again()
 
     def _complain(self, found: dict[str, Any], error: ResourceError) -> None:
         """Once for each object and problem."""

@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+    from kafkalite_broker.cluster.topic_changes import TopicChanges
+    from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.replication.partitions import PartitionManager
     from kafkalite_broker.server.waiting import WaitingFetches
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.membership.metadata_cache import MetadataCache
+    from kafkalite_core.model.cluster import Cluster
     from kafkalite_core.model.partition import Partition
 
 
@@ -30,6 +33,9 @@ class Services:
         producer_ids: Cluster-unique producer ids.
         telemetry: Counters.
         io_pool: Threads for reads that go to the disk.
+        topic_writer: Writes what clients ask of topics into the custom resources.
+        topic_changes: Wakes those who wait for the cache, or the cluster, to show something.
+        cluster: The `KafkaLiteCluster` as last seen, None before: its `config` is what holds for every broker.
         background: Runs a coroutine as a task of the broker, whose failure is logged.
     """
 
@@ -41,6 +47,9 @@ class Services:
     producer_ids: ProducerIdAllocator
     telemetry: BrokerTelemetry
     io_pool: Executor
+    topic_writer: TopicWriter
+    topic_changes: TopicChanges
+    cluster: Callable[[], Cluster | None]
     background: Callable[[Coroutine[Any, Any, None]], None]
 
     def partition_of(self, topic: str, number: int) -> Partition | None:

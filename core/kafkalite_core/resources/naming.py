@@ -21,7 +21,15 @@ LABEL_CLUSTER: Final = "kafkalite.io/cluster"
 LABEL_BROKER_ID: Final = "kafkalite.io/broker-id"
 ANNOTATION_PAUSED: Final = "kafkalite.io/paused"
 ANNOTATION_ADOPT: Final = "kafkalite.io/adopt-strays"
-"""`"false"` on a new topic: start empty even if brokers still hold data of a deleted topic of that name (S10)."""
+"""On a new topic. `"true"`: take over what brokers still hold of a topic of that name, even if it was deleted on
+purpose; `"false"`: start empty in any case. Without it data of a deleted topic are left alone, lost ones taken (S10).
+"""
+ANNOTATION_CREATION_ID: Final = "kafkalite.io/creation-id"
+"""Random, on topics made through the Kafka API: a broker whose answer was lost knows its own object by it."""
+ANNOTATION_ELECT_PREFERRED: Final = "kafkalite.io/elect-preferred"
+"""Partition numbers, or `all`: give the leadership to the first replica, once; the operator removes it when done."""
+ANNOTATION_ELECT_UNCLEAN: Final = "kafkalite.io/elect-unclean"
+"""As above: elect a replica that may lack acknowledged records where there is no leader, once."""
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"
@@ -53,8 +61,11 @@ def topic_object_name(topic_name: str) -> str:
     Two topics get one name only if they are equal: a slug always ends in the digest, and a topic whose own name looks
     like such a slug differs from it in the digest with overwhelming likelihood.
     """
-    if is_object_name(topic_name):
-        return topic_name
+    return topic_name if is_object_name(topic_name) else topic_slug(topic_name)
+
+
+def topic_slug(topic_name: str) -> str:
+    """The slug with digest, also for a topic whose own name is taken by the object of another topic."""
     digest = hashlib.sha256(topic_name.encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
     slug = re.sub(r"[^a-z0-9]+", "-", topic_name.lower()).strip("-")
     slug = slug[: OBJECT_NAME_LENGTH_MAX - _DIGEST_HEX_DIGITS - 1].strip("-")

@@ -42,6 +42,7 @@ _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRICT = {"fieldValidation": "Strict"}
+_DRY_RUN = {"dryRun": "All"}
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -148,10 +149,20 @@ class KubeClient:
             raise KubeUnavailable(f"{what}: {_describe(error)}", ambiguous=False) from error
 
     async def create(
-        self, kind: Kind, namespace: str | None, body: JsonObject, *, strict: bool = False, deadline_s: float = 3.0
+        self,
+        kind: Kind,
+        namespace: str | None,
+        body: JsonObject,
+        *,
+        strict: bool = False,
+        dry_run: bool = False,
+        deadline_s: float = 3.0,
     ) -> JsonObject:
-        """POST. Raises KubeConflict (AlreadyExists) when the name is taken; `strict`: refuse unknown fields."""
-        params = _STRICT if strict else None
+        """POST. Raises KubeConflict (AlreadyExists) when the name is taken.
+
+        `strict`: refuse unknown fields; `dry_run`: judge the request and store nothing.
+        """
+        params = _write_params(strict=strict, dry_run=dry_run)
         return await self._call("POST", kind.path(namespace), body=body, params=params, deadline_s=deadline_s)
 
     async def replace(
@@ -175,11 +186,15 @@ class KubeClient:
         operations: JsonPatch,
         *,
         subresource: str = "",
+        dry_run: bool = False,
         deadline_s: float = 3.0,
     ) -> JsonObject:
         """JSON Patch. KubeInvalid for a failed `test` or rule; KubeConflict: not applied, same tests may be retried."""
         path = kind.path(namespace, name, subresource)
-        return await self._call("PATCH", path, body=operations, content_type=_JSON_PATCH, deadline_s=deadline_s)
+        params = _write_params(dry_run=dry_run)
+        return await self._call(
+            "PATCH", path, body=operations, params=params, content_type=_JSON_PATCH, deadline_s=deadline_s
+        )
 
     async def merge_patch(
         self,
@@ -190,11 +205,12 @@ class KubeClient:
         *,
         subresource: str = "",
         strict: bool = False,
+        dry_run: bool = False,
         deadline_s: float = 3.0,
     ) -> JsonObject:
         """JSON Merge Patch (RFC 7386); `strict`: refuse unknown fields, which are else dropped."""
         path = kind.path(namespace, name, subresource)
-        params = _STRICT if strict else None
+        params = _write_params(strict=strict, dry_run=dry_run)
         return await self._call(
             "PATCH", path, body=body, params=params, content_type=_MERGE_PATCH, deadline_s=deadline_s
         )
@@ -307,6 +323,10 @@ class KubeClient:
             self.config.token_file.forget()
         reason, message = _status_text(payload)
         raise _error_for(status, reason, f"{what}: {message}", response.headers.get("Retry-After", ""), write=write)
+
+
+def _write_params(*, strict: bool = False, dry_run: bool = False) -> dict[str, str] | None:
+    return ((_STRICT if strict else {}) | (_DRY_RUN if dry_run else {})) or None
 
 
 async def _mark_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:

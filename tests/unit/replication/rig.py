@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import uvloop
 
+from kafkalite_broker.cluster.topic_changes import TopicChanges
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.replication.fetcher import FetchSettings
@@ -102,6 +103,9 @@ class Rig:
         self.tasks = set()
         self.version = 0
         self.producer_ids = None
+        self.topic_writer = None
+        self.cluster = None
+        self.changes = TopicChanges()
         self.port = 0
 
     async def __aenter__(self):
@@ -141,6 +145,9 @@ class Rig:
             producer_ids=self.producer_ids,
             telemetry=self.telemetry,
             io_pool=self.pool,
+            topic_writer=self.topic_writer,
+            topic_changes=self.changes,
+            cluster=lambda: self.cluster,
             background=self.background,
         )
         self.server = Server(
@@ -182,6 +189,7 @@ class Rig:
         )  # fmt: skip
         self.cache.see_broker(Sighting(value=broker, resource_version=str(self.version), created=""))
         self.partitions.brokers_changed()
+        self.changes.look_again()
 
     def see_topic(self, ref, partitions, **changes):
         self.version += 1
@@ -190,9 +198,11 @@ class Rig:
         )
         sighting = Sighting(value=replace(topic, **changes), resource_version=str(self.version), created="")
         self.partitions.partitions_changed(self.cache.see_topic(sighting).partitions)
+        self.changes.look_again()
 
     def delete_topic(self, ref):
         self.partitions.partitions_changed(self.cache.delete_topic(ref.uid).partitions)
+        self.changes.look_again()
 
     def driver(self, name="orders", number=0):
         return self.partitions.hosted(name, number)

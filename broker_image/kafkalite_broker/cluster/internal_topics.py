@@ -1,0 +1,37 @@
+"""Topics that brokers make for themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.preferred import setting
+from kafkalite_core.model.topic import TopicSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def offsets_topic(cluster_name: str, config: Mapping[str, str], brokers: int) -> TopicSpec:
+    """`__consumer_offsets` as `offsets.topic.*` ask for it, with no more replicas than there are brokers.
+
+    Its log keys are set on the topic itself, so that no default of the cluster changes what groups rely on.
+    """
+    return TopicSpec(
+        cluster=cluster_name,
+        topic_name=OFFSETS_TOPIC,
+        partitions=_number(config, "offsets.topic.num.partitions"),
+        replicas=max(1, min(_number(config, "offsets.topic.replication.factor"), brokers)),
+        config={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(_number(config, "offsets.topic.segment.bytes")),
+        },
+    )
+
+
+def _number(config: Mapping[str, str], name: str) -> int:
+    value = setting(config, name)
+    assert isinstance(value, int), name
+    return value
