@@ -6,10 +6,12 @@ named in `synonym`, then to `default`, as in Kafka.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.config_docs import DOCUMENTATION
 from kafkalite_core.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,30 +21,59 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 
+class ConfigType(IntEnum):
+    """Kafka's types of configuration values, as DescribeConfigs tells them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigKey:
-    """One key: `parse` turns the user's text into a value or raises `ConfigError`."""
+    """One key: `parse` turns the user's text into a value or raises `ConfigError`.
+
+    Attributes:
+        name: Kafka's name of it.
+        default: Text of the default value.
+        parse: Called with the name, for messages, and the text.
+        type: Type of its values.
+        synonym: Broker key that a topic key falls back to.
+        doc: A sentence for those who ask what it does.
+    """
 
     name: str
     default: str
     parse: Callable[[str, str], object]
+    type: ConfigType = ConfigType.STRING
     synonym: str = ""
     doc: str = ""
 
 
-def integer(minimum: int, maximum: int) -> Callable[[str, str], int]:
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
     """A parser for whole numbers from `minimum` to `maximum`."""
 
-    def parse(name: str, text: str) -> int:
+    minimum: int
+    maximum: int
+
+    def __call__(self, name: str, text: str) -> int:
+        """The number; `ConfigError` when it is none or out of range."""
         try:
             value = int(text.strip())
         except ValueError:
             raise ConfigError(f"{name}: {text!r} is not a whole number") from None
-        if not minimum <= value <= maximum:
-            raise ConfigError(f"{name}: {value} is out of range, use {minimum} to {maximum}")
+        if not self.minimum <= value <= self.maximum:
+            raise ConfigError(f"{name}: {value} is out of range, use {self.minimum} to {self.maximum}")
         return value
 
-    return parse
+
+def integer(minimum: int, maximum: int) -> WholeNumber:
+    """A parser for whole numbers from `minimum` to `maximum`."""
+    return WholeNumber(minimum, maximum)
 
 
 def fraction(name: str, text: str) -> float:
@@ -83,13 +114,32 @@ def cleanup_policy(name: str, text: str) -> tuple[str, ...]:
     return words
 
 
-def text_value(_name: str, text: str) -> str:
-    """Any text."""
-    return text
+def words(_name: str, text: str) -> tuple[str, ...]:
+    """A parser for a list of any words, separated by commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _type_of(parse: Callable[[str, str], object]) -> ConfigType:
+    if isinstance(parse, WholeNumber):
+        return ConfigType.INT if parse.maximum <= INT_MAX else ConfigType.LONG
+    types: dict[object, ConfigType] = {
+        boolean: ConfigType.BOOLEAN,
+        fraction: ConfigType.DOUBLE,
+        cleanup_policy: ConfigType.LIST,
+        words: ConfigType.LIST,
+    }
+    return types.get(parse, ConfigType.STRING)
 
 
 def _key(name: str, default: object, parse: Callable[[str, str], object], synonym: str = "") -> tuple[str, ConfigKey]:
-    return name, ConfigKey(name=name, default=str(default), parse=parse, synonym=synonym or name)
+    return name, ConfigKey(
+        name=name,
+        default=str(default),
+        parse=parse,
+        type=_type_of(parse),
+        synonym=synonym or name,
+        doc=DOCUMENTATION.get(name, ""),
+    )
 
 
 TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
@@ -105,8 +155,8 @@ TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("file.delete.delay.ms", 60_000, integer(0, LONG_MAX), "log.segment.delete.delay.ms"),
             _key("flush.messages", 1, integer(1, LONG_MAX), "log.flush.interval.messages"),
             _key("flush.ms", LONG_MAX, integer(0, LONG_MAX), "log.flush.interval.ms"),
-            _key("follower.replication.throttled.replicas", "", text_value),
-            _key("leader.replication.throttled.replicas", "", text_value),
+            _key("follower.replication.throttled.replicas", "", words),
+            _key("leader.replication.throttled.replicas", "", words),
             _key("index.interval.bytes", 4096, integer(0, INT_MAX), "log.index.interval.bytes"),
             _key("max.compaction.lag.ms", LONG_MAX, integer(1, LONG_MAX), "log.cleaner.max.compaction.lag.ms"),
             _key("max.message.bytes", 1_048_588, integer(0, INT_MAX), "message.max.bytes"),
@@ -180,11 +230,33 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("replica.high.watermark.checkpoint.interval.ms", 5000, integer(100, LONG_MAX)),
             _key("replica.lag.time.max.ms", 30_000, integer(100, LONG_MAX)),
             _key("socket.request.max.bytes", 104_857_600, integer(1024, INT_MAX)),
-            *((key.synonym, ConfigKey(name=key.synonym, default=key.default, parse=key.parse, synonym=key.synonym))
-              for key in TOPIC_KEYS.values()),
+            *((key.synonym, replace(key, name=key.synonym)) for key in TOPIC_KEYS.values()),
         ]
     )
 )  # fmt: skip
+
+DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
+    {
+        *(key.synonym for key in TOPIC_KEYS.values()),
+        "auto.leader.rebalance.enable",
+        "follower.replication.throttled.rate",
+        "leader.imbalance.check.interval.seconds",
+        "leader.imbalance.per.broker.percentage",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "replica.lag.time.max.ms",
+    }
+)
+"""Broker keys whose change comes into force without a restart; clients may change these and no others."""
+
+THROTTLE_KEYS: frozenset[str] = frozenset(
+    {
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    }
+)
+"""Keys that the reassignment tool sets on single brokers, and clears there again."""
 
 
 def check_topic_config(config: Mapping[str, str], *, replicas: int | None = None) -> list[str]:

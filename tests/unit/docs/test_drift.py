@@ -47,7 +47,8 @@ def name_of(cell: str) -> str:
 def sources(*folders: str) -> str:
     files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     assert files
-    return "\n".join(path.read_text(encoding="utf-8") for path in files if path.name != "config.py")
+    declarations = {"config.py", "config_docs.py"}
+    return "\n".join(path.read_text(encoding="utf-8") for path in files if path.name not in declarations)
 
 
 # --- configuration.md ------------------------------------------------------------------------------------------------
