@@ -11,20 +11,20 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from kafkalite_core.protocol.errors import ProtocolError
-from kafkalite_core.protocol.schema import APIS
-from tests.unit.protocol.messages import CASE_IDS, CASES, DIRECTIONS, decode, encode, message, struct_of, tree
+from tests.unit.protocol.messages import (
+    CASE_IDS,
+    CASES,
+    FUZZED,
+    FUZZED_IDS,
+    decode,
+    encode,
+    message,
+    struct_of,
+    tree,
+)
 
 few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 some = settings(few, max_examples=40)
-
-# One case per layout family is enough for garbage: the last version of each API and the last one that is not flexible.
-FUZZED = [
-    (api, version, kind)
-    for api in APIS
-    for version in sorted({api.versions.last, max(min(api.flexible - 1, api.versions.last), api.versions.first)})
-    for kind in DIRECTIONS
-]
-FUZZED_IDS = [f"{api.name}-{version}-{kind}" for api, version, kind in FUZZED]
 
 
 def kio_class(api, version, kind):

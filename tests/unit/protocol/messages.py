@@ -14,6 +14,14 @@ from kafkalite_core.protocol.schema.notation import Array, Struct
 DIRECTIONS = ("request", "response")
 CASES = [(api, version, kind) for api in APIS for version in api.versions.numbers() for kind in DIRECTIONS]
 CASE_IDS = [f"{api.name}-{version}-{kind}" for api, version, kind in CASES]
+# One case per layout family is enough for garbage: the last version of each API and the last one that is not flexible.
+FUZZED = [
+    (api, version, kind)
+    for api in APIS
+    for version in sorted({api.versions.last, max(min(api.flexible - 1, api.versions.last), api.versions.first)})
+    for kind in DIRECTIONS
+]
+FUZZED_IDS = [f"{api.name}-{version}-{kind}" for api, version, kind in FUZZED]
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 NO_TIME = -1
