@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
+"""Topics that no client may write to."""
 
 
 def offsets_topic(cluster_name: str, config: Mapping[str, str], brokers: int) -> TopicSpec:
@@ -21,17 +23,18 @@ def offsets_topic(cluster_name: str, config: Mapping[str, str], brokers: int) ->
     return TopicSpec(
         cluster=cluster_name,
         topic_name=OFFSETS_TOPIC,
-        partitions=_number(config, "offsets.topic.num.partitions"),
-        replicas=max(1, min(_number(config, "offsets.topic.replication.factor"), brokers)),
+        partitions=cluster_number(config, "offsets.topic.num.partitions"),
+        replicas=max(1, min(cluster_number(config, "offsets.topic.replication.factor"), brokers)),
         config={
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(_number(config, "offsets.topic.segment.bytes")),
+            "segment.bytes": str(cluster_number(config, "offsets.topic.segment.bytes")),
         },
     )
 
 
-def _number(config: Mapping[str, str], name: str) -> int:
+def cluster_number(config: Mapping[str, str], name: str) -> int:
+    """A whole number of the cluster's configuration; a value that cannot be read is passed over (a condition tells)."""
     value = setting(config, name)
     assert isinstance(value, int), name
     return value

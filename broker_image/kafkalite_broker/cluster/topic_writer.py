@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
+from kafkalite_broker.cluster.attempts import DEADLINE_S
 from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC, offsets_topic
+from kafkalite_broker.cluster.persistence import Persistence
 from kafkalite_broker.cluster.topic_errors import (
     check_increase,
-    is_passing,
     object_names_taken,
     refusal,
-    timed_out,
     topic_exists,
     unknown_topic,
 )
@@ -27,7 +25,6 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.topic import TopicSpec
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources import topic_objects
-from kafkalite_core.resources.fields import ResourceError
 from kafkalite_core.resources.naming import topic_object_name, topic_slug
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import (
@@ -42,17 +39,15 @@ from kafkalite_runtime.kube import (
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.cluster import Cluster
-    from kafkalite_core.model.partition import Topic
+    from kafkalite_core.model.partition import Topic, TopicRef
     from kafkalite_runtime.kube import KubeClient
 
 WRITES_AT_ONCE_MAX = 16
 """Objects that one broker writes at the same time: beyond it the API server only gets slower, for everybody."""
-
-T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -86,7 +81,7 @@ class TopicWriter:
         self._absorb = absorb
         self._found_cluster = found_cluster
         self._making_offsets: asyncio.Future[None] | None = None
-        self._slots = asyncio.Semaphore(WRITES_AT_ONCE_MAX)
+        self._persistence = Persistence(WRITES_AT_ONCE_MAX)
 
     # ------------------------------------------------------------------------------------------------- topics
 
@@ -115,8 +110,10 @@ class TopicWriter:
             replica_assignment={number: tuple(ids) for number, ids in (assignment or {}).items()},
         )
         creation_id = secrets.token_hex(8)
-        await self._check_other_objects(topic_name, deadline_s)
         name = topic_object_name(topic_name)
+        known = self._cache.topic(topic_name)
+        if known is not None and known.ref.object_name != name:
+            await self.check_free(topic_name, deadline_s=deadline_s)
 
         async def attempt(unsure: bool, limit_s: float) -> Topic | None:
             nonlocal name
@@ -143,7 +140,7 @@ class TopicWriter:
                 return None
             return parse_topic(made) if validate_only else self._took(made)
 
-        made = await self._until_answered(f"the creation of topic {topic_name!r}", deadline_s, attempt)
+        made = await self._persistence.until_answered(f"the creation of topic {topic_name!r}", deadline_s, attempt)
         if not validate_only:
             log.info("topic object made", topic=topic_name, name=made.ref.object_name, uid=made.ref.uid)
         return made
@@ -175,21 +172,23 @@ class TopicWriter:
             if error.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    async def _check_other_objects(self, topic_name: str, deadline_s: float) -> None:
-        """A topic of that name may have an object of another name. What the cache says may be out of date."""
+    async def check_free(self, topic_name: str, *, deadline_s: float) -> None:
+        """Raise TOPIC_ALREADY_EXISTS if the topic is there. What the cache says is confirmed: it may be out of date."""
         known = self._cache.topic(topic_name)
-        if known is None or known.ref.object_name in {topic_object_name(topic_name), topic_slug(topic_name)}:
+        if known is None:
             return
 
         async def attempt(_unsure: bool, limit_s: float) -> bool:
             found = await self._read(known.ref.object_name, limit_s)
             return found is not None and found["metadata"].get("uid") == known.ref.uid
 
-        if await self._until_answered(f"the creation of topic {topic_name!r}", deadline_s, attempt):
+        if await self._persistence.until_answered(f"the creation of topic {topic_name!r}", deadline_s, attempt):
             raise topic_exists(topic_name)
 
-    async def delete(self, topic_name: str, *, uid: str | None = None, deadline_s: float) -> None:
+    async def delete(self, topic_name: str, *, uid: str | None = None, deadline_s: float) -> TopicRef:
         """Delete the object of a topic (with `uid`: that very incarnation). The brokers' directories become strays.
+
+        Returns what was deleted; it is gone when the metadata no longer show it.
 
         Raises:
             BrokerError: UNKNOWN_TOPIC_OR_PARTITION; REQUEST_TIMED_OUT; what the API server refuses.
@@ -209,8 +208,16 @@ class TopicWriter:
                     raise unknown_topic(topic_name) from None
             return True
 
-        await self._until_answered(f"the deletion of topic {topic_name!r}", deadline_s, attempt)
+        await self._persistence.until_answered(f"the deletion of topic {topic_name!r}", deadline_s, attempt)
         log.info("topic object deleted", topic=topic_name, name=topic.ref.object_name, uid=topic.ref.uid)
+        return topic.ref
+
+    async def withdraw(self, ref: TopicRef) -> None:
+        """Delete an object that this broker made a moment ago and that lost its topic name to another. Never raises."""
+        try:
+            await self._client.delete(TOPICS, ref.namespace, ref.object_name, uid=ref.uid, deadline_s=DEADLINE_S)
+        except (KubeError, KubeUnavailable) as error:
+            log.warning("object without use not deleted", topic=ref.name, name=ref.object_name, error=str(error))
 
     async def grow(
         self,
@@ -258,7 +265,7 @@ class TopicWriter:
                 self._took(grown)
             return True
 
-        await self._until_answered(f"the growth of topic {topic_name!r}", deadline_s, attempt)
+        await self._persistence.until_answered(f"the growth of topic {topic_name!r}", deadline_s, attempt)
 
     async def set_config(
         self,
@@ -292,7 +299,7 @@ class TopicWriter:
                 self._took(changed)
             return True
 
-        await self._until_answered(f"the change of topic {topic_name!r}", deadline_s, attempt)
+        await self._persistence.until_answered(f"the change of topic {topic_name!r}", deadline_s, attempt)
 
     async def request_election(
         self, topic_name: str, partitions: Collection[int] | None, *, unclean: bool, deadline_s: float
@@ -312,7 +319,7 @@ class TopicWriter:
                 return None
             return True
 
-        await self._until_answered(f"the election for topic {topic_name!r}", deadline_s, attempt)
+        await self._persistence.until_answered(f"the election for topic {topic_name!r}", deadline_s, attempt)
 
     # ------------------------------------------------------------------------------------------------ cluster
 
@@ -333,7 +340,7 @@ class TopicWriter:
             )
             return True
 
-        await self._until_answered("the change of the cluster's configuration", deadline_s, attempt)
+        await self._persistence.until_answered("the change of the cluster's configuration", deadline_s, attempt)
 
     # ------------------------------------------------------------------------------------------------- common
 
@@ -367,7 +374,7 @@ class TopicWriter:
                         return topic
             raise unknown_topic(topic_name)
 
-        return await self._until_answered(f"the look-up of topic {topic_name!r}", deadline_s, attempt)
+        return await self._persistence.until_answered(f"the look-up of topic {topic_name!r}", deadline_s, attempt)
 
     async def _read(self, object_name: str, limit_s: float) -> dict[str, Any] | None:
         try:
@@ -380,40 +387,6 @@ class TopicWriter:
         if found is None or found["metadata"].get("uid") != topic.ref.uid:
             raise unknown_topic(topic.ref.name)
         return found
-
-    async def _until_answered(
-        self, what: str, deadline_s: float, attempt: Callable[[bool, float], Awaitable[T | None]]
-    ) -> T:
-        """Repeat `attempt(unsure, limit_s)` until it returns something or fails for good.
-
-        `unsure`: an earlier attempt got no answer and may have been applied. None: decide anew on a newer state.
-        """
-        end_s = monotonic() + deadline_s
-        failures, unsure = 0, False
-        error: KubeError | KubeUnavailable | None = None
-        while (left_s := end_s - monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._slots.acquire()
-            except TimeoutError:
-                break
-            try:
-                result = await attempt(unsure, max(min(DEADLINE_S, end_s - monotonic()), 0.001))
-                if result is not None:
-                    return result
-                error = None
-            except ResourceError as unreadable:
-                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, str(unreadable)) from unreadable
-            except (KubeError, KubeUnavailable) as failed:
-                if isinstance(failed, KubeError) and not is_passing(failed):
-                    raise refusal(failed) from failed
-                unsure = unsure or (isinstance(failed, KubeUnavailable) and failed.ambiguous)
-                error = failed
-            finally:
-                self._slots.release()
-            failures += 1
-            await asyncio.sleep(min(backoff_s(failures, error), max(end_s - monotonic(), 0.0)))
-        raise timed_out(what, error, unsure=unsure)
 
 
 def _own(found: dict[str, Any], topic_name: str, creation_id: str) -> Topic:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers import find_coordinator
 from kafkalite_broker.server.handlers.api_versions import ApiVersionsHandler
+from kafkalite_broker.server.handlers.create_partitions import CreatePartitionsHandler
+from kafkalite_broker.server.handlers.create_topics import CreateTopicsHandler
+from kafkalite_broker.server.handlers.delete_topics import DeleteTopicsHandler
 from kafkalite_broker.server.handlers.fetch import FetchHandler
 from kafkalite_broker.server.handlers.init_producer_id import InitProducerIdHandler
 from kafkalite_broker.server.handlers.list_offsets import ListOffsetsHandler
@@ -29,8 +32,11 @@ def handlers(services: Services) -> dict[int, Callable[[Request], None]]:
         2: ListOffsetsHandler(services),
         3: MetadataHandler(services),
         10: find_coordinator.handle,
+        19: CreateTopicsHandler(services),
+        20: DeleteTopicsHandler(services),
         22: InitProducerIdHandler(services),
         23: OffsetForLeaderEpochHandler(services),
+        37: CreatePartitionsHandler(services),
     }
     table[API_VERSIONS_KEY] = ApiVersionsHandler({*table, API_VERSIONS_KEY})
     return table

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC
+from kafkalite_broker.cluster.topic_auto_creation import TopicAutoCreation
 from kafkalite_broker.server.handlers.bounds import within_bounds
-from kafkalite_core.model.limits import TOPIC_NAME_LENGTH_MAX
+from kafkalite_broker.server.handlers.topic_admin import world_of
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.metadata import (
     MetadataResponse,
@@ -15,20 +16,15 @@ from kafkalite_core.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kafkalite_core.resources.naming import is_topic_name
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_core.model.partition import Partition, Topic
 
-LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._\-]+")
 ZERO_UUID = UUID(int=0)
 ELECTION_WAIT_S = 0.25
-
-
-def legal_topic_name(name: str) -> bool:
-    """Kafka's rule for topic names."""
-    return bool(LEGAL_TOPIC_NAME.fullmatch(name)) and len(name) <= TOPIC_NAME_LENGTH_MAX and name not in {".", ".."}
 
 
 class MetadataHandler:
@@ -36,6 +32,7 @@ class MetadataHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._auto_creation = TopicAutoCreation(services.topic_writer, lambda: world_of(services), services.background)
 
     def __call__(self, request: Request) -> None:
         """Answer with all topics, or with those asked for by name or id.
@@ -96,21 +93,26 @@ class MetadataHandler:
                     )
                 )
             else:
-                # A topic without placement yet exists soon: clients retry on either code.
-                code = ErrorCode.INVALID_TOPIC_EXCEPTION
-                if legal_topic_name(entry.name):
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else ErrorCode.LEADER_NOT_AVAILABLE
+                code = self._code_of_absent(entry.name, topic, may_create=request.body.allow_auto_topic_creation)
                 answers.append(
                     MetadataResponseTopic(error_code=code, name=entry.name, topic_id=ZERO_UUID, partitions=[])
                 )
         return answers
+
+    def _code_of_absent(self, name: str, topic: Topic | None, *, may_create: bool) -> ErrorCode:
+        if not is_topic_name(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if topic is not None:
+            # Without placement yet it exists soon: clients ask again.
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return self._auto_creation.code_for(name) if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _topic(self, topic: Topic) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.ref.name,
             topic_id=UUID(topic.ref.topic_id),
-            is_internal=topic.ref.name == "__consumer_offsets",
+            is_internal=topic.ref.name == OFFSETS_TOPIC,
             partitions=[self._partition(number, topic.partitions[number]) for number in sorted(topic.partitions)],
         )
 
