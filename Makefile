@@ -93,6 +93,10 @@ spark-demo: flights-there $(SPARK_STAMP) $(MAVEN_JARS)/.complete ## Read the fli
 bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" for three minutes instead of 40
 	@$(BIN)/python bench/run.py $(ARGS)
 
+.PHONY: groups-proof
+groups-proof: $(STAMP) ## Kill every broker in turn under a consumer group for 10 minutes, and judge; ARGS="--minutes 1"
+	@$(BIN)/python bench/groups.py $(ARGS)
+
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint

@@ -1,0 +1,95 @@
+"""The verdict on a group's history: kinds of anomalies, limits, figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal
+
+import msgspec
+
+GroupAnomalyKind = Literal[
+    "undelivered",
+    "stalled",
+    "committed-unread",
+    "skip",
+    "rewound",
+    "commit-regressed",
+    "offset-regressed",
+    "commit-unexplained",
+    "stale-commit",
+    "two-owners",
+    "unowned-read",
+    "generation-regressed",
+    "unsettled",
+    "stuck",
+]
+
+EXAMPLES_MAX = 20  # per kind; the counts are exact
+ANY = -1
+
+
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What is still in time.
+
+    Args:
+        settle_ms: from the last change of the membership (or fault) until every member has its assignment.
+        stuck_ms: without an assignment, for a member; without being read, for an acknowledged record.
+    """
+
+    settle_ms: float
+    stuck_ms: float
+
+
+class GroupAnomaly(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken promise; `partition` or `member` is ANY where it concerns none in particular."""
+
+    kind: GroupAnomalyKind
+    partition: int
+    member: int
+    at_us: int
+    text: str
+
+
+class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict. `ok` iff there is no anomaly; `counts` has one entry per kind that occurred.
+
+    `delivered` counts records, `redelivered` what was read more often than once. `rebalances` counts the times without
+    a settled group; `settle_ms_max` is the longest of them from the last change of membership on, `unsettled_ms_max`
+    from its begin. `delivery_ms_*` is from acknowledgement to first delivery.
+    """
+
+    ok: bool
+    counts: dict[str, int]
+    examples: list[GroupAnomaly]
+    members: int
+    generations: int
+    rebalances: int
+    settle_ms_max: float
+    unsettled_ms_max: float
+    waiting_ms_max: float
+    acked: int
+    unknown: int
+    delivered: int
+    redelivered: int
+    commits: int
+    commit_errors: dict[str, int]
+    observations: int
+    faults: int
+    delivery_ms_p50: float
+    delivery_ms_p99: float
+    delivery_ms_max: float
+
+
+class Findings:
+    """Collects anomalies: all are counted, the first EXAMPLES_MAX of each kind are kept."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.examples: list[GroupAnomaly] = []
+
+    def add(self, kind: GroupAnomalyKind, at_us: int, text: str, *, partition: int = ANY, member: int = ANY) -> None:
+        """Note one."""
+        self.counts[kind] += 1
+        if self.counts[kind] <= EXAMPLES_MAX:
+            anomaly = GroupAnomaly(kind=kind, partition=partition, member=member, at_us=at_us, text=text)
+            self.examples.append(anomaly)
