@@ -1,1 +1,1 @@
-"""The consumer-group coordinator: empty until the broker serves groups."""
+"""The consumer-group coordinator (classic protocol): see `coordinator.py` and `events.py`."""

@@ -1,0 +1,198 @@
+"""All that writes tombstones: DeleteGroups, OffsetDelete, the expiry of offsets, and topics that are gone."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalite_core.groups.group import GroupState
+from kafkalite_core.groups.records import OffsetKey
+from kafkalite_core.groups.refusals import append_error
+from kafkalite_core.groups.table import group_tombstone
+from kafkalite_core.groups.timers import Timer
+from kafkalite_core.protocol.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.offset_delete import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_core.groups.context import Context
+    from kafkalite_core.groups.events import Requested
+    from kafkalite_core.groups.group import Group
+    from kafkalite_core.groups.journal import Journal
+    from kafkalite_core.groups.offsets import OffsetStore
+    from kafkalite_core.groups.records import OffsetValue
+    from kafkalite_core.groups.table import GroupTable
+    from kafkalite_core.protocol.delete_groups import DeleteGroupsRequest
+    from kafkalite_core.protocol.offset_delete import OffsetDeleteRequest
+
+
+class Removing:
+    """See the module."""
+
+    __slots__ = ("_context", "_groups", "_journal", "_store", "_sweep")
+
+    def __init__(self, context: Context, groups: GroupTable, journal: Journal, store: OffsetStore) -> None:
+        self._context = context
+        self._groups = groups
+        self._journal = journal
+        self._store = store
+        self._sweep = Timer(self._expire_all)
+
+    # ---------------------------------------------------------------- DeleteGroups
+
+    def delete_groups(self, event: Requested, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
+        """DeleteGroups: empty groups only. Answered when all tombstones are committed, or were refused."""
+        codes: dict[str, int] = {}
+        doomed: dict[str, Group] = {}
+        for name in request.groups_names:
+            group = self._groups.get(name)
+            if name in doomed:
+                continue
+            if group is None or group.state is GroupState.DEAD:
+                codes[name] = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not GroupState.EMPTY:
+                codes[name] = ErrorCode.NON_EMPTY_GROUP
+            elif self._journal.is_full:
+                codes[name] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            else:
+                doomed[name] = group
+        if not doomed:
+            return _deleted(request, codes)
+        self._context.wait(event.token, request, event.api_version)
+
+        def done(name: str, error_code: int) -> None:
+            codes[name] = append_error(error_code)
+            if all(each in codes for each in doomed):
+                self._context.answer(event.token, _deleted(request, codes))
+
+        for name, group in doomed.items():
+            self._delete(group, partial(done, name))
+        return None
+
+    def _delete(self, group: Group, done: Callable[[int], None]) -> None:
+        """Write a group's tombstones; it is Dead meanwhile, and back if they are not committed."""
+        assert group.state is GroupState.EMPTY, "only an empty group is deleted"
+        for timer in group.pending_members.values():
+            self._context.timers.cancel(timer)
+        group.pending_members.clear()
+        group.state = GroupState.DEAD
+        keys = [OffsetKey(group.group_id, *place) for place in self._store.keys_of(group.group_id)]
+
+        def ended(error_code: int) -> None:
+            if error_code:
+                group.state = GroupState.EMPTY
+            else:
+                self._groups.drop(group)
+            done(error_code)
+
+        self._journal.remove(keys, [group_tombstone(group)], ended)
+
+    # ---------------------------------------------------------------- OffsetDelete
+
+    def delete_offsets(self, event: Requested, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
+        """OffsetDelete: offsets of topics to which the group does not subscribe."""
+        group = self._groups.get(request.group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+        if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+            return OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
+        if self._journal.is_full:
+            return OffsetDeleteResponse(error_code=int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        there = set(self._store.keys_of(request.group_id))
+        keys: dict[OffsetKey, None] = {}
+        response = OffsetDeleteResponse()
+        for topic in request.topics:
+            subscribed = group.is_subscribed(topic.name)
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            answers = OffsetDeleteResponseTopic(name=topic.name)
+            response.topics.append(answers)
+            for partition in topic.partitions:
+                index = partition.partition_index
+                answers.partitions.append(OffsetDeleteResponsePartition(partition_index=index, error_code=int(code)))
+                if not subscribed and (topic.name, index) in there:
+                    keys[OffsetKey(request.group_id, topic.name, index)] = None
+        if not keys:
+            return response
+        self._context.wait(event.token, request, event.api_version)
+
+        def done(error_code: int) -> None:
+            failed = OffsetDeleteResponse(error_code=append_error(error_code))
+            self._context.answer(event.token, failed if error_code else response)
+
+        self._journal.remove(list(keys), [], done)
+        return None
+
+    # ---------------------------------------------------------------- topics that are gone
+
+    def topics_deleted(self, topics: frozenset[str]) -> None:
+        """Remove the offsets of deleted topics from every group."""
+        for group_id in self._store.group_ids():
+            keys = [OffsetKey(group_id, *place) for place in self._store.keys_of(group_id) if place[0] in topics]
+            if keys:
+                self._journal.remove(keys, [], lambda _code: None)
+
+    # ---------------------------------------------------------------- expiry
+
+    def start(self) -> None:
+        """Look for expired offsets now and then."""
+        self._context.after(self._sweep, self._context.config.retention_check_interval_ms)
+
+    def _expire_all(self) -> None:
+        for group in self._groups:
+            if self._journal.is_full:
+                break
+            self._expire(group)
+        self.start()
+
+    def _expire(self, group: Group) -> None:
+        """Remove a group's expired offsets; and the group, if it is empty and has no others."""
+        if group.state is GroupState.DEAD:
+            return
+        offsets, under_way = self._store.of(group.group_id), self._store.open_of(group.group_id)
+        expired = [
+            place
+            for place, value in offsets.items()
+            if place not in under_way and not group.is_subscribed(place[0]) and self._is_expired(group, value)
+        ]
+        abandoned = group.state is GroupState.EMPTY and not group.pending_members
+        count = len(expired)
+
+        def done(error_code: int) -> None:
+            if not error_code:
+                self._context.statistics.offsets_expired += count
+
+        if abandoned and not under_way and count == len(offsets):
+            if count or group.is_persisted:
+                self._delete(group, done)
+            else:
+                self._groups.drop(group)
+        elif expired:
+            self._journal.remove([OffsetKey(group.group_id, *place) for place in expired], [], done)
+
+    def _is_expired(self, group: Group, value: OffsetValue) -> bool:
+        """Kafka's rule since KIP-211: the retention of a group that had members begins when it becomes empty."""
+        now_ms = self._context.wall_ms
+        if not group.protocol_type:
+            base_ms = value.commit_timestamp_ms  # a simple group
+        elif group.state is GroupState.EMPTY:
+            base_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else value.commit_timestamp_ms
+        elif group.state is GroupState.STABLE and group.topics is not None:
+            base_ms = value.commit_timestamp_ms  # of a topic that nobody reads any longer
+        else:
+            return False
+        if value.expire_timestamp_ms >= 0:
+            return now_ms >= value.expire_timestamp_ms
+        return now_ms - base_ms >= self._context.config.offsets_retention_ms
+
+
+def _deleted(request: DeleteGroupsRequest, codes: dict[str, int]) -> DeleteGroupsResponse:
+    names = dict.fromkeys(request.groups_names)
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=name, error_code=int(codes[name])) for name in names]
+    )
