@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
     from kafkalite_broker.log.manager import Recovered
-    from kafkalite_core.model.partition import TopicRef
+    from kafkalite_core.model.partition import Topic, TopicRef
 
 log = get_logger(__name__)
 
@@ -73,6 +73,7 @@ class Broker:
             settings,
             on_partitions_changed=self._partitions_changed,
             on_brokers_changed=self._brokers_changed,
+            on_topics_gone=self._topics_gone,
             on_registered=self._registered,
             on_superseded=self._superseded,
         )
@@ -250,6 +251,14 @@ class Broker:
         if self._serving and self._plane is not None:
             self._plane.partitions.brokers_changed()
 
+    def _topics_gone(self, topics: list[Topic]) -> None:
+        if self._serving and self._plane is not None:
+            cache = self._link.cache
+            # Another object may have claimed the same name: then the topic goes on for its groups.
+            self._plane.groups.topics_deleted(
+                (topic, cache.delete_seen(topic.ref)) for topic in topics if cache.topic(topic.ref.name) is None
+            )
+
     def _registered(self, broker_epoch: int) -> None:
         self._termination.write(broker_epoch=broker_epoch)
         self._brokers_changed()
@@ -272,6 +281,7 @@ class Broker:
     def _config_changed(self, config: BrokerConfig) -> None:
         if self._plane is not None:
             self._plane.partitions.reconfigure(config.config)
+            self._plane.groups.reconfigure(config.config)
 
     def _ticked(self) -> None:
         self._loop_ticked_s = monotonic()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from time import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_broker.clock import wall_ms
 from kafkalite_broker.compression import decompress
+from kafkalite_broker.groups.manager import GroupManager
+from kafkalite_broker.groups.offsets_topic import OffsetsTopic
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.log.volume_sync import volume_sync_for
@@ -46,11 +48,6 @@ TICK_S = 0.2
 
 MAKE_ROOM_INTERVAL_S = 10.0
 """A full disk is cleared up this often at most."""
-
-
-def wall_ms() -> int:
-    """Wall clock in milliseconds: for retention and time stamps, never for decisions about leadership."""
-    return int(time() * 1000)
 
 
 class DataPlane:
@@ -133,6 +130,14 @@ class DataPlane:
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
+        self.groups = GroupManager(
+            OffsetsTopic(link.cache, topic_writer, background.start),
+            broker_config=config,
+            io_pool=self._io_pool,
+            telemetry=telemetry.groups,
+            on_fatal=on_fatal,
+        )
+        self.partitions.on_role_changed = self.groups.role_changed
         self.server = self._make_server(cluster_id, producer_ids)
         telemetry.drivers = self.partitions.drivers
         telemetry.connections = lambda: len(self.server.connections)
@@ -145,6 +150,7 @@ class DataPlane:
             cluster_id=cluster_id,
             cache=self._link.cache,
             partitions=self.partitions,
+            groups=self.groups,
             waiting=WaitingFetches(),
             producer_ids=producer_ids,
             telemetry=self._telemetry,
@@ -214,6 +220,7 @@ class DataPlane:
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
         await self.server.stop()
+        self.groups.close()
         await self.partitions.stop_fetching()
         if clean:
             await self.flusher.drain()

@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from kafkalite_broker.groups.telemetry import GroupTelemetry
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -96,6 +98,8 @@ class BrokerTelemetry(Collector):
         self.event_loop_lag_seconds = Gauge(
             "kafkalite_event_loop_lag_seconds", "By how much the event loop was late last", registry=self.registry
         )
+        self.groups = GroupTelemetry()
+        self.registry.register(self.groups)
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
 

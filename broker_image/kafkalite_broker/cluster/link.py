@@ -57,6 +57,7 @@ class ClusterLink:
         settings: Of this broker.
         on_partitions_changed: Told which partitions came, went or changed, by incarnation of the topic and number.
         on_brokers_changed: Some broker registered, was fenced or changed its state.
+        on_topics_gone: Told topics that the cache no longer has; the cache knows whether a deletion was seen (S10).
         on_registered: Told every new broker epoch of this broker.
         on_superseded: Told why this process must end (R8).
         on_cluster_changed: The `KafkaLiteCluster` changed.
@@ -74,6 +75,7 @@ class ClusterLink:
         *,
         on_partitions_changed: Callable[[set[tuple[TopicRef, int]]], None] = _ignore,
         on_brokers_changed: Callable[[], None] = _ignore,
+        on_topics_gone: Callable[[list[Topic]], None] = _ignore,
         on_registered: Callable[[int], None] = _ignore,
         on_superseded: Callable[[str], None] = _ignore,
         on_cluster_changed: Callable[[Cluster], None] = _ignore,
@@ -83,6 +85,7 @@ class ClusterLink:
         self._settings = settings
         self._on_partitions_changed = on_partitions_changed
         self._on_brokers_changed = on_brokers_changed
+        self._on_topics_gone = on_topics_gone
         self._on_registered = on_registered
         self._on_superseded = on_superseded
         self._on_cluster_changed = on_cluster_changed
@@ -342,6 +345,8 @@ class ClusterLink:
             self._on_brokers_changed()
         if change.partitions:
             self._on_partitions_changed(change.partitions)
+        if change.deleted:
+            self._on_topics_gone(change.deleted)
         self.changes.look_again()
 
     def _complain(self, found: dict[str, Any], error: ResourceError) -> None:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 log_events = get_logger(__name__)
 
 
+def _ignore(_driver: PartitionDriver) -> None:
+    """Nobody wants to know."""
+
+
 class PartitionManager:
     """The drivers of this broker, kept in step with the metadata cache.
 
@@ -83,6 +87,8 @@ class PartitionManager:
         self._fetchers: dict[int, Fetcher] = {}
         self._stopping: set[asyncio.Task[None]] = set()
         self._roles_changed = asyncio.Event()
+        self.on_role_changed: Callable[[PartitionDriver], None] = _ignore
+        """Told, in the middle of the partition's step, that its role or its leader epoch changed."""
         self._suspects = SuspectedLeaders(cache)
 
     # ------------------------------------------------------------ look-up
@@ -326,6 +332,7 @@ class PartitionManager:
     def role_changed(self, driver: PartitionDriver) -> None:
         """Fetchers are assigned anew after the change of metadata; positions of this one moved."""
         self._roles_changed.set()
+        self.on_role_changed(driver)
         fetcher = self._fetchers.get(driver.replica.leader_id)
         if fetcher is not None and driver in fetcher.drivers:
             fetcher.kick()

@@ -93,6 +93,11 @@ class Request:
         return self._slot.peer
 
     @property
+    def client_host(self) -> str:
+        """Address of the client as Kafka's tools show it: `/127.0.0.1`."""
+        return "/" + self._slot.peer.rpartition(":")[0]
+
+    @property
     def abandoned(self) -> bool:
         """The client is gone; nobody waits for the answer."""
         return self._slot.closed

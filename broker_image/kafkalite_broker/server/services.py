@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
     from kafkalite_broker.cluster.topic_changes import TopicChanges
     from kafkalite_broker.cluster.topic_writer import TopicWriter
+    from kafkalite_broker.groups.manager import GroupManager
     from kafkalite_broker.replication.partitions import PartitionManager
     from kafkalite_broker.server.waiting import WaitingFetches
     from kafkalite_broker.telemetry import BrokerTelemetry
@@ -29,6 +30,7 @@ class Services:
         cluster_id: Of the cluster, as in `status.clusterId`.
         cache: Topics and brokers.
         partitions: The replicas on this broker.
+        groups: The group coordinators on this broker.
         waiting: Fetches that wait for data.
         producer_ids: Cluster-unique producer ids.
         telemetry: Counters.
@@ -43,6 +45,7 @@ class Services:
     cluster_id: str
     cache: MetadataCache
     partitions: PartitionManager
+    groups: GroupManager
     waiting: WaitingFetches
     producer_ids: ProducerIdAllocator
     telemetry: BrokerTelemetry

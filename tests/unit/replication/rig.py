@@ -11,6 +11,8 @@ from dataclasses import replace
 import uvloop
 
 from kafkalite_broker.cluster.topic_changes import TopicChanges
+from kafkalite_broker.groups.manager import GroupManager
+from kafkalite_broker.groups.offsets_topic import OffsetsTopic
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.replication.fetcher import FetchSettings
@@ -135,12 +137,21 @@ class Rig:
             on_disk_full=lambda: self.full.append(True),
             on_fatal=self.fatal.append,
         )
+        self.groups = GroupManager(
+            OffsetsTopic(self.cache, self.topic_writer, self.background),
+            broker_config=self.config,
+            io_pool=self.pool,
+            telemetry=self.telemetry.groups,
+            on_fatal=self.fatal.append,
+        )
+        self.partitions.on_role_changed = self.groups.role_changed
         self.telemetry.drivers = self.partitions.drivers
         self.services = Services(
             broker_id=self.id,
             cluster_id="cluster",
             cache=self.cache,
             partitions=self.partitions,
+            groups=self.groups,
             waiting=WaitingFetches(),
             producer_ids=self.producer_ids,
             telemetry=self.telemetry,
@@ -163,6 +174,8 @@ class Rig:
     async def __aexit__(self, *_):
         await self.partitions.stop_fetching()
         await self.server.stop()
+        self.groups.close()
+        await asyncio.sleep(0)
         for task in list(self.tasks):
             task.cancel()
         await self.flusher.drain()

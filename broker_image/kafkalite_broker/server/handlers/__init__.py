@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.server.handlers import find_coordinator
 from kafkalite_broker.server.handlers.api_versions import ApiVersionsHandler
 from kafkalite_broker.server.handlers.create_partitions import CreatePartitionsHandler
 from kafkalite_broker.server.handlers.create_topics import CreateTopicsHandler
 from kafkalite_broker.server.handlers.delete_topics import DeleteTopicsHandler
 from kafkalite_broker.server.handlers.fetch import FetchHandler
+from kafkalite_broker.server.handlers.find_coordinator import FindCoordinatorHandler
+from kafkalite_broker.server.handlers.groups import group_handlers
 from kafkalite_broker.server.handlers.init_producer_id import InitProducerIdHandler
 from kafkalite_broker.server.handlers.list_offsets import ListOffsetsHandler
 from kafkalite_broker.server.handlers.metadata import MetadataHandler
@@ -31,11 +32,12 @@ def handlers(services: Services) -> dict[int, Callable[[Request], None]]:
         1: FetchHandler(services),
         2: ListOffsetsHandler(services),
         3: MetadataHandler(services),
-        10: find_coordinator.handle,
+        10: FindCoordinatorHandler(services),
         19: CreateTopicsHandler(services),
         20: DeleteTopicsHandler(services),
         22: InitProducerIdHandler(services),
         23: OffsetForLeaderEpochHandler(services),
+        **group_handlers(services),
         37: CreatePartitionsHandler(services),
     }
     table[API_VERSIONS_KEY] = ApiVersionsHandler({*table, API_VERSIONS_KEY})

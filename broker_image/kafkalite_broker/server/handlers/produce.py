@@ -6,6 +6,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms
+from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.compression import decompress
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_core.model.errors import BrokerError
@@ -62,6 +63,8 @@ class PendingProduce:
         self._closed_one()
 
     def _append(self, topic: str, data: PartitionProduceData, response: PartitionProduceResponse) -> None:
+        if topic in INTERNAL_TOPICS:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal: only brokers write to it")
         partition = self._services.partitions.leader_of(topic, data.index)
         if data.records is None or len(data.records) == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
