@@ -20,12 +20,17 @@ T = TypeVar("T")
 
 
 def partition_for(group_id: str, partitions: int) -> int:
-    """The partition of a group, as Kafka has it: the hash of a Java string without its sign, modulo the partitions."""
+    """The partition of a group, as Kafka has it.
+
+    That is the absolute value of the hash of a Java string, modulo the partitions; the smallest int, which has no
+    absolute value, counts as 0.
+    """
     units = group_id.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
         value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partitions
+    signed = value - 2**32 if value >= 2**31 else value
+    return 0 if signed == -(2**31) else abs(signed) % partitions
 
 
 def split(request: GroupRequest, partitions: int) -> dict[int, GroupRequest]:

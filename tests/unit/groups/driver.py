@@ -29,7 +29,7 @@ REBALANCE_MS = 60_000
 
 def subscription(*topics: str) -> bytes:
     """A `ConsumerProtocolSubscription` of version 0."""
-    body = b"".join(pack(">h", len(topic)) + topic.encode() for topic in topics)
+    body = b"".join(pack(">h", len(topic.encode())) + topic.encode() for topic in topics)
     return pack(">hi", 0, len(topics)) + body + pack(">i", -1)
 
 
