@@ -39,6 +39,8 @@ class ReplicaMachine(RuleBasedStateMachine):
         self.count = 0
         self.wiped = 0
         self.known_marks: dict[int, int] = {}
+        self.deletions: dict[object, tuple[int, object]] = {}
+        self.deleted_to = 0
 
     @initialize(isr=st.integers(1, 3), min_isr=st.integers(1, 2))
     def begin(self, isr: int, min_isr: int) -> None:
@@ -65,6 +67,28 @@ class ReplicaMachine(RuleBasedStateMachine):
         entry = node.log.at(offset)
         if acks == -1 and entry is not None:
             self.values[self.cluster.tokens] = (entry.epoch, value)
+
+    @rule(number=st.sampled_from([0, 0, 0, 1, 2, 3]), distance=st.sampled_from([None, None, 0, 1, -1, -9]))
+    def delete_records(self, number: int, distance: int | None) -> None:
+        """Deletion up to an offset, not always by the leader, and not always of what may be deleted (KIP-107)."""
+        number = number or self.cluster.store.partition.leader
+        node = self.cluster.nodes.get(number)
+        if node is None:
+            return
+        start, mark = node.log.start_offset, node.replica.high_watermark
+        wanted = mark + (distance or 0)
+        self.cluster.delete_records(number, -1 if distance is None else wanted, timeout_ms=1000.0)
+        if distance is not None and wanted == -1:
+            wanted = mark
+        answer = self.cluster.deleted.get(self.cluster.tokens)
+        if not node.replica.is_leader or not 0 <= wanted <= mark:
+            assert answer is not None
+            assert answer.error_code
+            assert node.log.start_offset == start, "a refused deletion deletes nothing"
+            return
+        assert node.log.start_offset == max(start, wanted)
+        self.deleted_to = max(self.deleted_to, wanted)
+        self.deletions[self.cluster.tokens] = (wanted, node)
 
     # ---------------------------------------------------------------- replication
 
@@ -245,6 +269,9 @@ class ReplicaMachine(RuleBasedStateMachine):
         for number in self.cluster.candidates():
             log = self.log_of(number)
             for offset, record in self.committed.items():
+                if offset < max(self.deleted_to, log.first):
+                    assert offset < self.deleted_to, f"candidate {number} lost offset {offset} without a deletion"
+                    continue
                 entry = log.at(offset)
                 assert entry is not None, f"candidate {number} lacks acknowledged offset {offset}"
                 assert (entry.epoch, entry.value) == record
@@ -255,6 +282,29 @@ class ReplicaMachine(RuleBasedStateMachine):
         logs = [self.log_of(number) for number in (1, 2, 3)]
         holders = [log for log in logs if log.on_disk > offset and log.at(offset).value == value]
         assert len(holders) + self.wiped >= self.cluster.store.partition.min_isr
+
+    @invariant()
+    def deletions_are_answered_when_no_live_replica_has_the_records(self) -> None:
+        for token, (offset, leader) in list(self.deletions.items()):
+            answer = self.cluster.deleted.get(token)
+            if answer is None:
+                continue
+            del self.deletions[token]
+            if answer.error_code:
+                continue
+            assert answer.low_watermark >= offset
+            assert leader.log.start_offset >= offset
+            known = leader.replica._state
+            for number, node in self.cluster.nodes.items():
+                if known.alive(number) and known.registered_epoch(number) == node.epoch:
+                    log = node.log
+                    assert log.start_offset >= offset or log.start_offset == log.end_offset, f"{number} has it still"
+
+    @invariant()
+    def nothing_is_deleted_that_is_not_committed(self) -> None:
+        for node in self.cluster.nodes.values():
+            assert node.log.start_offset <= max(node.replica.high_watermark, node.log.first)
+            assert node.log.start_offset <= node.log.end_offset
 
     @invariant()
     def one_leader_per_epoch(self) -> None:
@@ -315,7 +365,8 @@ class ReplicaMachine(RuleBasedStateMachine):
         partition = cluster.store.partition
         present = {IsrEntry(number, cluster.nodes[number].epoch) for number in (1, 2, 3)}
         assert set(partition.isr) == present, f"the ISR does not become whole: {partition.isr}"
-        assert len({tuple(self.log_of(number).read(0, 999)) for number in (1, 2, 3)}) == 1
+        kept = max(self.log_of(number).first for number in (1, 2, 3))
+        assert len({tuple(self.log_of(number).read(kept, 999)) for number in (1, 2, 3)}) == 1
         leader = cluster.nodes[partition.leader]
         assert leader.replica.high_watermark == leader.log.end_offset
 

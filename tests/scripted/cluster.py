@@ -144,7 +144,10 @@ class ListLog:
         self.generation += 1
 
     def advance_start(self, offset: int) -> None:
-        self.start_offset = max(self.start_offset, offset)
+        assert offset <= self.end_offset
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.truncate_from_start(offset)
 
     def begin_flush(self) -> Ticket:
         return Ticket(self.generation, self.end_offset, EpochCache.decode(self.epochs.encode()))
@@ -157,6 +160,7 @@ class ListLog:
     def crash(self) -> None:
         """A power loss: the unflushed suffix is gone, the epoch cache is what was written and what the batches say."""
         del self.entries[max(self.on_disk - self.first, 0) :]
+        self.start_offset = self.first  # the checkpoint of the log start may be old
         rebuilt = EpochCache()
         for offset, entry in self.records():
             rebuilt.assign(entry.epoch, offset)
@@ -242,6 +246,7 @@ class Cluster:
         self.down: dict[int, ListLog] = {}
         self.proposals: list[Proposal] = []
         self.produced: dict[object, events.ProduceAnswered] = {}
+        self.deleted: dict[object, events.DeleteRecordsAnswered] = {}
         self.answer: events.FetchAnswered | None = None
         self.tokens = 0
         for number in brokers:
@@ -314,6 +319,9 @@ class Cluster:
             elif isinstance(effect, events.ProduceAnswered):
                 assert effect.token not in self.produced, "a request was answered twice"
                 self.produced[effect.token] = effect
+            elif isinstance(effect, events.DeleteRecordsAnswered):
+                assert effect.token not in self.deleted, "a deletion was answered twice"
+                self.deleted[effect.token] = effect
             elif isinstance(effect, events.FlushWanted):
                 node.dirty = True
             elif isinstance(effect, events.ProposePartition):
@@ -345,6 +353,13 @@ class Cluster:
                 deadline_ms=self.now + timeout_ms, wall_ms=0,
             ),
         )  # fmt: skip
+
+    def delete_records(self, number: int, offset: int, *, timeout_ms: float = 5000.0) -> list[events.Effect]:
+        self.tokens += 1
+        return self.step(
+            number,
+            events.DeleteRecordsRequested(token=self.tokens, offset=offset, deadline_ms=self.now + timeout_ms),
+        )
 
     def ask(self, follower: int, leader: int) -> tuple[list[events.Effect], events.FetchResponded | None]:
         """A follower's fetch reaches the leader; returns the leader's effects and the answer on its way back."""

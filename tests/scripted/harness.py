@@ -23,6 +23,7 @@ Commands (brokers are numbers; `*` is every running broker):
     land NAME                              a patch kept with `keep=NAME` reaches the store after all
     smuggle F<-L NAME                      an answer to the fetch of F with all that L's log holds, whatever its epoch
     elect B [isr=..], fence B, stop B, restart B [wiped] [hw=N], shutting-down B, hand-over B, full B, space B
+    delete B OFFSET                        DeleteRecords up to the offset; -1 is the high watermark
     time MS, tick B..., raise-start B OFFSET, stale-metadata B N (the store's N-th entry), recreate, forget B,
     host-again B
     min N                                  the controller writes another effective min ISR
@@ -61,6 +62,10 @@ def show(effect: events.Effect, nodes_log: ListLog) -> str | None:
         case events.ProduceAnswered():
             result = f"offset {effect.base_offset}" if not effect.error_code else ErrorCode(effect.error_code).name
             return f"produce #{effect.token} answered: {result}"
+        case events.DeleteRecordsAnswered():
+            if effect.error_code:
+                return f"delete #{effect.token} answered: {ErrorCode(effect.error_code).name}"
+            return f"delete #{effect.token} answered: low watermark {effect.low_watermark}"
         case events.FetchAnswered():
             if effect.error_code:
                 return f"fetch answered: {ErrorCode(effect.error_code).name}"
@@ -132,6 +137,9 @@ class Script:
     def do_produce(self, number, *values, acks="all"):
         for value in values:
             self.note(int(number), self.cluster.produce(int(number), value, -1 if acks == "all" else int(acks)))
+
+    def do_delete(self, number, offset):
+        self.note(int(number), self.cluster.delete_records(int(number), int(offset)))
 
     def do_fetch(self, arrow, times="1"):
         for _ in range(int(times)):

@@ -136,6 +136,20 @@ class FetchResponded(Struct, frozen=True, kw_only=True):
     wall_ms: int
 
 
+class DeleteRecordsRequested(Struct, frozen=True, kw_only=True):
+    """Delete all records before an offset (KIP-107). Answered by exactly one `DeleteRecordsAnswered`.
+
+    Attributes:
+        token: The driver's name for the request.
+        offset: First offset to be kept; -1 for the high watermark.
+        deadline_ms: Monotonic time at which a request that waits for followers is answered REQUEST_TIMED_OUT.
+    """
+
+    token: object
+    offset: int
+    deadline_ms: float
+
+
 class FlushCompleted(Struct, frozen=True):
     """`ReplicaLog.complete_flush` was called: `flushed_end` may have moved."""
 
@@ -169,6 +183,7 @@ Event = (
     | ProduceRequested
     | FetchRequested
     | FetchResponded
+    | DeleteRecordsRequested
     | FlushCompleted
     | ProposalAnswered
     | Tick
@@ -219,6 +234,22 @@ class FetchAnswered(Struct, frozen=True, kw_only=True):
     read_from: int = 0
     read_end: int = 0
     diverging: tuple[int, int] | None = None
+
+
+class DeleteRecordsAnswered(Struct, frozen=True, kw_only=True):
+    """The end of a deletion of records.
+
+    Attributes:
+        token: Of the request.
+        error_code: 0 or Kafka's code.
+        low_watermark: Least log start of the live replicas; -1 when it is not known or the request was refused.
+        message: A sentence, on errors.
+    """
+
+    token: object
+    error_code: int
+    low_watermark: int
+    message: str = ""
 
 
 class FlushWanted(Struct, frozen=True):
@@ -296,6 +327,7 @@ class Decided(Struct, frozen=True, kw_only=True):
 Effect = (
     ProduceAnswered
     | FetchAnswered
+    | DeleteRecordsAnswered
     | FlushWanted
     | LogEndAdvanced
     | HighWatermarkAdvanced

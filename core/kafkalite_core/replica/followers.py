@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 UNKNOWN_END: Final = -1
+UNKNOWN_START: Final = -1
 
 
 class Progress:
@@ -20,9 +21,18 @@ class Progress:
         caught_up_ms: Last time at which it had all that the leader had flushed.
         fetch_ms: Time of its last fetch.
         leader_end_at_fetch: The leader's flushed end at that time.
+        log_start_offset: Its log start, as told with its last fetch; -1 before.
     """
 
-    __slots__ = ("caught_up_ms", "end_offset", "epoch", "fetch_ms", "id", "leader_end_at_fetch")
+    __slots__ = (
+        "caught_up_ms",
+        "end_offset",
+        "epoch",
+        "fetch_ms",
+        "id",
+        "leader_end_at_fetch",
+        "log_start_offset",
+    )
 
     def __init__(self, broker_id: int, epoch: int, caught_up_ms: float) -> None:
         self.id = broker_id
@@ -31,6 +41,7 @@ class Progress:
         self.caught_up_ms = caught_up_ms
         self.fetch_ms = 0.0
         self.leader_end_at_fetch = UNKNOWN_END
+        self.log_start_offset = UNKNOWN_START
 
     def __repr__(self) -> str:
         return f"Progress({self.id}@{self.epoch} end={self.end_offset})"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered, ProduceAnswered
+from kafkalite_core.replica.deletions import WaitingDeletions, delete_records, low_watermark, refusal
+from kafkalite_core.replica.events import CONSUMER_ID, DeleteRecordsAnswered, FetchAnswered, ProduceAnswered
 from kafkalite_core.replica.followers import Followers, Progress
 from kafkalite_core.replica.hand_over import hand_over_entry
 from kafkalite_core.replica.high_watermark import advanced_high_watermark
@@ -24,7 +25,7 @@ from kafkalite_core.storage.producer_state import Duplicate
 
 if TYPE_CHECKING:
     from kafkalite_core.model.partition import Partition
-    from kafkalite_core.replica.events import FetchRequested, ProduceRequested
+    from kafkalite_core.replica.events import DeleteRecordsRequested, FetchRequested, ProduceRequested
     from kafkalite_core.replica.isr import IsrChanges
     from kafkalite_core.replica.state import ReplicaState
 
@@ -46,6 +47,7 @@ class Leader:
 
     __slots__ = (
         "_changes",
+        "_deletions",
         "_followers",
         "_hand_over_reason",
         "_hand_over_refused",
@@ -70,6 +72,7 @@ class Leader:
         self._joining: list[Progress] = []
         self._parked_all = ParkedProduces()
         self._parked_one = ParkedProduces()
+        self._deletions = WaitingDeletions()
         self._hand_over_reason = ""
         self._hand_over_refused = False
         self.epoch = -1
@@ -107,12 +110,14 @@ class Leader:
         self._joining = [progress for progress in followers if progress not in members]
         self.counting = sum(state.counts(entry) for entry in partition.isr)
         self.commit(now_ms)
+        self._settle_deletions()
 
     def resigned(self, message: str) -> None:
         """Leadership is lost: nobody is left waiting."""
         effects = self._state.effects
         self._parked_all.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, message, effects)
         self._parked_one.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, message, effects)
+        self._deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
     # ------------------------------------------------------------ produce
 
@@ -255,9 +260,31 @@ class Leader:
             progress = self._followers.ensure(event.replica_id, event.replica_epoch, -self._state.lag_time_max_ms - 1.0)
             self._joining.append(progress)
         progress.fetched_at(event.fetch_offset, self._state.log.flushed_end, now_ms)
+        progress.log_start_offset = event.log_start_offset
         self.commit(now_ms)
+        if self._deletions:
+            self._settle_deletions()
         if self._joining:
             self.consider(now_ms)
+
+    # ------------------------------------------------------------ deleting
+
+    def delete_records(self, event: DeleteRecordsRequested) -> None:
+        """Delete here at once; answer when every live replica has done so as well."""
+        state = self._state
+        code, message = refusal(state, event.offset)
+        if code is not ErrorCode.NONE:
+            state.effects.append(
+                DeleteRecordsAnswered(token=event.token, error_code=int(code), low_watermark=-1, message=message)
+            )
+            return
+        self._deletions.add(event, delete_records(state, event.offset))
+        self._settle_deletions()
+
+    def _settle_deletions(self) -> None:
+        if self._deletions:
+            low = low_watermark(self._state, self._followers, self._partition)
+            self._deletions.settle(low, self._state.effects)
 
     # ------------------------------------------------------------ committing
 
@@ -303,6 +330,9 @@ class Leader:
             code, message = ErrorCode.REQUEST_TIMED_OUT, "not committed in time"
         self._parked_all.expire(now_ms, int(code), message, effects)
         self._parked_one.expire(now_ms, int(ErrorCode.REQUEST_TIMED_OUT), "not flushed in time", effects)
+        if self._deletions:
+            low = low_watermark(self._state, self._followers, self._partition)
+            self._deletions.expire(now_ms, low, effects)
         self.consider(now_ms)
 
     def hand_over(self, now_ms: float, reason: str) -> None:

@@ -11,6 +11,8 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import (
+    DeleteRecordsAnswered,
+    DeleteRecordsRequested,
     FetchAnswered,
     FetchRequested,
     FetchResponded,
@@ -74,6 +76,7 @@ class Replica:
             ProduceRequested: self._produce,
             FetchRequested: self._fetch,
             FlushCompleted: self._flushed,
+            DeleteRecordsRequested: self._delete_records,
             FetchResponded: self._fetch_responded,
             MetadataChanged: self._metadata_changed,
             ProposalAnswered: self._proposal_answered,
@@ -200,6 +203,16 @@ class Replica:
         else:
             answer = FetchAnswered(token=event.token, error_code=int(code))
         self._state.effects.append(answer)
+
+    def _delete_records(self, _now_ms: float, event: DeleteRecordsRequested) -> None:
+        if self._leader is not None:
+            self._leader.delete_records(event)
+            return
+        code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        message = "this broker does not lead"
+        self._state.effects.append(
+            DeleteRecordsAnswered(token=event.token, error_code=code, low_watermark=-1, message=message)
+        )
 
     def _fetch_responded(self, now_ms: float, event: FetchResponded) -> None:
         if self._follower is not None:

@@ -50,6 +50,7 @@ class ReplicaState:
         brokers: Every known broker.
         broker_epoch: This broker's own epoch, -1 while it is not registered.
         relaxed_flush: The topic acknowledges before the flush.
+        keeps_latest_only: The topic is compacted and never loses records otherwise.
         storage_full_until_ms: No append before this time; 0 when the disk took the last one.
         storage_hand_over_after_ms: A full disk may give leadership away again from then on.
         effects: Effects of the step under way, in order.
@@ -61,6 +62,7 @@ class ReplicaState:
         "brokers",
         "effects",
         "high_watermark",
+        "keeps_latest_only",
         "lag_time_max_ms",
         "log",
         "number",
@@ -85,6 +87,7 @@ class ReplicaState:
         self.brokers: Mapping[int, Broker] = {}
         self.broker_epoch = -1
         self.relaxed_flush = False
+        self.keeps_latest_only = False
         self.storage_full_until_ms = 0.0
         self.storage_hand_over_after_ms = 0.0
         self.effects: list[Effect] = []
@@ -92,6 +95,7 @@ class ReplicaState:
     def take_config(self, config: TopicConfig) -> None:
         """The topic's configuration in force."""
         self.relaxed_flush = config.relaxed_flush
+        self.keeps_latest_only = "delete" not in config.cleanup_policy
 
     def counts(self, entry: IsrEntry) -> bool:
         """Whether an ISR entry stands for data that its broker still has (S2); this incarnation's own always does."""
