@@ -211,6 +211,7 @@ class DataPlane:
                     leader_epoch=stray.metadata.leader_epoch,
                     partition_epoch=stray.metadata.partition_epoch,
                     end_offset=stray.end_offset,
+                    deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
                 )
                 for stray in known[-STRAYS_LISTED_MAX:]
                 if stray.metadata is not None

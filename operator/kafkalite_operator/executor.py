@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.controller.actions import (
     AddPartitions,
     ChangePartitions,
+    CompleteElections,
     CreateBroker,
     CreateTopicStatus,
     Fence,
@@ -25,7 +26,7 @@ from kafkalite_core.controller.actions import (
     UpdateTopicStatus,
 )
 from kafkalite_core.model.partition import TopicRef
-from kafkalite_core.resources import naming, patches
+from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
 from kafkalite_core.resources.manifests import broker_object
 from kafkalite_core.resources.topics import parse_topic
@@ -90,6 +91,8 @@ class Executor:
                 await self._create_topic_status(action, controller_epoch)
             case AddPartitions():
                 await self._add_partitions(action, controller_epoch)
+            case CompleteElections():
+                await self._complete_elections(action)
             case UpdateTopicStatus():
                 await self.update_topic_status(action)
             case UpdateClusterStatus():
@@ -232,8 +235,14 @@ class Executor:
         on, then in halves. Returns the partitions that were changed.
         """
         topic = action.topic
-        unclean = action.generation if action.unclean & set(changes) else None
-        operations = patches.elections(topic, changes, controller_epoch=controller_epoch, unclean_generation=unclean)
+        unclean = bool(action.unclean & set(changes))
+        operations = patches.elections(
+            topic,
+            changes,
+            controller_epoch=controller_epoch,
+            unclean_generation=action.generation if unclean else None,
+            unclean_request=action.consent if unclean else "",
+        )
         try:
             await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
         except KubeInvalid as error:
@@ -300,6 +309,22 @@ class Executor:
         await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
         _log.info("partitions added", topic=topic.name, partitions=sorted(action.partitions), why=action.reason)
         self._record(TOPICS, topic.uid, "Normal", "PartitionsAdded", action.reason)
+
+    async def _complete_elections(self, action: CompleteElections) -> None:
+        """Remove the annotations. A newer wish in one of them stays, and is looked at in the next round."""
+        topic = action.topic
+        operations = topic_objects.election_done(topic.uid, action.requests)
+        try:
+            answer = await self._client.json_patch(
+                TOPICS, topic.namespace, topic.object_name, operations, deadline_s=PATCH_DEADLINE_S
+            )
+        except KubeInvalid:
+            await self.refresh(TOPICS, topic.namespace, topic.object_name, topic.uid)
+            raise
+        self._store.apply(TOPICS, "MODIFIED", answer)
+        _log.info("elections on request", topic=topic.name, requests=dict(action.requests), outcome=action.reason)
+        type_, reason = ("Normal", "ElectionsDone") if action.possible else ("Warning", "ElectionNotPossible")
+        self._record(TOPICS, topic.uid, type_, reason, action.reason)
 
     # -- conditions ---------------------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ class ChangePartitions:
         reasons: Why, by partition number.
         elected: Partitions whose leader is chosen anew (a leader or none).
         unclean: Partitions with an unclean election among them.
+        consent: Value of the annotation that allows it, where the configuration does not.
     """
 
     topic: TopicRef
@@ -47,6 +48,7 @@ class ChangePartitions:
     reasons: Mapping[int, str]
     elected: frozenset[int] = frozenset()
     unclean: frozenset[int] = frozenset()
+    consent: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -78,6 +80,28 @@ class AddPartitions:
     topic: TopicRef
     resource_version: str
     partitions: Mapping[int, Partition]
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("topic", self.topic.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteElections:
+    """Remove election annotations whose wishes are fulfilled or cannot be.
+
+    Attributes:
+        topic: Which one.
+        requests: Values by annotation, as they were when it was decided.
+        possible: Every partition that was named has the leader that was asked for.
+        reason: What became of them.
+    """
+
+    topic: TopicRef
+    requests: Mapping[str, str]
+    possible: bool
     reason: str
 
     @property
@@ -135,6 +159,7 @@ Action = (
     | ChangePartitions
     | CreateTopicStatus
     | AddPartitions
+    | CompleteElections
     | UpdateTopicStatus
     | UpdateClusterStatus
     | CreateBroker

@@ -43,8 +43,20 @@ def topic_load(snapshot: Snapshot) -> Load:
 
 def name_owner(snapshot: Snapshot, view: TopicView) -> TopicView:
     """Which of the objects that claim one topic name has it: one with data before one without, then the oldest."""
-    claims = [other for other in snapshot.topics.values() if other.spec.topic_name == view.spec.topic_name]
-    return min(claims, key=lambda other: (not other.placed, other.created, other.topic.ref.uid))
+    uid = snapshot.owners.get(view.spec.topic_name)
+    return view if uid is None else snapshot.topics[uid]
+
+
+def owners_of(snapshot: Snapshot) -> dict[str, str]:
+    """By topic name the uid of the object that has it; only of names that several objects claim."""
+    claims: dict[str, list[TopicView]] = {}
+    for view in snapshot.topics.values():
+        claims.setdefault(view.spec.topic_name, []).append(view)
+    return {
+        name: min(views, key=lambda other: (not other.placed, other.created, other.topic.ref.uid)).topic.ref.uid
+        for name, views in claims.items()
+        if len(views) > 1
+    }
 
 
 def spec_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
@@ -124,6 +136,8 @@ def plan_placement(
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
         reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
+    elif deleted_ids(snapshot, view):
+        reason = f"{reason}; begins empty, data of a deleted topic of this name are left to their retention"
     return CreateTopicStatus(
         topic=ref,
         resource_version=view.topic.resource_version,
@@ -158,12 +172,27 @@ def _racks(brokers: Mapping[int, Broker]) -> dict[int, str]:
     }
 
 
+def _absent_racks(snapshot: Snapshot, load: Load, count: int) -> dict[int, str]:
+    """Up to `count` brokers that are down for now: a new topic does not wait for them, its ISR does without them."""
+    absent = {
+        broker_id: broker.registration.rack
+        for broker_id, broker in snapshot.brokers.items()
+        if not broker.alive
+        and not broker.cordoned
+        and broker.registration is not None
+        and broker_id < snapshot.cluster.replicas
+    }
+    chosen = sorted(absent, key=lambda broker_id: (load.replicas[broker_id], broker_id))[: max(count, 0)]
+    return {broker_id: absent[broker_id] for broker_id in chosen}
+
+
 def _entries(
     snapshot: Snapshot, view: TopicView, load: Load, numbers: list[int], adopted: dict[int, Partition]
 ) -> dict[int, Partition] | Obstacle:
     """Entries for the partitions `numbers`; those in `adopted` are taken as they are."""
     entries: dict[int, Partition] = dict(adopted)
     racks = _racks(snapshot.brokers)
+    racks |= _absent_racks(snapshot, load, view.spec.replicas - len(racks))
     for number in numbers:
         if number in entries:
             continue
@@ -171,8 +200,8 @@ def _entries(
         if replicas is None:
             if view.spec.replicas > len(racks):
                 message = (
-                    f"{view.spec.replicas} replicas need {view.spec.replicas} running brokers that are not cordoned; "
-                    f"there are {len(racks)} ({sorted(racks)})"
+                    f"{view.spec.replicas} replicas need {view.spec.replicas} brokers that are not cordoned and have "
+                    f"been running; there are {len(racks)} ({sorted(racks)})"
                 )
                 return Obstacle("WaitingForBrokers", message, waiting=True)
             replicas = place(racks, load, first_number=number, partitions=1, replicas=view.spec.replicas)[number]
@@ -206,10 +235,14 @@ def _fresh(snapshot: Snapshot, view: TopicView, replicas: tuple[int, ...]) -> Pa
 
 
 def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, Stray]]]:
-    """The topic id to adopt ("" for none) and who holds what of it: the id with the highest leader epoch."""
-    if not view.adopt_strays:
+    """The topic id to adopt ("" for none) and who holds what of it: the id with the highest leader epoch.
+
+    A topic whose deletion any broker saw was given up on purpose: it is adopted only when the new one says so.
+    """
+    if view.adopt_strays is False:
         return "", []
-    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()}
+    given_up = set() if view.adopt_strays else deleted_ids(snapshot, view)
+    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | given_up
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
@@ -220,6 +253,16 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
         return "", []
     topic_id = max(found, key=lambda item: (item[1].leader_epoch, item[1].end_offset, item[1].topic_id))[1].topic_id
     return topic_id, [item for item in found if item[1].topic_id == topic_id]
+
+
+def deleted_ids(snapshot: Snapshot, view: TopicView) -> set[str]:
+    """Ids of topics of this name that were deleted under the eyes of some broker, and whose data are still there."""
+    return {
+        stray.topic_id
+        for broker in snapshot.brokers.values()
+        for stray in broker.strays
+        if stray.deleted and stray.topic == view.spec.topic_name
+    }
 
 
 def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
@@ -242,7 +285,7 @@ def _adopt(
     absent = sorted(broker_id for broker_id in snapshot.brokers if _may_hold_more(snapshot, view, broker_id))
     if absent:
         message = (
-            f"brokers hold data of a deleted topic of this name; waiting for brokers {absent}, which may hold more. "
+            f"brokers hold data of a lost topic of this name; waiting for brokers {absent}, which may hold more. "
             'To start empty instead, set the annotation kafkalite.io/adopt-strays: "false"'
         )
         return Obstacle("WaitingForBrokers", message, waiting=True)

@@ -6,6 +6,7 @@ fence nothing else is planned; the elections follow on the snapshot that shows t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import (
@@ -16,10 +17,11 @@ from kafkalite_core.controller.actions import (
 )
 from kafkalite_core.controller.conditions import cluster_conditions, occupied_brokers, problem_of, topic_conditions
 from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
-from kafkalite_core.controller.election import Verdict, decide
+from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
-from kafkalite_core.controller.growth import Obstacle, plan_placement, topic_load
+from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement, topic_load
 from kafkalite_core.controller.preferred import balance
+from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.actions import Action
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 def plan(snapshot: Snapshot, now: float) -> list[Action]:
     """What to do now, most urgent first. `now` is in seconds of the observer's monotonic clock."""
+    snapshot = replace(snapshot, owners=owners_of(snapshot))
     fences = judge(snapshot, now)
     if fences:
         return [*fences]
@@ -40,6 +43,10 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
     load = topic_load(snapshot)
     for uid, view in sorted(snapshot.topics.items()):
         if uid in busy or view.topic.deleting:
+            continue
+        completed = complete_elections(snapshot, view)
+        if completed is not None:
+            actions.append(completed)
             continue
         step = plan_placement(snapshot, view, load, now)
         if step is not None and not isinstance(step, Obstacle):
@@ -64,18 +71,21 @@ def _partition_changes(snapshot: Snapshot) -> list[ChangePartitions]:
         verdicts: dict[int, Verdict] = {}
         for number, entry in sorted(view.topic.partitions.items()):
             min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, len(entry.replicas))
-            verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=unclean, min_isr=min_isr)
+            allowed = unclean or may_be_unclean(view, number, entry)
+            verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
+            if verdict.change is None and number in view.elect_preferred:
+                verdict = prefer(entry, snapshot.brokers)
             if verdict.change is None:
                 verdict = preferred.get((view.topic.ref.uid, number), verdict)
             if verdict.change is not None:
                 verdicts[number] = verdict
         if verdicts:
-            actions.append(_change(view, verdicts))
+            actions.append(_change(view, verdicts, consent="" if unclean else view.unclean_request))
     # Topics with elections first: their clients wait.
     return sorted(actions, key=lambda action: (not action.elected, action.topic.uid))
 
 
-def _change(view: TopicView, verdicts: dict[int, Verdict]) -> ChangePartitions:
+def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str) -> ChangePartitions:
     return ChangePartitions(
         topic=view.topic.ref,
         generation=view.topic.generation,
@@ -83,6 +93,7 @@ def _change(view: TopicView, verdicts: dict[int, Verdict]) -> ChangePartitions:
         reasons={number: verdict.reason for number, verdict in verdicts.items()},
         elected=frozenset(number for number, verdict in verdicts.items() if verdict.elected),
         unclean=frozenset(number for number, verdict in verdicts.items() if verdict.unclean),
+        consent=consent,
     )
 
 

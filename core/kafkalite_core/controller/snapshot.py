@@ -26,7 +26,12 @@ class TopicView:
         created: `metadata.creationTimestamp`; sorts as text.
         has_status: The object has a status, if only with conditions.
         paused: The annotation `kafkalite.io/paused` is set.
-        adopt_strays: Data of a deleted topic of this name may be taken over (S10).
+        adopt_strays: Whether data that brokers still hold of a topic of this name are taken over (S10); None: those of
+            a topic that was lost, and not those of one that was deleted.
+        elections: Election annotations as they are, by name; each is carried out once and removed.
+        elect_preferred: Partitions whose first replica shall lead.
+        elect_unclean: Partitions without leader that accept one which may lack acknowledged records.
+        unclean_request: The annotation that says so, as it is.
         observed_generation: `status.observedGeneration`.
         conditions: `status.conditions`.
         in_sync: `status.inSync`.
@@ -39,7 +44,11 @@ class TopicView:
     created: str = ""
     has_status: bool = False
     paused: bool = False
-    adopt_strays: bool = True
+    adopt_strays: bool | None = None
+    elections: Mapping[str, str] = field(default_factory=dict)
+    elect_preferred: frozenset[int] = frozenset()
+    elect_unclean: frozenset[int] = frozenset()
+    unclean_request: str = ""
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     in_sync: str = ""
@@ -86,6 +95,7 @@ class Snapshot:
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
+        owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
 
     cluster: Cluster
@@ -105,6 +115,7 @@ class Snapshot:
     expiry_fences: tuple[float, ...] = ()
     controller_epoch: int = 0
     balance_due: bool = False
+    owners: Mapping[str, str] = field(default_factory=dict)
 
     def topic_config(self, view: TopicView) -> TopicConfig:
         """The configuration in force of a topic."""

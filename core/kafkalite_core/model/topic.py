@@ -59,6 +59,7 @@ class Stray:
         leader_epoch: Highest leader epoch that the directory knows, from its log or its metadata file.
         partition_epoch: Highest partition epoch that it knows.
         end_offset: End of the log; -1 when it is not known.
+        deleted: The broker saw the deletion of the topic, whose policy was `Delete`: not lost, but given up.
     """
 
     topic: str
@@ -67,3 +68,4 @@ class Stray:
     leader_epoch: int
     partition_epoch: int
     end_offset: int
+    deleted: bool = False

@@ -82,12 +82,13 @@ def _stray(fields: Fields) -> Stray:
         leader_epoch=fields.integer("leaderEpoch", -1),
         partition_epoch=fields.integer("partitionEpoch", -1),
         end_offset=fields.integer("endOffset", 0),
+        deleted=fields.flag("deleted"),
     )
 
 
 def render_stray(stray: Stray) -> dict[str, Any]:
     """The JSON of one entry of `status.strays`."""
-    return {
+    entry: dict[str, Any] = {
         "topic": stray.topic,
         "topicId": stray.topic_id,
         "partition": stray.partition,
@@ -95,3 +96,4 @@ def render_stray(stray: Stray) -> dict[str, Any]:
         "partitionEpoch": stray.partition_epoch,
         "endOffset": stray.end_offset,
     }
+    return {**entry, "deleted": True} if stray.deleted else entry

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange
 from kafkalite_core.resources.brokers import render_registration, render_stray
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
+from kafkalite_core.resources.topic_objects import annotation_path
 from kafkalite_core.resources.topics import in_sync, render_partition
 
 if TYPE_CHECKING:
@@ -78,15 +80,18 @@ def elections(
     *,
     controller_epoch: int,
     unclean_generation: int | None = None,
+    unclean_request: str = "",
 ) -> list[Operation]:
     """Changes of partitions by the controller. On `/status` of the topic.
 
-    `unclean_generation` is the `metadata.generation` whose `unclean.leader.election.enable` allows an unclean
-    election; it has to be given when one is among the changes, so that a withdrawn permission stops it.
+    When an unclean election is among the changes, what allows it has to be given, so that a withdrawn permission
+    stops it: the `metadata.generation` whose `unclean.leader.election.enable` does, or the annotation's value.
     """
     operations = _tests_of_topic(topic)
     if unclean_generation is not None:
         operations.append(_test("/metadata/generation", unclean_generation))
+    if unclean_request:
+        operations.append(_test(annotation_path(ANNOTATION_ELECT_UNCLEAN), unclean_request))
     return [*operations, *_replacements(changes), _set("/status/controllerEpoch", controller_epoch)]
 
 

@@ -8,7 +8,12 @@ from kafkalite_core.controller.snapshot import TopicView
 from kafkalite_core.resources.clusters import is_paused
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import open_object
-from kafkalite_core.resources.naming import ANNOTATION_ADOPT
+from kafkalite_core.resources.naming import (
+    ANNOTATION_ADOPT,
+    ANNOTATION_ELECT_PREFERRED,
+    ANNOTATION_ELECT_UNCLEAN,
+)
+from kafkalite_core.resources.topic_objects import parse_election
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 
 if TYPE_CHECKING:
@@ -20,13 +25,23 @@ def topic_view(obj: Mapping[str, Any], *, first_seen: float = 0.0, generation_se
     fields, metadata = open_object(obj)
     status = fields.map("status")
     annotations = metadata.map("annotations").texts_or_empty()
+    topic = parse_topic(obj)
+    elections: dict[str, str] = {
+        name: annotations[name]
+        for name in (ANNOTATION_ELECT_PREFERRED, ANNOTATION_ELECT_UNCLEAN)
+        if name in annotations
+    }
     return TopicView(
-        topic=parse_topic(obj),
+        topic=topic,
         spec=parse_topic_spec(obj),
         created=metadata.text("creationTimestamp", ""),
         has_status=fields.has("status"),
         paused=is_paused(metadata),
-        adopt_strays=annotations.get(ANNOTATION_ADOPT, "true").lower() != "false",
+        adopt_strays={"true": True, "false": False}.get(annotations.get(ANNOTATION_ADOPT, "").lower()),
+        elections=elections,
+        elect_preferred=parse_election(elections.get(ANNOTATION_ELECT_PREFERRED, ""), topic.partitions),
+        elect_unclean=parse_election(elections.get(ANNOTATION_ELECT_UNCLEAN, ""), topic.partitions),
+        unclean_request=elections.get(ANNOTATION_ELECT_UNCLEAN, ""),
         observed_generation=status.integer("observedGeneration", 0),
         conditions=parse_conditions(status.raw),
         in_sync=status.text("inSync", ""),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from kafkalite_core.controller.actions import (
     AddPartitions,
     ChangePartitions,
+    CompleteElections,
     CreateTopicStatus,
     Fence,
     UpdateClusterStatus,
@@ -116,6 +117,9 @@ def apply(snapshot, actions):
             case AddPartitions():
                 view = topics[action.topic.uid]
                 topics[action.topic.uid] = _with(view, partitions={**view.topic.partitions, **action.partitions})
+            case CompleteElections():
+                done = {"elections": {}, "elect_preferred": frozenset(), "elect_unclean": frozenset()}
+                topics[action.topic.uid] = replace(topics[action.topic.uid], **done, unclean_request="")
             case UpdateTopicStatus():
                 view = topics[action.topic.uid]
                 kept = tuple(c for c in view.conditions if c.type not in {w.type for w in action.conditions})

@@ -157,7 +157,12 @@ def test_every_field_of_a_spec_is_documented_with_its_default(
 
 def test_every_annotation_that_users_set_is_documented() -> None:
     documented = {name_of(row[0]).split(":")[0] for row in rows(text("configuration.md"), "annotation | on | meaning")}
-    assert documented == {naming.ANNOTATION_PAUSED, naming.ANNOTATION_ADOPT}
+    assert documented == {
+        naming.ANNOTATION_PAUSED,
+        naming.ANNOTATION_ADOPT,
+        naming.ANNOTATION_ELECT_PREFERRED,
+        naming.ANNOTATION_ELECT_UNCLEAN,
+    }
 
 
 def test_every_environment_variable_is_documented() -> None:

@@ -82,7 +82,7 @@ def test_the_error_names_the_object_and_the_field():
 
 
 def test_broker_round_trip():
-    stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99)
+    stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99, deleted=True)
     status = {
         "registration": render_registration(registration(7, rack="a")),
         "fencing": {"fencedEpoch": 6},

@@ -1,0 +1,47 @@
+"""Elections that a person or a client asks for by annotation (ElectLeaders, KIP-460): each is carried out once.
+
+A preferred leader is elected only when it is in sync (`prefer`), and an unclean election happens only where there is
+no leader: a wish never takes a leader away that could stay. When nothing more can be done for the partitions that the
+annotations name, they are removed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.actions import CompleteElections
+from kafkalite_core.controller.election import prefer
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.partition import Partition
+
+LISTED_MAX = 5
+
+
+def may_be_unclean(view: TopicView, number: int, entry: Partition) -> bool:
+    """Whether an annotation allows an unclean election of this partition now."""
+    return number in view.elect_unclean and not entry.has_leader
+
+
+def complete_elections(snapshot: Snapshot, view: TopicView) -> CompleteElections | None:
+    """The removal of a topic's election annotations, once no election of theirs is left to be done; None without."""
+    if not view.elections:
+        return None
+    left = [text for number in sorted(view.elect_preferred) if (text := _left(snapshot, view, number, clean=True))]
+    left += [text for number in sorted(view.elect_unclean) if (text := _left(snapshot, view, number, clean=False))]
+    reason = "the elections that were asked for are done"
+    if left:
+        more = f"; and {len(left) - LISTED_MAX} more" if len(left) > LISTED_MAX else ""
+        reason = f"not all elections that were asked for are possible: {'; '.join(left[:LISTED_MAX])}{more}"
+    return CompleteElections(topic=view.topic.ref, requests=view.elections, possible=not left, reason=reason)
+
+
+def _left(snapshot: Snapshot, view: TopicView, number: int, *, clean: bool) -> str:
+    """Why a partition does not have the leader that was asked for; empty when it has."""
+    entry = view.topic.partitions[number]
+    if not clean:
+        return "" if entry.has_leader else f"partition {number}: no replica is running"
+    if not entry.replicas or entry.leader == entry.replicas[0]:
+        return ""
+    return f"partition {number}: {prefer(entry, snapshot.brokers).reason}"
