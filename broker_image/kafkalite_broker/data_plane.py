@@ -130,19 +130,23 @@ class DataPlane:
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
-        self.groups = GroupManager(
-            OffsetsTopic(link.cache, topic_writer, background.start),
-            broker_config=config,
-            io_pool=self._io_pool,
-            telemetry=telemetry.groups,
-            on_fatal=on_fatal,
-        )
-        self.partitions.on_role_changed = self.groups.role_changed
+        self.groups = self._make_groups()
         self.server = self._make_server(cluster_id, producer_ids)
         telemetry.drivers = self.partitions.drivers
         telemetry.connections = lambda: len(self.server.connections)
         telemetry.in_flight_bytes = lambda: self.server.budget.used_bytes
         telemetry.flushes = lambda: self.flusher.flushes
+
+    def _make_groups(self) -> GroupManager:
+        groups = GroupManager(
+            OffsetsTopic(self._link.cache, self._topic_writer, self._background.start),
+            broker_config=self._config,
+            io_pool=self._io_pool,
+            telemetry=self._telemetry.groups,
+            on_fatal=self._on_fatal,
+        )
+        self.partitions.on_role_changed = groups.role_changed
+        return groups
 
     def _make_server(self, cluster_id: str, producer_ids: ProducerIdAllocator) -> Server:
         services = Services(
