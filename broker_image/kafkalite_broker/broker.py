@@ -23,6 +23,7 @@ from kafkalite_broker.data_plane import DataPlane
 from kafkalite_broker.telemetry import BrokerTelemetry
 from kafkalite_core.membership.registration import Identity
 from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.config import valid_broker_config
 from kafkalite_runtime.kube import KubeClient
 from kafkalite_runtime.logging import get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
@@ -67,6 +68,7 @@ class Broker:
         self._serving = False
         self._state = "starting"
         self._exit_code = 0
+        self._keys_in_force = settings.broker.config
         self._loop_ticked_s = monotonic()
         self._link = ClusterLink(
             self._client,
@@ -76,6 +78,7 @@ class Broker:
             on_topics_gone=self._topics_gone,
             on_registered=self._registered,
             on_superseded=self._superseded,
+            on_cluster_changed=lambda _: self._reconfigure(),
         )
         self._writer = PartitionWriter(
             self._client,
@@ -160,6 +163,7 @@ class Broker:
         self._lease.start()
         self._serving = True
         await plane.serve()
+        self._reconfigure()
         self._background.start(self._config_watch.run())
         self._say("catching up with the metadata")
         while not await self._link.set_state(BrokerState.RUNNING):
@@ -278,10 +282,17 @@ class Broker:
         self._termination.write(broker_epoch=self._link.broker_epoch, reason=reason)
         os._exit(code)
 
-    def _config_changed(self, config: BrokerConfig) -> None:
-        if self._plane is not None:
-            self._plane.partitions.reconfigure(config.config)
-            self._plane.groups.reconfigure(config.config)
+    def _config_changed(self, _config: BrokerConfig) -> None:
+        self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        """Have the keys that need no restart follow the cluster. The watch shows them before the file does."""
+        cluster = self._link.cluster
+        config = self._config_watch.current.config if cluster is None else valid_broker_config(cluster.config)
+        if self._plane is not None and self._serving and config != self._keys_in_force:
+            self._keys_in_force = config
+            self._plane.partitions.reconfigure(config)
+            self._plane.groups.reconfigure(config)
 
     def _ticked(self) -> None:
         self._loop_ticked_s = monotonic()

@@ -15,6 +15,7 @@ from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.server.broker_facts import BrokerFacts
 from kafkalite_broker.server.dispatch import RequestTable
 from kafkalite_broker.server.handlers import handlers
 from kafkalite_broker.server.listener import Server
@@ -152,6 +153,7 @@ class DataPlane:
         services = Services(
             broker_id=self._settings.broker_id,
             cluster_id=cluster_id,
+            facts=BrokerFacts.of(self._settings),
             cache=self._link.cache,
             partitions=self.partitions,
             groups=self.groups,

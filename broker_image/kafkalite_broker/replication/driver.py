@@ -93,6 +93,7 @@ class PartitionDriver:
         self._carry_out: dict[type, Callable[..., None]] = {
             events.ProduceAnswered: self._produce_answered,
             events.FetchAnswered: self._fetch_answered,
+            events.DeleteRecordsAnswered: self._deletion_answered,
             events.FlushWanted: self._flush_wanted,
             events.LogEndAdvanced: self._log_end_advanced,
             events.HighWatermarkAdvanced: self._high_watermark_advanced,
@@ -161,6 +162,9 @@ class PartitionDriver:
 
     def _fetch_answered(self, effect: FetchAnswered) -> None:
         self._fetch_answer = effect
+
+    def _deletion_answered(self, effect: events.DeleteRecordsAnswered) -> None:
+        effect.token.deletion_answered(effect)  # type: ignore[attr-defined]
 
     def _flush_wanted(self, _effect: Effect) -> None:
         self._surroundings.mark_dirty(self)

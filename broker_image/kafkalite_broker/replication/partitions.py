@@ -383,7 +383,9 @@ class PartitionManager:
     def reconfigure(self, broker_config: Mapping[str, str]) -> None:
         """The broker's keys changed: topics that fall back to them follow."""
         self._broker_config = broker_config
+        lag_time_max_ms = broker_integer(broker_config, "replica.lag.time.max.ms")
         for driver in list(self._drivers.values()):
+            driver.replica.reconfigure(lag_time_max_ms=lag_time_max_ms)
             self._settle(driver.ref.name, driver.number)
 
     async def stop_fetching(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from concurrent.futures import Executor
 
     from kafkalite_broker.server.connection import Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
@@ -61,6 +63,18 @@ class Request:
                 self.failed(error)
                 return
             self._slot.finish(buffers)
+        self._table.request_answered(self._spec.name, monotonic() - self.received_s)
+
+    async def answer_large(self, response: object, pool: Executor) -> None:
+        """As `answer`, for what may be so large that its encoding would hold the event loop: a thread encodes it."""
+        if self._slot.closed:
+            self._slot.finish(())
+            return
+        loop = asyncio.get_running_loop()
+        buffers = await loop.run_in_executor(
+            pool, encode_response_frame, self._spec, self.version, self.correlation_id, response
+        )
+        self._slot.finish(buffers)
         self._table.request_answered(self._spec.name, monotonic() - self.received_s)
 
     def answer_nothing(self) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.groups.manager import GroupManager
     from kafkalite_broker.replication.partitions import PartitionManager
+    from kafkalite_broker.server.broker_facts import BrokerFacts
     from kafkalite_broker.server.waiting import WaitingFetches
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.membership.metadata_cache import MetadataCache
@@ -28,6 +29,7 @@ class Services:
     Attributes:
         broker_id: Of this broker.
         cluster_id: Of the cluster, as in `status.clusterId`.
+        facts: What is fixed about this broker from its start on.
         cache: Topics and brokers.
         partitions: The replicas on this broker.
         groups: The group coordinators on this broker.
@@ -43,6 +45,7 @@ class Services:
 
     broker_id: int
     cluster_id: str
+    facts: BrokerFacts
     cache: MetadataCache
     partitions: PartitionManager
     groups: GroupManager

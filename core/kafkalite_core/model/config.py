@@ -238,11 +238,26 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
 DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
     {
         *(key.synonym for key in TOPIC_KEYS.values()),
+        "auto.create.topics.enable",
         "auto.leader.rebalance.enable",
+        "default.replication.factor",
+        "delete.topic.enable",
         "follower.replication.throttled.rate",
+        "group.initial.rebalance.delay.ms",
+        "group.max.session.timeout.ms",
+        "group.max.size",
+        "group.min.session.timeout.ms",
         "leader.imbalance.check.interval.seconds",
         "leader.imbalance.per.broker.percentage",
         "leader.replication.throttled.rate",
+        "num.partitions",
+        "offset.metadata.max.bytes",
+        "offsets.commit.timeout.ms",
+        "offsets.retention.check.interval.ms",
+        "offsets.retention.minutes",
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "replica.lag.time.max.ms",
     }
@@ -284,13 +299,17 @@ class TopicConfig:
     """The resolved configuration of a topic, typed. Times in ms, sizes in bytes; -1 means unlimited."""
 
     cleanup_policy: tuple[str, ...]
+    delete_retention_ms: int
     file_delete_delay_ms: int
     flush_messages: int
     index_interval_bytes: int
+    max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
     message_timestamp_before_max_ms: int
     message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
     min_insync_replicas: int
     retention_bytes: int
     retention_ms: int
@@ -326,6 +345,11 @@ def resolve_topic_config(topic: Mapping[str, str], broker: Mapping[str, str] | N
     names = (field for field in TopicConfig.__dataclass_fields__)
     values = {field: resolve_value(field.replace("_", "."), topic, broker or {}) for field in names}
     return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def valid_broker_config(config: Mapping[str, str]) -> dict[str, str]:
+    """The part of a cluster's configuration that can be used; a condition on the cluster tells of the rest."""
+    return {name: text for name, text in config.items() if not check_broker_config({name: text})}
 
 
 def broker_value(config: Mapping[str, str], name: str) -> object:

@@ -90,6 +90,10 @@ class Replica:
         self._handlers[type(event)](now_ms, event)
         return effects
 
+    def reconfigure(self, *, lag_time_max_ms: int) -> None:
+        """Another `replica.lag.time.max.ms`; it counts from the next look at the followers on."""
+        self._state.lag_time_max_ms = lag_time_max_ms
+
     # ------------------------------------------------------------ what others may look at
 
     @property

@@ -17,6 +17,7 @@ from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.server.broker_facts import BrokerFacts
 from kafkalite_broker.server.dispatch import RequestTable
 from kafkalite_broker.server.handlers import handlers
 from kafkalite_broker.server.listener import Server
@@ -149,6 +150,13 @@ class Rig:
         self.services = Services(
             broker_id=self.id,
             cluster_id="cluster",
+            facts=BrokerFacts(
+                broker_id=self.id,
+                listeners=("plain://127.0.0.1:9092",),
+                advertised_listeners=("plain://localhost:9092",),
+                data_directory=self.root,
+                config=self.config,
+            ),
             cache=self.cache,
             partitions=self.partitions,
             groups=self.groups,

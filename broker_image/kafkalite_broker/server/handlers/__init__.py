@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.server.handlers.administration import administration_handlers
 from kafkalite_broker.server.handlers.api_versions import ApiVersionsHandler
 from kafkalite_broker.server.handlers.create_partitions import CreatePartitionsHandler
 from kafkalite_broker.server.handlers.create_topics import CreateTopicsHandler
@@ -39,6 +40,7 @@ def handlers(services: Services) -> dict[int, Callable[[Request], None]]:
         23: OffsetForLeaderEpochHandler(services),
         **group_handlers(services),
         37: CreatePartitionsHandler(services),
+        **administration_handlers(services),
     }
     table[API_VERSIONS_KEY] = ApiVersionsHandler({*table, API_VERSIONS_KEY})
     return table

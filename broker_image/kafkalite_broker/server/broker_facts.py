@@ -1,0 +1,55 @@
+"""What is fixed about a broker from its start on, for clients that ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kafkalite_broker.cluster.settings import BrokerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """See the module.
+
+    Attributes:
+        broker_id: Of this broker.
+        listeners: Where it listens, as `NAME://host:port`.
+        advertised_listeners: What it tells clients, in the same form.
+        data_directory: Of its logs.
+        config: Broker keys that it was started with.
+    """
+
+    broker_id: int
+    listeners: tuple[str, ...]
+    advertised_listeners: tuple[str, ...]
+    data_directory: Path
+    config: Mapping[str, str]
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> BrokerFacts:
+        """Of a broker with these settings."""
+        bound = settings.bound_listeners()
+        return cls(
+            broker_id=settings.broker_id,
+            listeners=tuple(f"{each.name}://{each.bind_host}:{each.bind_port}" for each in bound),
+            advertised_listeners=tuple(
+                f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in bound
+            ),
+            data_directory=settings.data_directory,
+            config=settings.broker.config,
+        )
+
+    def as_config(self) -> dict[str, str]:
+        """Under Kafka's names, for DescribeConfigs."""
+        return {
+            "advertised.listeners": ",".join(self.advertised_listeners),
+            "broker.id": str(self.broker_id),
+            "listeners": ",".join(self.listeners),
+            "log.dirs": str(self.data_directory),
+            "node.id": str(self.broker_id),
+        }

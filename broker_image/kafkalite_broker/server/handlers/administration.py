@@ -1,0 +1,36 @@
+"""The APIs that describe and change configurations, partitions and records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.server.handlers.alter_configs import AlterConfigsHandler
+from kafkalite_broker.server.handlers.delete_records import DeleteRecordsHandler
+from kafkalite_broker.server.handlers.describe_cluster import DescribeClusterHandler
+from kafkalite_broker.server.handlers.describe_configs import DescribeConfigsHandler
+from kafkalite_broker.server.handlers.describe_log_dirs import DescribeLogDirsHandler
+from kafkalite_broker.server.handlers.describe_topic_partitions import DescribeTopicPartitionsHandler
+from kafkalite_broker.server.handlers.elect_leaders import ElectLeadersHandler
+from kafkalite_broker.server.handlers.incremental_alter_configs import IncrementalAlterConfigsHandler
+from kafkalite_broker.server.handlers.list_partition_reassignments import ListPartitionReassignmentsHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+
+
+def administration_handlers(services: Services) -> dict[int, Callable[[Request], None]]:
+    """Handler by API key."""
+    return {
+        21: DeleteRecordsHandler(services),
+        32: DescribeConfigsHandler(services),
+        33: AlterConfigsHandler(services),
+        35: DescribeLogDirsHandler(services),
+        43: ElectLeadersHandler(services),
+        44: IncrementalAlterConfigsHandler(services),
+        46: ListPartitionReassignmentsHandler(services),
+        60: DescribeClusterHandler(services),
+        75: DescribeTopicPartitionsHandler(services),
+    }

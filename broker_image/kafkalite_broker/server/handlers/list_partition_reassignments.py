@@ -1,0 +1,53 @@
+"""ListPartitionReassignments (key 46): partitions whose replicas are being moved, which `kafka-topics` asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_core.protocol.list_partition_reassignments import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.services import Services
+    from kafkalite_core.model.partition import Partition
+
+
+class ListPartitionReassignmentsHandler:
+    """Answers from the metadata."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __call__(self, request: Request) -> None:
+        """Answer with all that are under way, or with those among the partitions named."""
+        topics = request.body.topics
+        named = 0 if topics is None else len(topics) + sum(len(topic.partition_indexes) for topic in topics)
+        if not within_bounds(request, named):
+            return
+        wanted = None if topics is None else {topic.name: frozenset(topic.partition_indexes) for topic in topics}
+        found = []
+        for topic in self._services.cache.topics():
+            if wanted is not None and topic.ref.name not in wanted:
+                continue
+            moving = [
+                _described(number, entry)
+                for number, entry in sorted(topic.partitions.items())
+                if (entry.adding or entry.removing) and (wanted is None or number in wanted[topic.ref.name])
+            ]
+            if moving:
+                found.append(OngoingTopicReassignment(name=topic.ref.name, partitions=moving))
+        request.answer(ListPartitionReassignmentsResponse(error_message=None, topics=found))
+
+
+def _described(number: int, entry: Partition) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=number,
+        replicas=list(entry.replicas),
+        adding_replicas=list(entry.adding),
+        removing_replicas=list(entry.removing),
+    )
