@@ -11,6 +11,7 @@ STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 KUBECTL := .cache/kubectl/kubectl
 MAVEN_JARS := .cache/spark-jars
+JAVA_TOOLS := .cache/java-tools
 
 # The first Python that is new enough, or PYTHON=… from the command line.
 PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -115,6 +116,10 @@ $(KUBECTL): $(wildcard tools/kubectl/*)
 
 .PHONY: kubectl
 kubectl: $(KUBECTL) ## Build the kubectl that the tests use (Go)
+
+.PHONY: java-tools
+java-tools: ## Fetch Apache Kafka's command-line tools, which the tests use (Java 17, Maven)
+	@tools/java/fetch.sh $(JAVA_TOOLS)
 
 .PHONY: test
 test: $(STAMP) ## Run everything that CI runs; TIERS="unit property" for some of it

@@ -46,7 +46,8 @@ prepare() {
       fi
       ;;
     integration)
-      apt_install kcat kcat
+      apt_install kcat kcat && apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+      make --no-print-directory java-tools || { reason="Apache Kafka's command-line tools could not be had"; return 1; }
       ;;
     spark)
       apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1

@@ -1,12 +1,13 @@
-"""One consumer of a group, of one of the Python clients, as a process: prints `partition offset value` for each record.
+"""One member of a group as a process; it reads, commits each time it has read something, and says so line by line.
 
-    python tests/integration/group_member.py CLIENT BOOTSTRAP GROUP TOPIC
+    python tests/integration/group_member.py CLIENT BOOTSTRAP GROUP TOPIC '{"setting": "value"}'
 
-CLIENT: confluent-kafka, kafka-python or aiokafka. SIGTERM ends it in order: it commits and leaves the group.
+CLIENT: confluent, kafka-python or aiokafka; the settings are those of confluent. Lines: `assigned P…` (all partitions
+that it owns from now on), `record P OFFSET`, `committed` (everything printed before it), `left`. SIGTERM: it leaves.
 """
 
 import asyncio
-import contextlib
+import json
 import signal
 import sys
 import threading
@@ -16,94 +17,137 @@ SESSION_MS = 6000
 HEARTBEAT_MS = 300
 
 
-def show(partition: int, offset: int, value: bytes) -> None:
-    print(partition, offset, value.decode(), flush=True)
+def say(*words: object) -> None:
+    print(*words, flush=True)
 
 
-def confluent_kafka(bootstrap: str, group: str, topic: str, stop: threading.Event) -> None:
-    from confluent_kafka import Consumer
+def confluent(bootstrap: str, group: str, topic: str, settings: dict, stop: threading.Event) -> None:
+    from confluent_kafka import Consumer, KafkaException
 
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "client.id": "confluent-kafka",
-            "partition.assignment.strategy": "range",
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
-            "auto.commit.interval.ms": 200,
-            "auto.offset.reset": "earliest",
-            "log_level": 2,
-        }
-    )
-    consumer.subscribe([topic])
+    owned: set[int] = set()
+
+    def assigned(_, partitions) -> None:
+        owned.update(partition.partition for partition in partitions)
+        say("assigned", *sorted(owned))
+
+    def revoked(_, partitions) -> None:
+        owned.difference_update(partition.partition for partition in partitions)
+        say("assigned", *sorted(owned))
+
+    config = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "log_level": 2,
+    }
+    consumer = Consumer({**config, **settings})
+    consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    dirty = False
     while not stop.is_set():
-        message = consumer.poll(0.1)
+        message = consumer.poll(0.05)
         if message is not None and message.error() is None:
-            show(message.partition(), message.offset(), message.value())
+            say("record", message.partition(), message.offset())
+            dirty = True
+        elif message is None and dirty:
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                print(f"commit: {error}", file=sys.stderr, flush=True)
+            else:
+                say("committed")
+                dirty = False
     consumer.close()
 
 
-def kafka_python(bootstrap: str, group: str, topic: str, stop: threading.Event) -> None:
-    from kafka import KafkaConsumer
+def kafka_python(bootstrap: str, group: str, topic: str, _: dict, stop: threading.Event) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_revoked(self, revoked) -> None:
+            say("assigned")
+
+        def on_partitions_assigned(self, assigned) -> None:
+            say("assigned", *sorted(partition.partition for partition in assigned))
 
     consumer = KafkaConsumer(
-        topic,
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
-        client_id="kafka-python",
         partition_assignment_strategy=[RangePartitionAssignor],
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
-        auto_commit_interval_ms=200,
+        enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
+    consumer.subscribe([topic], listener=Listener())
     while not stop.is_set():
-        for messages in consumer.poll(timeout_ms=100).values():
-            for message in messages:
-                show(message.partition, message.offset, message.value)
+        found = consumer.poll(timeout_ms=50)
+        for message in (message for messages in found.values() for message in messages):
+            say("record", message.partition, message.offset)
+        if found:
+            try:
+                consumer.commit()
+            except KafkaError as error:
+                print(f"commit: {error}", file=sys.stderr, flush=True)
+            else:
+                say("committed")
     consumer.close()
 
 
-def aiokafka(bootstrap: str, group: str, topic: str, stop: threading.Event) -> None:
-    from aiokafka import AIOKafkaConsumer
+def aiokafka(bootstrap: str, group: str, topic: str, _: dict, stop: threading.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):
+        async def on_partitions_revoked(self, revoked) -> None:
+            say("assigned")
+
+        async def on_partitions_assigned(self, assigned) -> None:
+            say("assigned", *sorted(partition.partition for partition in assigned))
 
     async def run() -> None:
         consumer = AIOKafkaConsumer(
-            topic,
             bootstrap_servers=bootstrap,
             group_id=group,
-            client_id="aiokafka",
             partition_assignment_strategy=(RangePartitionAssignor,),
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            auto_commit_interval_ms=200,
+            enable_auto_commit=False,
             auto_offset_reset="earliest",
         )
+        consumer.subscribe([topic], listener=Listener())
         await consumer.start()
-        try:
-            while not stop.is_set():
-                for messages in (await consumer.getmany(timeout_ms=100)).values():
-                    for message in messages:
-                        show(message.partition, message.offset, message.value)
-        finally:
-            await consumer.stop()
+        while not stop.is_set():
+            found = await consumer.getmany(timeout_ms=50)
+            for message in (message for messages in found.values() for message in messages):
+                say("record", message.partition, message.offset)
+            if found:
+                try:
+                    await consumer.commit()
+                except KafkaError as error:
+                    print(f"commit: {error}", file=sys.stderr, flush=True)
+                else:
+                    say("committed")
+        await consumer.stop()
 
     asyncio.run(run())
 
 
-CLIENTS = {"confluent-kafka": confluent_kafka, "kafka-python": kafka_python, "aiokafka": aiokafka}
+CLIENTS = {"confluent": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
 
 
 def main() -> None:
-    name, bootstrap, group, topic = sys.argv[1:]
+    name, bootstrap, group, topic, settings = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     warnings.simplefilter("ignore", DeprecationWarning)  # inside the clients
-    with contextlib.suppress(KeyboardInterrupt):
-        CLIENTS[name](bootstrap, group, topic, stop)
+    CLIENTS[name](bootstrap, group, topic, json.loads(settings), stop)
+    say("left")
 
 
 if __name__ == "__main__":
