@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkalite_cli.guard import ending_in_plain_words
+from kafkalite_cli.options import kubeconfig_option
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kafkalite_runtime.home import Home
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
-)
+LAZY = {
+    "topics": ("kafkalite_cli.topics.command", "topics"),
+    "groups": ("kafkalite_cli.groups.command", "groups"),
+    "produce": ("kafkalite_cli.records.command", "produce"),
+    "consume": ("kafkalite_cli.records.command", "consume"),
+    "verify": ("kafkalite_cli.verify.command", "verify"),
+}
 
 
 def with_examples(command: click.Command) -> click.Command:
@@ -29,19 +36,23 @@ def with_examples(command: click.Command) -> click.Command:
 
 
 class LazyGroup(click.Group):
-    """Adds `verify` when it is asked for: its Kafka client takes a while to import."""
+    """Imports commands when they are asked for: a Kafka client takes a while. None of them ends in a traceback."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands, in the order of a first visit."""
-        return [*super().list_commands(ctx), "verify"]
+        return [*super().list_commands(ctx), *LAZY]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Look a command up."""
-        if cmd_name == "verify":
-            from kafkalite_cli.verify.command import verify
-
-            return with_examples(verify)
+        if cmd_name in LAZY:
+            module, name = LAZY[cmd_name]
+            return with_examples(getattr(importlib.import_module(module), name))
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with ending_in_plain_words():
+            return super().invoke(ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,6 +64,10 @@ def main() -> None:
     Examples:
       kafkalite up                      start three brokers on 127.0.0.1:9092, 9093, 9094
       kafkalite status                  who leads what
+      kafkalite topics create orders    a topic
+      kafkalite produce orders          a record for each line of standard input
+      kafkalite consume orders -g mine  read them in a consumer group
+      kafkalite groups describe mine    its members and its lag
       kafkalite kill 1                  kill a broker and see what happens
       kafkalite down                    stop; the data stays
     """

@@ -1,0 +1,1 @@
+"""`kafkalite groups`: consumer groups over the Kafka protocol."""

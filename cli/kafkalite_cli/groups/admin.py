@@ -1,0 +1,221 @@
+"""`GroupAdmin` by confluent-kafka; deleting offsets, which its binding lacks, by KafkaLite's own codec."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as Spec  # type: ignore[attr-defined]
+
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.groups.model import Group, Log, Member, Partition
+from kafkalite_cli.kafka import client_config, partitions_of, plain_errors, sentence, split_address
+from kafkalite_cli.wire import Connection
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
+from kafkalite_core.protocol.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
+    from typing import Self
+
+EARLIEST, LATEST = Spec.earliest(), Spec.latest()  # type: ignore[no-untyped-call]
+REQUEST_S = 15.0
+COORDINATOR_S = 15.0
+RETRY_S = 0.2
+FIND_COORDINATOR = (10, 3)
+OFFSET_DELETE = (47, 0)
+COMING = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
+STATES = {
+    "UNKNOWN": "Unknown",
+    "PREPARING_REBALANCING": "PreparingRebalance",
+    "COMPLETING_REBALANCING": "CompletingRebalance",
+    "STABLE": "Stable",
+    "DEAD": "Dead",
+    "EMPTY": "Empty",
+}
+
+
+class ConfluentGroupAdmin:
+    """See `GroupAdmin`. A context manager: the client and its threads end with it."""
+
+    def __init__(self, bootstrap: str, properties: dict[str, str]) -> None:
+        """Raises Failure for settings that librdkafka does not take."""
+        self._bootstrap = bootstrap
+        self._plaintext = properties.get("security.protocol", "plaintext").lower() == "plaintext"
+        with plain_errors("these settings cannot be used"):
+            self._client = AdminClient(client_config(bootstrap, properties))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del self._client  # its destructor waits for librdkafka's threads
+
+    def list_groups(self) -> tuple[list[str], list[str]]:
+        """See the protocol."""
+        with plain_errors("the groups cannot be listed"):
+            listed = self._client.list_consumer_groups(request_timeout=REQUEST_S).result()
+        return sorted(each.group_id for each in listed.valid), [_words(error) for error in listed.errors]
+
+    def describe(self, group_ids: list[str]) -> list[Group]:
+        """See the protocol."""
+        if not group_ids:
+            return []
+        futures = self._client.describe_consumer_groups(group_ids, request_timeout=REQUEST_S)
+        return [self._group(group_id, futures[group_id]) for group_id in group_ids]
+
+    def _group(self, group_id: str, future: Future[Any]) -> Group:
+        try:
+            described = future.result()
+        except KafkaException as error:
+            if error.args[0].code() == ErrorCode.GROUP_ID_NOT_FOUND:
+                return Group(group_id=group_id, state="Dead")
+            raise Failure(f"group {group_id!r}: {_words(error)}") from error
+        node = described.coordinator
+        return Group(
+            group_id=group_id,
+            state=STATES.get(described.state.name, described.state.name.title()),
+            type=described.type.name.title(),
+            assignor=described.partition_assignor or "",
+            coordinator=(node.id, f"{node.host}:{node.port}") if node is not None and node.id >= 0 else None,
+            members=tuple(_member(each) for each in described.members),
+        )
+
+    def committed(self, group_id: str) -> dict[Partition, int]:
+        """See the protocol."""
+        with plain_errors(f"group {group_id!r}"):
+            request = ConsumerGroupTopicPartitions(group_id)
+            futures = self._client.list_consumer_group_offsets([request], request_timeout=REQUEST_S)
+            answer = futures[group_id].result()
+        return {
+            Partition(each.topic, each.partition): each.offset
+            for each in answer.topic_partitions or []
+            if each.error is None and each.offset >= 0
+        }
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """See the protocol."""
+        return partitions_of(self._client, topic)
+
+    def logs(self, partitions: list[Partition]) -> dict[Partition, Log]:
+        """See the protocol."""
+        starts = self._offsets(partitions, EARLIEST)
+        ends = self._offsets(partitions, LATEST)
+        return {each: Log(starts[each], ends[each]) for each in partitions if each in starts and each in ends}
+
+    def offsets_at(self, partitions: list[Partition], timestamp_ms: int) -> dict[Partition, int]:
+        """See the protocol."""
+        found = self._offsets(partitions, Spec.for_timestamp(timestamp_ms))
+        missing = [each for each in partitions if found.get(each, -1) < 0]
+        return {each: offset for each, offset in found.items() if offset >= 0} | (
+            self._offsets(missing, LATEST) if missing else {}
+        )
+
+    def _offsets(self, partitions: list[Partition], spec: Spec) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        wanted = {TopicPartition(each.topic, each.number): spec for each in partitions}
+        found: dict[Partition, int] = {}
+        for asked, future in self._client.list_offsets(wanted, request_timeout=REQUEST_S).items():
+            try:
+                found[Partition(asked.topic, asked.partition)] = int(future.result().offset)
+            except KafkaException:
+                continue  # no leader, or no such topic any more: its lag is not known
+        return found
+
+    def commit(self, group_id: str, offsets: dict[Partition, int]) -> dict[Partition, str]:
+        """See the protocol."""
+        wanted = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
+        request = ConsumerGroupTopicPartitions(group_id, wanted)
+        with plain_errors(f"group {group_id!r}"):
+            futures = self._client.alter_consumer_group_offsets([request], request_timeout=REQUEST_S)
+            answer = futures[group_id].result()
+        return {
+            Partition(each.topic, each.partition): sentence(each.error)
+            for each in answer.topic_partitions or []
+            if each.error is not None
+        }
+
+    def delete_groups(self, group_ids: list[str]) -> dict[str, str]:
+        """See the protocol."""
+        refused: dict[str, str] = {}
+        for group_id, future in self._client.delete_consumer_groups(group_ids, request_timeout=REQUEST_S).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                refused[group_id] = _words(error)
+        return refused
+
+    def delete_offsets(self, group_id: str, partitions: list[Partition]) -> dict[Partition, str]:
+        """See the protocol."""
+        if not self._plaintext:
+            raise Failure("offsets can be deleted over plain connections only: -X security.protocol is set")
+        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+        for each in partitions:
+            topics.setdefault(each.topic, []).append(OffsetDeleteRequestPartition(partition_index=each.number))
+        wanted = [OffsetDeleteRequestTopic(name=name, partitions=numbers) for name, numbers in topics.items()]
+        request = OffsetDeleteRequest(group_id=group_id, topics=wanted)
+        limit = time.monotonic() + COORDINATOR_S
+        while True:
+            with Connection(self._coordinator(group_id, limit)) as connection:
+                response = connection.request(*OFFSET_DELETE, request)
+            if response.error_code not in COMING or time.monotonic() > limit:
+                break
+            time.sleep(RETRY_S)
+        if response.error_code:
+            raise Failure(f"group {group_id!r}: {_words_of(response.error_code)}")
+        return {
+            Partition(topic.name, each.partition_index): _words_of(each.error_code)
+            for topic in response.topics
+            for each in topic.partitions
+            if each.error_code
+        }
+
+    def _coordinator(self, group_id: str, limit: float) -> tuple[str, int]:
+        code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        problem: Failure | None = None
+        while True:
+            for address in self._bootstrap.split(","):
+                try:
+                    with Connection(split_address(address)) as connection:
+                        found = connection.request(*FIND_COORDINATOR, FindCoordinatorRequest(key=group_id, key_type=0))
+                except Failure as error:
+                    problem = error
+                    continue
+                if found.error_code == ErrorCode.NONE:
+                    return str(found.host), int(found.port)
+                code = int(found.error_code)
+                problem = None
+            if code not in COMING or time.monotonic() > limit:
+                raise problem or Failure(f"group {group_id!r}: {_words_of(code)}")
+            time.sleep(RETRY_S)
+
+
+def _member(described: Any) -> Member:
+    assigned = described.assignment.topic_partitions if described.assignment is not None else []
+    return Member(
+        member_id=described.member_id,
+        client_id=described.client_id,
+        host=described.host,
+        instance_id=described.group_instance_id,
+        partitions=tuple(sorted(Partition(each.topic, each.partition) for each in assigned)),
+    )
+
+
+def _words(error: KafkaException) -> str:
+    said = error.args[0] if error.args else error
+    return sentence(said) if isinstance(said, KafkaError) else str(said)
+
+
+def _words_of(code: int) -> str:
+    return sentence(KafkaError(code))

@@ -1,0 +1,119 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
+)
+namespace_option = click.option("-n", "--namespace", default=None, help="Namespace of the topic or cluster.")
+cluster_option = click.option("--cluster", default=None, help="Name of the KafkaLiteCluster, when there are several.")
+output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, str]]:
+    """A callback for options of the form `key=value`, split at the first `=`. Raises click.BadParameter."""
+    found = []
+    for value in values:
+        key, sign, rest = value.partition("=")
+        if not sign or not key.strip():
+            raise click.BadParameter(f"{value!r} is not of the form key=value")
+        found.append((key.strip(), rest))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeOptions:
+    """Which API server, and which of its topics and clusters."""
+
+    kubeconfig: Path | None = None
+    namespace: str | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaOptions:
+    """Which brokers: addresses, or the API server that knows them; `properties` are librdkafka's."""
+
+    bootstrap: str | None = None
+    kube: KubeOptions = field(default_factory=KubeOptions)
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def kube_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --kubeconfig, --namespace and --cluster; they reach the command as its first argument."""
+
+    @kubeconfig_option
+    @namespace_option
+    @cluster_option
+    @functools.wraps(function)
+    def wrapper(*args: Any, kubeconfig: Path | None, namespace: str | None, cluster: str | None, **kwargs: Any) -> None:
+        function(KubeOptions(kubeconfig=kubeconfig, namespace=namespace, cluster=cluster), *args, **kwargs)
+
+    return wrapper
+
+
+def kafka_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --bootstrap, -X and what finds a bootstrap; they reach the command as its first argument."""
+
+    @click.option(
+        "-b", "--bootstrap", help="Addresses of brokers. Default: the cluster's own, as the API server knows."
+    )
+    @click.option(
+        "-X",
+        "--property",
+        "properties",
+        callback=pairs,
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting of librdkafka, e.g. security.protocol=SSL. Repeatable.",
+    )
+    @click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with such settings, key=value a line.",
+    )
+    @kube_options
+    @functools.wraps(function)
+    def wrapper(
+        kube: KubeOptions,
+        *args: Any,
+        bootstrap: str | None,
+        properties: list[tuple[str, str]],
+        command_config: Path | None,
+        **kwargs: Any,
+    ) -> None:
+        settings = (read_properties(command_config) if command_config else {}) | dict(properties)
+        function(KafkaOptions(bootstrap=bootstrap, kube=kube, properties=settings), *args, **kwargs)
+
+    return wrapper  # fmt: skip
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """`key=value` a line; empty lines and lines that begin with `#` are passed over. Raises click.UsageError."""
+    found: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        key, sign, value = stripped.partition("=")
+        if not sign:
+            raise click.UsageError(f"{path}, line {number}: {stripped!r} is not of the form key=value")
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,1 @@
+"""`kafkalite produce` and `kafkalite consume`."""

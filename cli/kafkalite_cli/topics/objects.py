@@ -1,0 +1,307 @@
+"""Finding, making, changing and deleting the custom resources of topics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.manifests import plain_words
+from kafkalite_cli.snapshot import condition, topic_name
+from kafkalite_core.model.config import TOPIC_KEYS, broker_integer, check_topic_config
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
+from kafkalite_core.resources.naming import is_topic_name, topic_object_name
+from kafkalite_runtime.kube import (
+    BROKERS,
+    CLUSTERS,
+    TOPICS,
+    KubeClient,
+    KubeConflict,
+    KubeError,
+    KubeNotFound,
+    KubeUnavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+JsonObject = dict[str, Any]
+JsonObjects = list[JsonObject]
+POLL_S = 0.2
+OUTAGE_S = 10.0  # an API server that restarts is waited for
+REPLICAS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """What `topics create` asks for; None: the cluster's default."""
+
+    name: str
+    partitions: int | None = None
+    replicas: int | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    assignment: dict[int, list[int]] = field(default_factory=dict)
+    deletion_policy: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What `topics alter` asks for; a config value of None removes the key."""
+
+    partitions: int | None = None
+    config: dict[str, str | None] = field(default_factory=dict)
+
+
+class Topics:
+    """The topics of one API server.
+
+    Args:
+        namespace: None: all for reading, the kubeconfig's for making.
+        cluster: only topics of this KafkaLiteCluster; new ones are given to it.
+    """
+
+    def __init__(self, client: KubeClient, *, namespace: str | None = None, cluster: str | None = None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._cluster = cluster
+
+    async def list(self) -> JsonObjects:
+        """All, sorted by name."""
+        listed = await self._client.list(TOPICS, self._namespace)
+        mine = (each for each in listed.items if self._cluster in {None, cluster_of(each)})
+        return sorted(mine, key=lambda topic: (topic_name(topic), _namespace_of(topic)))
+
+    async def find(self, name: str) -> JsonObject:
+        """By Kafka's name. Raises Failure when there is none, or several."""
+        found = [each for each in await self.list() if topic_name(each) == name]
+        if not found:
+            raise Failure(f"topic {name!r} does not exist")
+        if len(found) > 1:
+            places = ", ".join(f"{_namespace_of(each)}/{each['metadata']['name']}" for each in found)
+            raise Failure(f"there are several topics {name!r} ({places}): choose with --namespace or --cluster")
+        return found[0]
+
+    async def brokers(self) -> JsonObjects:
+        """The KafkaLiteBrokers."""
+        return (await self._client.list(BROKERS, self._namespace)).items
+
+    async def clusters(self) -> dict[tuple[str, str], JsonObject]:
+        """The KafkaLiteClusters by namespace and name."""
+        items = (await self._client.list(CLUSTERS, self._namespace)).items
+        return {(_namespace_of(each), str(each["metadata"]["name"])): each for each in items}
+
+    async def create(self, wanted: NewTopic) -> JsonObject:
+        """The object as made. Raises Failure for what Kafka would refuse: nothing is made then."""
+        namespace = self._namespace or self._client.config.namespace
+        cluster = (await self.clusters()).get((namespace, self._cluster or DEFAULT_CLUSTER_NAME))
+        if cluster is None and self._cluster:
+            raise Failure(f"there is no KafkaLiteCluster {self._cluster!r} in namespace {namespace}")
+        body = new_object(wanted, cluster, namespace=namespace, cluster_name=self._cluster)
+        try:
+            return await self._client.create(TOPICS, namespace, body, strict=True)
+        except KubeConflict as error:
+            raise AlreadyExists(f"topic {wanted.name!r} already exists") from error
+        except KubeError as error:
+            raise Failure(f"topic {wanted.name!r}: {plain_words(error)}") from error
+
+    async def alter(self, topic: JsonObject, change: Change) -> JsonObject:
+        """The object as changed. Raises Failure."""
+        name = topic_name(topic)
+        patch = patch_of(topic, change)
+        if not patch:
+            return topic
+        try:
+            return await self._client.merge_patch(
+                TOPICS, _namespace_of(topic), topic["metadata"]["name"], {"spec": patch}, strict=True
+            )
+        except KubeNotFound as error:
+            raise Failure(f"topic {name!r} was deleted just now") from error
+        except KubeError as error:
+            raise Failure(f"topic {name!r}: {plain_words(error)}") from error
+
+    async def delete(self, topic: JsonObject) -> None:
+        """That very object, and no other that has its name meanwhile."""
+        metadata = topic["metadata"]
+        try:
+            await self._client.delete(TOPICS, _namespace_of(topic), metadata["name"], uid=metadata.get("uid"))
+        except KubeNotFound:
+            return
+        except KubeConflict as error:
+            raise Failure(f"topic {topic_name(topic)!r} was deleted and made again just now") from error
+
+    async def wait(
+        self,
+        topic: JsonObject,
+        waits_for: Callable[[JsonObject], str],
+        *,
+        timeout_s: float,
+        tell: Callable[[str], None] = lambda _reason: None,
+    ) -> JsonObject:
+        """Look at the topic until `waits_for` says nothing (""). Raises Failure at the end of the time."""
+        metadata = topic["metadata"]
+        limit = time.monotonic() + timeout_s
+        answered = time.monotonic()
+        current, reason = topic, ""
+        while True:
+            try:
+                current = await self._client.get(TOPICS, _namespace_of(topic), metadata["name"])
+                answered = time.monotonic()
+                reason = waits_for(current)
+            except KubeNotFound as error:
+                raise Failure(f"topic {topic_name(topic)!r} was deleted meanwhile") from error
+            except KubeUnavailable as error:
+                reason = plain_words(error)
+                if time.monotonic() - answered > OUTAGE_S:
+                    raise Failure(reason) from error
+            if not reason:
+                return current
+            tell(reason)
+            if time.monotonic() > limit:
+                raise Failure(f"topic {topic_name(topic)!r}: not ready within {timeout_s:g} s: {reason}")
+            await asyncio.sleep(POLL_S)
+
+    async def wait_gone(self, topic: JsonObject, *, timeout_s: float) -> None:
+        """Wait until the object is gone: a finalizer may hold it. Raises Failure."""
+        metadata = topic["metadata"]
+        limit = time.monotonic() + timeout_s
+        while True:
+            try:
+                current = await self._client.get(TOPICS, _namespace_of(topic), metadata["name"])
+            except KubeNotFound:
+                return
+            if current["metadata"].get("uid") != metadata.get("uid"):
+                return
+            if time.monotonic() > limit:
+                held = ", ".join(current["metadata"].get("finalizers") or []) or "the API server"
+                raise Failure(f"topic {topic_name(topic)!r} is not gone after {timeout_s:g} s, {held} holds it")
+            await asyncio.sleep(POLL_S)
+
+
+class AlreadyExists(Failure):
+    """There is a topic of this name."""
+
+
+def new_object(wanted: NewTopic, cluster: JsonObject | None, *, namespace: str, cluster_name: str | None) -> JsonObject:
+    """The KafkaLiteTopic. Raises Failure for what the operator would only complain about in a condition."""
+    name = wanted.name
+    if not is_topic_name(name):
+        raise Failure(
+            f"{name!r} is not a topic name: letters, digits, '.', '_' and '-', at most 249 of them, and not '.' or '..'"
+        )
+    partitions, replicas = wanted.partitions, wanted.replicas
+    if wanted.assignment:
+        if partitions is not None or replicas is not None:
+            raise Failure("--assignment says how many partitions and replicas there are: leave the other options out")
+        partitions, replicas = _counts_of(wanted.assignment)
+    config = {str(key): str(value) for key, value in (((cluster or {}).get("spec") or {}).get("config") or {}).items()}
+    brokers = int(cluster["spec"].get("replicas", REPLICAS)) if cluster else None
+    partitions = partitions or _default(config, "num.partitions")
+    replicas = replicas or min(_default(config, "default.replication.factor"), brokers or REPLICAS)
+    if brokers is not None and replicas > brokers:
+        raise Failure(f"topic {name!r}: {replicas} replicas, but the cluster has {brokers} brokers")
+    if problems := check_topic_config(wanted.config, replicas=replicas):
+        raise Failure(f"topic {name!r}: {'; '.join(problems)}")
+    object_name = topic_object_name(name)
+    spec: JsonObject = {"partitions": partitions, "replicas": replicas}
+    if object_name != name:
+        spec["topicName"] = name
+    if cluster_name and cluster_name != DEFAULT_CLUSTER_NAME:
+        spec["clusterRef"] = {"name": cluster_name}
+    if wanted.config:
+        spec["config"] = dict(wanted.config)
+    if wanted.assignment:
+        spec["replicaAssignment"] = {str(number): ids for number, ids in sorted(wanted.assignment.items())}
+    if wanted.deletion_policy:
+        spec["deletionPolicy"] = wanted.deletion_policy
+    return {
+        "apiVersion": TOPICS.api_version,
+        "kind": TOPICS.kind,
+        "metadata": {"name": object_name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def _counts_of(assignment: Mapping[int, list[int]]) -> tuple[int, int]:
+    if sorted(assignment) != list(range(len(assignment))):
+        raise Failure("--assignment must name every partition from 0 on")
+    sizes = {len(ids) for ids in assignment.values()}
+    if len(sizes) != 1:
+        raise Failure("--assignment must give every partition the same number of replicas")
+    if any(len(set(ids)) != len(ids) for ids in assignment.values()):
+        raise Failure("--assignment names a broker twice for one partition")
+    return len(assignment), sizes.pop()
+
+
+def _default(config: Mapping[str, str], key: str) -> int:
+    try:
+        return broker_integer(config, key)
+    except ConfigError:  # a condition of the cluster says so
+        return broker_integer({}, key)
+
+
+def patch_of(topic: JsonObject, change: Change) -> JsonObject:
+    """The merge patch of the spec; empty when nothing differs. Raises Failure for what cannot be."""
+    name, spec = topic_name(topic), topic["spec"]
+    have: dict[str, str] = spec.get("config") or {}
+    patch: JsonObject = {}
+    now = int(spec.get("partitions", 1))
+    if change.partitions is not None:
+        if change.partitions < now:
+            raise Failure(f"topic {name!r} has {now} partitions: their number can only grow")
+        if change.partitions > now:
+            patch["partitions"] = change.partitions
+    wanted = {key: value for key, value in (have | change.config).items() if value is not None}
+    added = {key: value for key, value in change.config.items() if value is not None}
+    if problems := check_topic_config(added, replicas=int(spec.get("replicas", REPLICAS))):
+        raise Failure(f"topic {name!r}: {'; '.join(problems)}")
+    unknown = [key for key in change.config if key not in TOPIC_KEYS and key not in have]
+    if unknown:
+        raise Failure(f"topic {name!r}: {', '.join(unknown)}: no such topic configuration key")
+    if wanted != have:
+        patch["config"] = {key: value for key, value in change.config.items() if have.get(key) != value}
+    return patch
+
+
+def waits_for(topic: JsonObject) -> str:
+    """What a topic that was made or changed waits for; "" when it serves as its spec says.
+
+    Raises Failure when only a change of the spec can help.
+    """
+    generation = topic["metadata"].get("generation", 0)
+    ready, healthy = condition(topic, "Ready"), condition(topic, "Healthy")
+    if ready.get("observedGeneration", 0) < generation:
+        return "the operator has not seen it yet"
+    for each in (ready, healthy):
+        if each.get("status") == "False" and each.get("reason") in CORRECTABLE:
+            raise Failure(f"topic {topic_name(topic)!r}: {each.get('message') or each.get('reason')}")
+    if ready.get("status") != "True":
+        return str(ready.get("message") or ready.get("reason") or "it is not ready")
+    placed = len((topic.get("status") or {}).get("partitions") or {})
+    wanted = int(topic["spec"].get("partitions", 1))
+    return "" if placed >= wanted else f"{placed} of {wanted} partitions are placed"
+
+
+CORRECTABLE = frozenset(
+    {
+        "ClusterNotFound",
+        "InvalidConfig",
+        "InvalidName",
+        "InvalidReplicaAssignment",
+        "NotEnoughBrokers",
+        "NotSupported",
+        "ResourceConflict",
+        "TooManyPartitions",
+    }
+)
+
+
+def cluster_of(topic: JsonObject) -> str:
+    """Name of the KafkaLiteCluster that serves it."""
+    return str((topic["spec"].get("clusterRef") or {}).get("name") or DEFAULT_CLUSTER_NAME)
+
+
+def _namespace_of(obj: JsonObject) -> str:
+    return str(obj["metadata"].get("namespace") or "default")

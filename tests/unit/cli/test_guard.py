@@ -1,0 +1,212 @@
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from kafkalite_cli import kafka, main
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.options import KafkaOptions, KubeOptions, read_properties
+from kafkalite_cli.output import print_table, size_text
+from kafkalite_core.model.errors import KafkaLiteError
+from tests.unit.cli.fakes import Api, cluster_object
+
+
+def ending_with(monkeypatch, error):
+    @click.command()
+    def broken():
+        raise error
+
+    monkeypatch.setitem(main.LAZY, "broken", ("tests", "broken"))
+    monkeypatch.setattr(main.importlib, "import_module", lambda _name: type("Module", (), {"broken": broken}))
+    return CliRunner().invoke(main.main, ["broken"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (KafkaLiteError("no luck"), 1, "Error: no luck\n"),
+        (Failure("no luck"), 1, "Error: no luck\n"),
+        (click.UsageError("what?"), 2, "Error: what?"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 141, ""),
+        (
+            ZeroDivisionError("by 0"),
+            1,
+            "Error: this is a defect of kafkalite, please report it: ZeroDivisionError: by 0 (",
+        ),
+    ],
+)
+def test_no_command_ends_in_a_traceback(monkeypatch, error, code, words):
+    result = ending_with(monkeypatch, error)
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+
+
+def test_every_command_shows_examples():
+    seen = 0
+
+    def walk(command, path):
+        nonlocal seen
+        if isinstance(command, click.Group):
+            for name in command.list_commands(None):
+                walk(command.get_command(None, name), [*path, name])
+        if path and path[0] in {"topics", "groups", "produce", "consume"}:
+            result = CliRunner().invoke(main.main, [*path, "--help"])
+            assert (result.exit_code, "\n  Examples:\n    " in result.output) == (0, True), path
+            seen += 1
+
+    walk(main.main, [])
+    assert seen == 14
+
+
+def test_a_closed_pipe_is_no_error():
+    environment = dict(os.environ, COLUMNS="80")
+    program = [str(Path(sys.executable).parent / "kafkalite"), "groups", "reset-offsets", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(program, stdout=write, stderr=subprocess.PIPE, env=environment, check=False, timeout=60)
+    os.close(write)
+    assert done.stderr == b""
+    assert done.returncode in {1, 141}
+
+
+def test_tables(capsys):
+    rows = [{"name": "a", "n": 1, "flag": True}, {"name": "long name", "n": None, "flag": False}]
+    print_table([row | {"name": row["name"] + "\x1b[31m"} for row in rows])
+    assert capsys.readouterr().out.splitlines() == [
+        "name               n  flag",
+        "a\\x1b[31m          1  yes",
+        "long name\\x1b[31m  -  no",
+    ]
+    print_table([], empty="nothing")
+    assert capsys.readouterr().out == "nothing\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(None, None), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**60, "1024.0 PiB")]
+)
+def test_sizes(size, text):
+    assert size_text(size) == text
+
+
+def test_property_files(tmp_path):
+    path = tmp_path / "client.properties"
+    path.write_text("# comment\n\nsecurity.protocol = SSL\nssl.ca.location=/a=b\n")
+    assert read_properties(path) == {"security.protocol": "SSL", "ssl.ca.location": "/a=b"}
+    path.write_text("a=1\nb\n")
+    with pytest.raises(click.UsageError, match="line 2"):
+        read_properties(path)
+
+
+# --- bootstrap -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def local(monkeypatch, tmp_path):
+    """A local cluster whose API server is the one that is set."""
+    from kafkalite_cli import connection
+
+    def set_api(api, server="http://127.0.0.1:19212"):
+        context = {"name": "x", "context": {"cluster": "x"}}
+        cluster = {"name": "x", "cluster": {"server": server}}
+        (tmp_path / "kubeconfig").write_text(json.dumps({"contexts": [context], "clusters": [cluster]}))
+        monkeypatch.setattr(connection.Target, "client", lambda _self: api)
+
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    return set_api
+
+
+def test_the_clusters_own_addresses(local):
+    local(Api(clusters=[cluster_object(bootstrap="a:1,b:2")]))
+    assert kafka.find_bootstrap(KubeOptions()) == "a:1,b:2"
+    local(Api(clusters=[cluster_object(), cluster_object("second", bootstrap="c:3")]))
+    with pytest.raises(Failure, match="default/kafkalite, default/second"):
+        kafka.find_bootstrap(KubeOptions())
+    assert kafka.find_bootstrap(KubeOptions(cluster="second")) == "c:3"
+    local(Api(clusters=[cluster_object(bootstrap=None)]))
+    with pytest.raises(Failure, match=r"no status\.bootstrap yet"):
+        kafka.find_bootstrap(KubeOptions())
+    with pytest.raises(Failure, match="no such KafkaLiteCluster"):
+        kafka.find_bootstrap(KubeOptions(cluster="third"))
+
+
+def test_clients_of_a_local_cluster_need_no_api_server(local):
+    from kafkalite_runtime.kube import KubeUnavailable
+
+    class Silent(Api):
+        async def list(self, *_arguments, **_more):
+            raise KubeUnavailable("refused", ambiguous=False)
+
+    local(Silent())
+    assert kafka.find_bootstrap(KubeOptions()) == "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
+
+
+def test_without_any_cluster(monkeypatch, tmp_path):
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "absent"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(Failure, match="--bootstrap HOST:PORT"):
+        kafka.bootstrap_of(KafkaOptions())
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("h:1", ("h", 1)),
+        ("h", ("h", 9092)),
+        ("[::1]:5", ("::1", 5)),
+        ("PLAINTEXT://h:7", ("h", 7)),
+        (" h:1 ", ("h", 1)),
+    ],
+)
+def test_addresses(text, address):
+    assert kafka.split_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":1", "h:port", "h:99999"])
+def test_no_addresses(text):
+    with pytest.raises(Failure):
+        kafka.check_reachable(text)
+
+
+def test_one_broker_that_listens_is_enough():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        kafka.check_reachable(f"127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(Failure, match=r"127\.0\.0\.1:1: Connection refused"):
+        kafka.bootstrap_of(KafkaOptions(bootstrap="127.0.0.1:1"))
+
+
+# --- docs/cli.md -----------------------------------------------------------------------------------------------------
+
+
+def commands(command, path=()):
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            yield from commands(command.get_command(None, name), (*path, name))
+    else:
+        yield " ".join(path)
+
+
+def test_the_documentation_names_every_command_and_no_other():
+    text = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    [table] = [block for block in text.split("\n\n") if block.startswith("| command | what it does |")]
+    documented = [line.split("|")[1].strip().strip("`") for line in table.splitlines()[2:]]
+    assert sorted(documented) == sorted(commands(main.main))
+
+
+def test_options_that_the_documentation_names_exist():
+    text = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    every = " ".join(CliRunner().invoke(main.main, [*path.split(), "--help"]).output for path in commands(main.main))
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert named
+    assert {option for option in named if not re.search(rf"{option}\b", every)} == set()
