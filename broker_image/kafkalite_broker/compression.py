@@ -1,4 +1,4 @@
-"""Decompression of record batches, bounded: used only where a topic or a question makes the broker look at records."""
+"""Decompression of record batches, bounded, and compression: only where a topic or a question needs the records."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 GZIP_WINDOW_BITS = 31
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES = 16
+XERIAL_VERSIONS = (1).to_bytes(4, "big") * 2
+XERIAL_BLOCK_BYTES = 32 << 10
+
+LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+"""Version 1, independent blocks (Kafka's Java client reads no others) of 64 KiB at most, no checksums of content."""
+
+LZ4_BLOCK_BYTES = 64 << 10
+LZ4_UNCOMPRESSED = 0x80000000
+LZ4_END_MARK = bytes(4)
 
 
 def decompress(codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
@@ -36,6 +45,40 @@ def decompress(codec: int, payload: memoryview) -> bytes | bytearray | memoryvie
     except (cramjam.DecompressionError, zlib.error) as error:
         raise ProtocolError(f"compressed records cannot be read: {error}") from error
     raise ProtocolError(f"unknown compression codec {codec}")
+
+
+def compress(codec: int, records: bytes) -> bytes:
+    """The payload of a compressed batch, framed as Kafka's Java client frames and reads it. Raises `ProtocolError`."""
+    if codec == GZIP:
+        stream = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
+        return stream.compress(records) + stream.flush()
+    if codec == SNAPPY:
+        return _snap(memoryview(records))
+    if codec == LZ4:
+        return _lz4_frame(memoryview(records))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(records))
+    raise ProtocolError(f"unknown compression codec {codec}")
+
+
+def _snap(records: memoryview) -> bytes:
+    parts = [XERIAL_MAGIC, XERIAL_VERSIONS]
+    for start in range(0, len(records), XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(records[start : start + XERIAL_BLOCK_BYTES]))
+        parts += [len(block).to_bytes(4, "big"), block]
+    return b"".join(parts)
+
+
+def _lz4_frame(records: memoryview) -> bytes:
+    parts = [LZ4_HEADER]
+    for start in range(0, len(records), LZ4_BLOCK_BYTES):
+        block = bytes(records[start : start + LZ4_BLOCK_BYTES])
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            parts += [len(packed).to_bytes(4, "little"), packed]
+        else:
+            parts += [(len(block) | LZ4_UNCOMPRESSED).to_bytes(4, "little"), block]
+    return b"".join([*parts, LZ4_END_MARK])
 
 
 def _gunzip(payload: memoryview) -> bytes:

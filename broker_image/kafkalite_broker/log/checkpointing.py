@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
+from kafkalite_core.storage.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.partition_metadata import parse_directory_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite_core.model.partition import TopicPartition
     from kafkalite_core.storage.disk import Disk
@@ -28,13 +28,17 @@ class CheckpointValues(NamedTuple):
 
 
 class Checkpoints:
-    """Recovery points, high watermarks and log starts of one data directory. Methods may be called on any thread."""
+    """Recovery points, high watermarks, log starts and cleaner offsets of one data directory.
+
+    Methods may be called on any thread.
+    """
 
     def __init__(self, disk: Disk) -> None:
         self._lock = threading.Lock()
         self.recovery_points = OffsetCheckpoint(disk, RECOVERY_POINT)
         self.high_watermarks = OffsetCheckpoint(disk, HIGH_WATERMARK)
         self.log_starts = OffsetCheckpoint(disk, LOG_START)
+        self.cleaner_offsets = OffsetCheckpoint(disk, CLEANER)
 
     @property
     def _all(self) -> tuple[OffsetCheckpoint, OffsetCheckpoint, OffsetCheckpoint]:
@@ -43,7 +47,7 @@ class Checkpoints:
     def load(self) -> bool:
         """Reads the files; False when the recovery points are lost, so that flushed ends are not known (R9)."""
         known = False
-        for checkpoint in self._all:
+        for checkpoint in (*self._all, self.cleaner_offsets):
             try:
                 found = checkpoint.load()
             except CorruptCheckpoint:
@@ -79,9 +83,21 @@ class Checkpoints:
         with self._lock:
             self.recovery_points.lower(key, offset)
             self.log_starts.lower(key, offset)
+            self.cleaner_offsets.lower(key, offset)
 
     def forget(self, key: TopicPartition) -> None:
         """A log is set aside; the next write leaves it out."""
         with self._lock:
-            for checkpoint in self._all:
+            for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.forget(key)
+
+    def cleaned_job(self, key: TopicPartition, offset: int) -> Callable[[], None]:
+        """A pass of compaction ended at this offset now; the job writes that, unless the log is cut before."""
+        checkpoint = self.cleaner_offsets
+        taken_at = checkpoint.sequence
+
+        def write() -> None:
+            with self._lock:
+                checkpoint.write({**checkpoint.values, key: offset}, taken_at)
+
+        return write

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_broker.log.disk import LocalDisk, LockedDirectory
+from kafkalite_broker.log.recovery_tally import RecoveryTally
 from kafkalite_broker.log.strays import StrayDirectories
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Partition, TopicRef
-    from kafkalite_core.protocol.record_batch import Decompress
+    from kafkalite_core.protocol.record_batch import Compress, Decompress
     from kafkalite_core.storage.partition_metadata import Stray
     from kafkalite_core.storage.recovery import RecoveryReport
 
@@ -70,7 +71,8 @@ class LogManager:
         broker_id: Broker id.
         wall_ms: Wall clock.
         tail_bytes: `kafkalite.log.tail.cache.bytes`.
-        decompress: For look-ups by timestamp inside compressed batches.
+        decompress: For look-ups by timestamp inside compressed batches, and for compaction.
+        compress: For compaction.
         reserve_bytes: Size of the preallocated reserve.
     """
 
@@ -83,6 +85,7 @@ class LogManager:
         wall_ms: Callable[[], int],
         tail_bytes: int = 67_108_864,
         decompress: Decompress | None = None,
+        compress: Compress | None = None,
         reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
         self.root = root
@@ -94,10 +97,13 @@ class LogManager:
         self._wall_ms = wall_ms
         self._lock: LockedDirectory | None = None
         self._checkpoints = Checkpoints(self.disk)
-        self._environment = LogEnvironment(TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress)
+        self._environment = LogEnvironment(
+            TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress, compress, self.allow_gaps
+        )
         self._logs: dict[TopicPartition, Log] = {}
         self._metadata: dict[Log, PartitionMetadata] = {}
         self._dirty_metadata: set[Log] = set()
+        self._gaps_allowed: set[Log] = set()
         self._unclaimed: dict[TopicPartition, Log] = {}
         self._strays = StrayDirectories(self.disk, wall_ms)
         self._writing_metadata = threading.Lock()
@@ -162,7 +168,7 @@ class LogManager:
         threads: int,
         on_progress: Callable[[int], None] | None,
     ) -> list[RecoveryReport]:
-        progress = _Progress(on_progress)
+        progress = RecoveryTally(on_progress)
 
         def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
             name = directory_name(*key)
@@ -170,7 +176,7 @@ class LogManager:
             loading = load_log(
                 self.disk,
                 name,
-                LogConfig(compacts=directories[key].compacted),
+                LogConfig(gaps=directories[key].compacted),
                 self._environment,
                 now_ms=self._wall_ms(),
                 clean=clean,
@@ -190,6 +196,8 @@ class LogManager:
                 self._logs[key] = log
                 self._unclaimed[key] = log
                 self._metadata[log] = directories[key]
+                if directories[key].compacted:
+                    self._gaps_allowed.add(log)
                 reports.append(report)
         return reports
 
@@ -221,7 +229,9 @@ class LogManager:
             log.reconfigure(log_config)
         self._unclaimed.pop(key, None)
         known = self._metadata[log]
-        wanted = replace(known, uid=ref.uid, deletion_policy=deletion_policy, compacted=log_config.compacts)
+        # Once compacted, always compacted: the gaps stay when the policy changes.
+        compacted = known.compacted or log_config.compacts
+        wanted = replace(known, uid=ref.uid, deletion_policy=deletion_policy, compacted=compacted)
         if wanted != known:
             self._metadata[log] = wanted
             self._dirty_metadata.add(log)
@@ -239,6 +249,8 @@ class LogManager:
         write_metadata(self.disk, name, metadata, durable=False)
         log.sync_later(f"{name}/{FILE_NAME}")
         self._metadata[log] = metadata
+        if metadata.compacted:
+            self._gaps_allowed.add(log)
         return log
 
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
@@ -246,9 +258,36 @@ class LogManager:
         if metadata is None:
             return None
         name = directory_name(ref.name, number)
-        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        gaps = metadata.compacted
+        log, _ = open_log(self.disk, name, replace(config, gaps=gaps), self._environment, now_ms=self._wall_ms())
         self._metadata[log] = metadata
+        if gaps:
+            self._gaps_allowed.add(log)
         return log
+
+    def allow_gaps(self, directory: str) -> None:
+        """Batches are about to be missing in a log: returns when its metadata say so durably (blocking, once).
+
+        Recovery would otherwise take the first gap for damage and cut the log there.
+        """
+        key = parse_directory_name(directory)
+        log = None if key is None else self._logs.get(key)
+        if log is None or log in self._gaps_allowed:
+            return
+        self._metadata[log] = replace(self._metadata[log], compacted=True)
+        with self._writing_metadata:
+            write_metadata(self.disk, directory, self._metadata[log])
+        self._gaps_allowed.add(log)
+
+    # ------------------------------------------------------------------------------------------------ compaction
+
+    def cleaner_offset(self, log: Log) -> int | None:
+        """Where the last pass of compaction over a log ended; None before the first."""
+        return self._checkpoints.cleaner_offsets.values.get(self._metadata[log].key)
+
+    def cleaned_job(self, log: Log, offset: int) -> Callable[[], None]:
+        """A pass over a log has ended at this offset now; the job writes the checkpoint, on whatever thread."""
+        return self._checkpoints.cleaned_job(self._metadata[log].key, offset)
 
     def unclaimed(self) -> list[tuple[Log, PartitionMetadata]]:
         """Logs that were recovered and that nobody has asked for; after the metadata are known they are strays."""
@@ -275,6 +314,7 @@ class LogManager:
         metadata = replace(self._metadata.pop(log), delete_seen=delete_seen)
         key = metadata.key
         self._dirty_metadata.discard(log)
+        self._gaps_allowed.discard(log)
         self._unclaimed.pop(key, None)
         del self._logs[key]
         end_offset = log.end_offset
@@ -395,21 +435,3 @@ class LogManager:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-
-class _Progress:
-    """Segments still to be scanned over all logs that are being recovered."""
-
-    def __init__(self, on_progress: Callable[[int], None] | None) -> None:
-        self._on_progress = on_progress
-        self._remaining: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def update(self, name: str, remaining: int) -> None:
-        """One log has `remaining` segments left."""
-        if self._on_progress is None:
-            return
-        with self._lock:
-            self._remaining[name] = remaining
-            total = sum(self._remaining.values())
-        self._on_progress(total)

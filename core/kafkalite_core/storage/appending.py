@@ -71,12 +71,19 @@ class _Fetched(NamedTuple):
     producer_id: int
     producer_epoch: int
     sequence: int
+    record_count: int
+
+    @property
+    def record_timestamp(self) -> int:
+        return self.max_timestamp if self.record_count else -1
 
 
 def append_as_follower(log: Log, records: memoryview, max_epoch: int, now_ms: int) -> int:
     """See `Log.append_as_follower`."""
     batches = check_batches(records, log.end_offset, max_epoch)
     config = log.config
+    if _has_gap(batches, log.end_offset):
+        log.expect_gaps()
     run: list[_Fetched] = []
     room_from = log.active.size
     for batch in batches:
@@ -106,6 +113,14 @@ def append_as_follower(log: Log, records: memoryview, max_epoch: int, now_ms: in
     return log.end_offset
 
 
+def _has_gap(batches: list[_Fetched], end_offset: int) -> bool:
+    for batch in batches:
+        if batch.base_offset != end_offset:
+            return True
+        end_offset = batch.base_offset + batch.delta + 1
+    return False
+
+
 def _write_run(log: Log, records: memoryview, run: list[_Fetched]) -> None:
     """Writes batches that lie one after another in `records` by one append to the active segment."""
     start = run[0].position
@@ -115,7 +130,7 @@ def _write_run(log: Log, records: memoryview, run: list[_Fetched]) -> None:
     interval = log.config.index_interval_bytes
     for batch in run:
         next_offset = batch.base_offset + batch.delta + 1
-        segment.note(segment.size, batch.size, next_offset - 1, batch.max_timestamp, interval)
+        segment.note(segment.size, batch.size, next_offset - 1, batch.record_timestamp, interval)
         if batch.leader_epoch > log.epochs.latest_epoch:
             log.epochs.assign(batch.leader_epoch, batch.base_offset)
         if batch.producer_id >= 0:
@@ -151,7 +166,9 @@ def check_batches(records: memoryview, end_offset: int, max_epoch: int) -> list[
             break
         if base < expected:
             raise UnexpectedAppendOffset(base, base + delta, expected)
-        batches.append(_Fetched(position, size, base, epoch, delta, timestamp, producer_id, producer_epoch, sequence))
+        batches.append(
+            _Fetched(position, size, base, epoch, delta, timestamp, producer_id, producer_epoch, sequence, count)
+        )
         expected = base + delta + 1
         position += size
     return batches

@@ -1,4 +1,4 @@
-"""Offsets of all logs of a data directory in Kafka's text format: recovery point, high watermark, log start.
+"""Offsets of all logs of a data directory in Kafka's text format: recovery point, high watermark, log start, cleaner.
 
 The recovery point is also the "flushed end" that recovery is measured by (R9): it only names what is surely on disk,
 so before a log is cut below it the file is lowered first (`lower`).
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
+CLEANER: Final = "cleaner-offset-checkpoint"
 
 
 class OffsetCheckpoint:

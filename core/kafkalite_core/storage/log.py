@@ -20,11 +20,12 @@ from kafkalite_core.storage.tail import Tail, TailBudget
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite_core.protocol.record_batch import Decompress
+    from kafkalite_core.protocol.record_batch import Compress, Decompress
     from kafkalite_core.storage.disk import Disk, File
     from kafkalite_core.storage.flushing import FlushTicket
     from kafkalite_core.storage.log_config import LogConfig
     from kafkalite_core.storage.reading import ColdRead, ReadResult
+    from kafkalite_core.storage.swap import Swap
     from kafkalite_core.storage.timestamps import TimestampedOffset
 
 INDEXES_LOADED_MAX: Final = 8
@@ -59,11 +60,16 @@ class LogEnvironment(NamedTuple):
             returns when the checkpoint on disk is not above the offset. Without it a crash right after a truncation
             would look like lost data.
         decompress: (codec, payload) → records' bytes of a compressed batch, or None where it can't be done.
+        compress: (codec, records' bytes) → payload of a compressed batch, or None where it can't be done.
+        before_gaps: Called with the log directory before missing offsets are written; returns when recovery will accept
+            them.
     """
 
     tail_budget: TailBudget
     before_shrink: Callable[[str, int], None] | None = None
     decompress: Decompress | None = None
+    compress: Compress | None = None
+    before_gaps: Callable[[str], None] | None = None
 
 
 class Log:
@@ -75,6 +81,7 @@ class Log:
         flushed_end: Everything below is on disk; the log end itself under relaxed flush (S8).
         recovery_point: Everything below is on disk, whatever the flush configuration.
         generation: Rises with every truncation; flush tickets and cold reads of an older one are void (S8).
+        pending_swap: The replacement of segments by a compacted one that is under way, or None.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Log:
         self.parent_unsynced = False
         self.closed = False
         self.doomed: list[tuple[int, Segment]] = []
+        self.pending_swap: Swap | None = None
         self._relaxed = config.relaxed_flush
         self._frozen_end = -1
         self._loaded: OrderedDict[int, Segment] = OrderedDict()
@@ -280,8 +288,21 @@ class Log:
         """Removes the files of segments that `retention` took out `file.delete.delay.ms` ago; their names."""
         return retention.purge(self, now_ms)
 
+    # ------------------------------------------------------------------------------------------------ compacting
+
+    def expect_gaps(self) -> None:
+        """Offsets are about to be missing: returns when a later recovery will accept that."""
+        before_gaps = self.environment.before_gaps
+        if before_gaps is not None:
+            before_gaps(self.directory)
+
+    def settle_swap(self) -> None:
+        """Ends a pending swap of segments at once, one way or the other (blocking): the log is about to be cut."""
+        if self.pending_swap is not None:
+            self.pending_swap.settle()
+
     def forget_loaded(self) -> None:
-        """No segment's index counts as loaded (after a truncation)."""
+        """No segment's index counts as loaded that is not in the log any more."""
         live = {id(segment) for segment in self.segments}
         self._loaded = OrderedDict((b, s) for b, s in self._loaded.items() if id(s) in live and s.sealed)
 

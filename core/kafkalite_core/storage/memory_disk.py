@@ -1,7 +1,8 @@
 """A disk in memory that forgets what was not synced, for tests and simulations.
 
 A crash keeps what was synced. Of everything else it keeps what the given `choose` picks: unsynced bytes may be there,
-gone, zeroed or torn per sector; unsynced directory entries may be there or not, each on its own.
+gone, zeroed or torn per sector; unsynced directory entries may be there or not, each on its own. A rename of a file is
+there or not as a whole, as on every journaling file system.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class MemoryDisk:
         self._directories: set[str] = {""}
         self._durable_files: dict[str, _Inode] = {}
         self._durable_directories: set[str] = {""}
+        self._renamed: dict[str, str] = {}  # of files, since their directory was synced: target -> durable source
 
     # ------------------------------------------------------------------------------------------------ the port
 
@@ -144,6 +146,7 @@ class MemoryDisk:
         self.hook("rename", source)
         if source in self._files:
             self._files[target] = self._files.pop(source)
+            self._renamed[target] = self._renamed.pop(source, source)
             return
         if source not in self._directories:
             raise FileNotFoundError(errno.ENOENT, source)
@@ -171,6 +174,7 @@ class MemoryDisk:
     def sync_directory(self, directory: str) -> None:
         """See `Disk`."""
         self.hook("sync_directory", directory)
+        self._renamed = {new: old for new, old in self._renamed.items() if _parent(new) != directory}
         for path in {*self._files, *self._durable_files}:
             if _parent(path) == directory:
                 _copy_entry(self._files, self._durable_files, path)
@@ -201,6 +205,14 @@ class MemoryDisk:
             differs = self._files.get(path) is not self._durable_files.get(path)
             if differs and _parent(path) in directories and choose(2):
                 _copy_entry(self._files, files, path)
+        for target, source in self._renamed.items():
+            moved = self._durable_files.get(source)
+            if moved is not None and self._files.get(target) is moved and _parent(target) in directories:
+                # Neither both names nor none: where the new one is, the old one is not, and the other way round.
+                if files.get(target) is moved and files.get(source) is moved:
+                    del files[source]
+                elif files.get(target) is not moved and files.get(source) is not moved:
+                    files[source] = moved
         self._directories = {""}
         for path in directories:
             self.makedirs(path)
@@ -215,6 +227,7 @@ class MemoryDisk:
             self._files[path] = survivors[id(inode)]
         self._durable_files = dict(self._files)
         self._durable_directories = set(self._directories)
+        self._renamed = {}
 
     def kill(self) -> None:
         """The process dies, the machine does not: everything written is still there, synced or not."""

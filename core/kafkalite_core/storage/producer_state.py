@@ -16,7 +16,7 @@ from kafkalite_core.model.limits import NO_PRODUCER_ID, PRODUCER_BATCHES_KEPT
 from kafkalite_core.storage.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PRODUCERS_MAX: Final = 65_536
 """Producer ids remembered per log; beyond it the one that was silent longest is forgotten."""
@@ -120,6 +120,10 @@ class ProducerStates:
     def highest_producer_id(self) -> int:
         """The greatest producer id seen, or -1; blocks of ids handed out are above it (S11)."""
         return max(self._entries, default=NO_PRODUCER_ID)
+
+    def items(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """(producer id, what is known of it) of every producer."""
+        return self._entries.items()
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer, or None."""

@@ -30,6 +30,7 @@ from kafkalite_core.storage.segment import (
     file_name,
     offset_of,
 )
+from kafkalite_core.storage.swap import LEFT_OVER_SUFFIXES, finish_swaps
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -150,13 +151,20 @@ def load_log(
 
 
 def _tidy(log: Log) -> list[int]:
-    """Removes what a crash left half-made; base offsets of the segments, rising."""
+    """Removes what a crash left half-made, swaps excepted, which are finished; base offsets of the segments, rising."""
+    config = log.config
+    finish_swaps(
+        log.disk,
+        log.directory,
+        index_bytes_max=config.segment_index_bytes,
+        index_interval=config.index_interval_bytes,
+    )
     with disk_errors(f"list {log.directory}"):
         names = log.disk.list(log.directory)
     bases = {offset_of(name) for name in names if name.endswith(LOG_SUFFIX)} - {None}
     for name in names:
         orphan = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) and offset_of(name) not in bases
-        if orphan or name.endswith((".tmp", ".cleaned", ".deleted", ".swap")):
+        if orphan or name.endswith(LEFT_OVER_SUFFIXES):
             remove_file(log.disk, join(log.directory, name))
     return sorted(base for base in bases if base is not None)
 
@@ -186,6 +194,7 @@ class _Loading:
         self.reason = ""
         self.found_end = 0
         self.clean = clean
+        self.epochs_confirmed = 0
 
     def run(self) -> Generator[RecoveryProgress, None, None]:
         log = self.log
@@ -201,7 +210,7 @@ class _Loading:
             yield RecoveryProgress(log.directory, len(self.segments) - slot)
             if self._hole_before(slot, appended=False):
                 break
-            log.epochs.truncate_from_end(segment.base_offset)
+            self._begin_epochs(segment)
             self._scan(segment)
             log.segments.append(segment)
             if not active:
@@ -222,8 +231,8 @@ class _Loading:
         return below[-1] if below else 0
 
     def _hole_before(self, slot: int, *, appended: bool = True) -> bool:
-        """A log that is never compacted has no hole between segments; what lies behind one is removed."""
-        if slot == 0 or self.log.config.compacts:
+        """No log has a hole between segments, compacted or not; what lies behind one is removed."""
+        if slot == 0:
             return False
         before, segment = self.segments[slot - 1], self.segments[slot]
         if before.end_offset == segment.base_offset:
@@ -278,7 +287,7 @@ class _Loading:
         """Takes the batch at the beginning of `view` into the books, or says what is wrong with it."""
         if len(view) < HEADER_BYTES:
             return "incomplete header"
-        base, length, epoch, magic, crc, _, delta, _, timestamp, *_ = HEADER.unpack_from(view)
+        base, length, epoch, magic, crc, _, delta, _, timestamp, *_, count = HEADER.unpack_from(view)
         size = length + LENGTH_OVERHEAD_BYTES
         if magic != 2 or size < HEADER_BYTES or delta < 0:
             return f"no batch (magic {magic}, {size} bytes, delta {delta})"
@@ -288,15 +297,35 @@ class _Loading:
             return f"offset {base} after {segment.end_offset - 1}"
         if base + delta - segment.base_offset > 2**31 - 1:
             return f"offset {base + delta} is too far from the base"
-        if base != segment.end_offset and not self.log.config.compacts:
+        if base != segment.end_offset and not self.log.config.gaps:
             return f"offset {base} where {segment.end_offset} is due"
         if crc32c(view[_CRC_FROM:size]) != crc:
             return "wrong CRC"
         interval = self.log.config.index_interval_bytes
-        segment.note(segment.size, size, base + delta, timestamp, interval)
-        if epoch >= 0:
-            self.log.epochs.assign(epoch, base)
+        segment.note(segment.size, size, base + delta, timestamp if count else -1, interval)
+        self._note_epoch(epoch, base)
         return ""
+
+    def _begin_epochs(self, segment: Segment) -> None:
+        """Where every batch is there, the batches say all about epochs; where some are missing, the file knows more.
+
+        The first batches of an epoch may have been compacted away. Taken from what is left, the epoch before it would
+        seem to end later than it did, and a replica that diverged there would not be cut (KIP-101).
+        """
+        if self.log.config.gaps:
+            self.epochs_confirmed = max(self.epochs_confirmed, segment.base_offset)
+        else:
+            self.log.epochs.truncate_from_end(segment.base_offset)
+
+    def _note_epoch(self, epoch: int, base_offset: int) -> None:
+        """A batch was found. Entries that contradict it, and are younger than the last batch that agreed, are wrong."""
+        if epoch < 0:
+            return
+        epochs = self.log.epochs
+        if self.log.config.gaps and epochs.epoch_at(base_offset) != epoch:
+            epochs.truncate_from_end(self.epochs_confirmed)
+        epochs.assign(epoch, base_offset)
+        self.epochs_confirmed = base_offset + 1
 
 
 def _size_at(view: memoryview, position: int) -> int:

@@ -53,6 +53,12 @@ class BatchBrief(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    record_count: int
+
+    @property
+    def record_timestamp(self) -> int:
+        """The largest timestamp of its records; -1 when compaction has left none, though the header keeps it."""
+        return self.max_timestamp if self.record_count else -1
 
 
 class Segment:
@@ -64,6 +70,7 @@ class Segment:
         base_offset: Offset of the first record (or of the log end when the segment was begun).
         index_bytes_max: `segment.index.bytes`.
         created_ms: When the segment was begun; for `segment.ms` where records bear no timestamp.
+        suffix: Behind the names of all its files; compaction writes a segment under other names first.
     """
 
     __slots__ = (
@@ -85,11 +92,20 @@ class Segment:
         "time_index",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, *, index_bytes_max: int, created_ms: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        index_bytes_max: int,
+        created_ms: int,
+        suffix: str = "",
+    ) -> None:
         self._disk = disk
         self._file: File | None = None
         self._since_index = 0
-        self.path = join(directory, file_name(base_offset, LOG_SUFFIX))
+        self.path = join(directory, file_name(base_offset, LOG_SUFFIX) + suffix)
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
@@ -100,8 +116,8 @@ class Segment:
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
-        index_path = join(directory, file_name(base_offset, INDEX_SUFFIX))
-        time_path = join(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
+        index_path = join(directory, file_name(base_offset, INDEX_SUFFIX) + suffix)
+        time_path = join(directory, file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
         self.index = OffsetIndex(disk, index_path, base_offset, index_bytes_max)
         self.time_index = TimeIndex(disk, time_path, base_offset, index_bytes_max)
 
@@ -138,7 +154,10 @@ class Segment:
         self.note(position, len(data), last_offset, max_timestamp, index_interval)
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int, index_interval: int) -> None:
-        """Keeps the books of a batch that was written at `position`, the end of the segment."""
+        """Keeps the books of a batch that was written at `position`, the end of the segment.
+
+        `max_timestamp` is -1 for a batch without records: nobody looks for it by time.
+        """
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -176,11 +195,11 @@ class Segment:
                 chunk, chunk_at, inside = self.pread(chunk_bytes, position), position, 0
                 if len(chunk) < HEADER_BYTES:
                     return
-            base, length, epoch, _, _, _, delta, _, timestamp, *producer, _ = HEADER.unpack_from(chunk, inside)
+            base, length, epoch, _, _, _, delta, _, timestamp, *rest = HEADER.unpack_from(chunk, inside)
             size = length + LENGTH_OVERHEAD_BYTES
             if size < HEADER_BYTES or position + size > stop:
                 raise CorruptMessage(f"{self.path}: batch at {position} claims {size} bytes")
-            yield BatchBrief(position, size, base, base + delta, epoch, timestamp, *producer)
+            yield BatchBrief(position, size, base, base + delta, epoch, timestamp, *rest)
             position += size
 
     def pread(self, size: int, position: int) -> bytes:
@@ -216,7 +235,7 @@ class Segment:
         size = self.size
         self.start_over()
         for brief in self.briefs(0, size):
-            self.note(brief.position, brief.size, brief.last_offset, brief.max_timestamp, index_interval)
+            self.note(brief.position, brief.size, brief.last_offset, brief.record_timestamp, index_interval)
         if self.sealed:
             self.seal()
 
@@ -263,8 +282,8 @@ class Segment:
         if not self.size:
             self.first_timestamp = -1
         for brief in self.briefs(position):
-            if brief.max_timestamp > self.max_timestamp:
-                self.max_timestamp = brief.max_timestamp
+            if brief.record_timestamp > self.max_timestamp:
+                self.max_timestamp = brief.record_timestamp
                 self.max_timestamp_offset = brief.last_offset
 
     def load(self, *, active: bool) -> bool:
@@ -279,7 +298,7 @@ class Segment:
         start = self.index.positions[-1] if self.index.positions else 0
         try:
             first = next(self.briefs(0, chunk_bytes=HEADER_BYTES), None)
-            self.first_timestamp = -1 if first is None else first.max_timestamp
+            self.first_timestamp = -1 if first is None else first.record_timestamp
             reached = start
             for brief in self.briefs(start):
                 self.end_offset = brief.last_offset + 1
@@ -302,6 +321,24 @@ class Segment:
             self._file = None
         self.index.close()
         self.time_index.close()
+
+    def rename_log(self, path: str) -> None:
+        """Gives the `.log` file another name; reads that hold the old one are interrupted. `StorageError` as always."""
+        with disk_errors(f"rename {self.path}"):
+            self._disk.rename(self.path, path)
+        self.path = path
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def rename_indexes(self, directory: str) -> None:
+        """Gives both indexes their final names."""
+        for index, suffix in ((self.index, INDEX_SUFFIX), (self.time_index, TIME_INDEX_SUFFIX)):
+            path = join(directory, file_name(self.base_offset, suffix))
+            with disk_errors(f"rename {index.path}"):
+                self._disk.rename(index.path, path)
+            index.close()
+            index.path = path
 
     def remove(self) -> None:
         """Removes the files, the `.log` last, so that a half-done removal is a segment without indexes."""

@@ -33,7 +33,7 @@ def offset_for_timestamp(log: Log, timestamp_ms: int, end: int) -> TimestampedOf
         for brief in segment.briefs(position):
             if brief.base_offset >= end:
                 return None
-            if brief.max_timestamp < timestamp_ms or brief.last_offset < log.start_offset:
+            if brief.record_timestamp < timestamp_ms or brief.last_offset < log.start_offset:
                 continue
             found = _first_record(log, segment, brief, timestamp_ms, end)
             if found is not None:
@@ -57,8 +57,8 @@ def max_timestamp(log: Log, end: int) -> TimestampedOffset | None:
         for brief in segment.briefs(position):
             if brief.base_offset >= end:
                 break
-            if brief.max_timestamp > best_timestamp and log.start_offset <= brief.last_offset < end:
-                best, best_timestamp = (segment, brief), brief.max_timestamp
+            if brief.record_timestamp > best_timestamp and log.start_offset <= brief.last_offset < end:
+                best, best_timestamp = (segment, brief), brief.record_timestamp
     if best is None:
         return None
     return _first_record(log, *best, best_timestamp, end)
@@ -75,7 +75,7 @@ def _first_record(
     start = max(brief.base_offset, log.start_offset)
     try:
         header = parse_batch_header(view)
-        if header.is_log_append_time:
+        if header.is_log_append_time and header.record_count == header.last_offset_delta + 1:
             return TimestampedOffset(brief.max_timestamp, start, brief.leader_epoch)
         for record in iter_records(view, 0, header, log.environment.decompress):
             if record.offset >= end:

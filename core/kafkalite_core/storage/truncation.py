@@ -22,6 +22,7 @@ def truncate_to(log: Log, offset: int) -> None:
     if offset < log.start_offset or offset < log.segments[0].base_offset:
         reset_to(log, offset, log.active.created_ms)
         return
+    log.settle_swap()
     offset = _batch_boundary(log, offset)
     _announce(log, offset)
     _begin_cut(log)
@@ -39,6 +40,7 @@ def truncate_to(log: Log, offset: int) -> None:
 def reset_to(log: Log, offset: int, now_ms: int) -> None:
     """See `Log.reset_to`."""
     assert offset >= 0
+    log.settle_swap()
     _announce(log, log.segments[0].base_offset)
     _begin_cut(log)
     _drop_snapshots_after(log, -1)
@@ -67,10 +69,21 @@ def advance_start(log: Log, offset: int) -> bool:
 
 
 def _batch_boundary(log: Log, offset: int) -> int:
-    """Where the log will end: a batch that holds `offset` inside goes as a whole."""
+    """Where the log will end: behind the last batch below `offset`. One that holds it inside goes as a whole.
+
+    In a compacted log that may be lower still: the batches just below may be gone.
+    """
     segment = log.segments[segment_index(log.segments, offset)]
-    brief = segment.find(offset)
-    return offset if brief is None else min(offset, brief.base_offset)
+    segment.load_indexes()
+    for start in (segment.index.lookup(offset), 0):
+        end = segment.base_offset
+        for brief in segment.briefs(start):
+            if brief.last_offset >= offset:
+                break
+            end = brief.last_offset + 1
+        if end > segment.base_offset or not start:
+            break
+    return end
 
 
 def _announce(log: Log, offset: int) -> None:
