@@ -85,7 +85,8 @@ def kafka_python(bootstrap: str, group: str, topic: str, _: dict, stop: threadin
     )
     consumer.subscribe([topic], listener=Listener())
     while not stop.is_set():
-        found = consumer.poll(timeout_ms=50)
+        # Long enough for joining: when its time is over in the middle of that, kafka-python 3.0 forgets the assignment.
+        found = consumer.poll(timeout_ms=3000)
         for message in (message for messages in found.values() for message in messages):
             say("record", message.partition, message.offset)
         if found:

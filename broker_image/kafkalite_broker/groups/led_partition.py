@@ -188,10 +188,15 @@ class LedPartition:
         if self._draining:
             return
         self._draining = True
+        event = None
         try:
             while self._inbox and not self._ended:
-                self._step(self._inbox.popleft())
+                event = self._inbox.popleft()
+                self._step(event)
         except Exception as error:
+            if isinstance(event, Requested) and event.token in self._open:
+                # Not retriable: sent again it would break the next coordinator as well.
+                self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
             self._break(error)
         finally:
             self._draining = False
@@ -225,10 +230,11 @@ class LedPartition:
         self._end()
         self._on_broken(self, error)
 
-    def _refuse(self, requested: Requested) -> None:
+    def _refuse(self, requested: Requested, code: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
         asked: Asked = requested.token  # type: ignore[assignment]
+        self._open.pop(asked, None)
         try:
-            asked.answer(refusal(requested.request, requested.api_version, ErrorCode.NOT_COORDINATOR))
+            asked.answer(refusal(requested.request, requested.api_version, code))
         except Exception as error:
             asked.failed(error)
 

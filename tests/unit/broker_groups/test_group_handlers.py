@@ -1,11 +1,13 @@
 """The group APIs over a socket: which coordinator is asked, what the metadata answer, bounds; the coordinator is the test's."""
 
 import asyncio
+import threading
 
 import pytest
 from prometheus_client import generate_latest
 
 from kafkalite_broker.groups import offsets_topic
+from kafkalite_broker.server import dispatch
 from kafkalite_broker.server.handlers import bounds
 from kafkalite_core.groups.events import Answered, Loaded, Requested, TopicsDeleted
 from kafkalite_core.groups.routing import partition_for
@@ -164,6 +166,54 @@ async def test_requests_for_several_groups_are_split_and_answered_in_their_order
         listed = await client.ask(LIST, 4, ListGroupsRequest())
         assert (listed.error_code, [each.group_id for each in listed.groups]) == (0, ["listed", "listed"])
         assert (await client.ask(DESCRIBE, 5, DescribeGroupsRequest(groups=[]))).groups == []
+
+
+@on_uvloop
+async def test_a_group_named_many_times_has_one_answer(tmp_path, made):
+    async with GroupRig(tmp_path) as rig, rig.client() as client:
+        rig.lead_offsets(partitions=2)
+        for coordinator in await serving(rig, 0, 1):
+            coordinator.react = _describe
+        names = ["a", "b", "a", "a"]
+        described = await client.ask(DESCRIBE, 5, DescribeGroupsRequest(groups=names))
+        assert [each.group_id for each in described.groups] == ["a", "b"]
+        fetched = await client.ask(
+            OFFSET_FETCH, 8, OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name) for name in names])
+        )
+        assert [each.group_id for each in fetched.groups] == ["a", "b"]
+        deleted = await client.ask(DELETE, 2, DeleteGroupsRequest(groups_names=names))
+        assert [each.group_id for each in deleted.results] == ["a", "b"]
+
+
+@on_uvloop
+async def test_a_large_answer_is_encoded_on_a_thread_and_keeps_its_place(tmp_path, made, monkeypatch):
+    threads = []
+    encode = dispatch.encode_response_frame
+
+    def spied(*arguments):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return encode(*arguments)
+
+    monkeypatch.setattr(dispatch, "encode_response_frame", spied)
+    async with GroupRig(tmp_path) as rig, rig.client() as client:
+        rig.lead_offsets()
+        (coordinator,) = await serving(rig, 0)
+        groups = [ListedGroup(group_id=f"g{number}") for number in range(3000)]
+        answer_with(
+            coordinator,
+            lambda request: (
+                ListGroupsResponse(groups=groups)
+                if isinstance(request, ListGroupsRequest)
+                else HeartbeatResponse(error_code=27)
+            ),
+        )
+        client.send(LIST, 4, ListGroupsRequest())
+        client.send(HEARTBEAT, 3, HeartbeatRequest(group_id="g", member_id="m"))
+        _, listed = await client.receive(LIST, 4)
+        _, beat = await client.receive(HEARTBEAT, 3)
+        assert len(listed.groups) == 3000
+        assert beat.error_code == 27
+        assert sorted(threads) == [False, True]
 
 
 def _describe(event):

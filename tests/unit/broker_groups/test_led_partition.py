@@ -424,8 +424,8 @@ async def test_a_coordinator_that_fails_is_given_up_and_loaded_again(tmp_path, m
         coordinator.react = fail
         fatal = heartbeat()
         led(rig).ask(fatal)
-        for asked in (waiting, fatal):
-            assert asked.token.response.error_code == ErrorCode.NOT_COORDINATOR
+        assert waiting.token.response.error_code == ErrorCode.NOT_COORDINATOR
+        assert fatal.token.response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR, "nobody should send it again"
         assert rig.groups._led == {}
         assert (await loaded(rig)) is not coordinator
         assert rig.fatal == []

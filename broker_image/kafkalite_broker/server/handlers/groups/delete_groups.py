@@ -19,5 +19,7 @@ class DeleteGroupsHandler:
 
     def __call__(self, request: Request) -> None:
         """Answered when the tombstones are committed."""
-        if within_bounds(request, len(request.body.groups_names)):
+        body = request.body
+        if within_bounds(request, len(body.groups_names)):
+            body.groups_names = list(dict.fromkeys(body.groups_names))
             self._services.groups.ask(request)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.groups.large_answers import LargeAnswer
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.describe_groups import DescribeGroupsResponse
 
 
 class DescribeGroupsHandler:
@@ -19,5 +21,14 @@ class DescribeGroupsHandler:
 
     def __call__(self, request: Request) -> None:
         """Answered when every coordinator has."""
-        if within_bounds(request, len(request.body.groups)):
-            self._services.groups.ask(request)
+        body = request.body
+        if not within_bounds(request, len(body.groups)):
+            return
+        # Each once: a group that is named ten thousand times must not have ten thousand answers.
+        body.groups = list(dict.fromkeys(body.groups))
+        self._services.groups.ask_for(request, body, LargeAnswer(self._services, request, entries_answered))
+
+
+def entries_answered(response: DescribeGroupsResponse) -> int:
+    """Groups and members in the response."""
+    return len(response.groups) + sum(len(group.members) for group in response.groups)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.groups.large_answers import LargeAnswer
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
+    from kafkalite_core.protocol.list_groups import ListGroupsResponse
 
 
 class ListGroupsHandler:
@@ -19,5 +21,11 @@ class ListGroupsHandler:
 
     def __call__(self, request: Request) -> None:
         """Answered when every coordinator has."""
-        if within_bounds(request, len(request.body.states_filter) + len(request.body.types_filter)):
-            self._services.groups.ask(request)
+        body = request.body
+        if within_bounds(request, len(body.states_filter) + len(body.types_filter)):
+            self._services.groups.ask_for(request, body, LargeAnswer(self._services, request, entries_answered))
+
+
+def entries_answered(response: ListGroupsResponse) -> int:
+    """Groups in the response."""
+    return len(response.groups)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.groups.large_answers import LargeAnswer
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
-    from kafkalite_core.protocol.offset_fetch import OffsetFetchRequest
+    from kafkalite_core.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 
 class OffsetFetchHandler:
@@ -20,13 +21,23 @@ class OffsetFetchHandler:
 
     def __call__(self, request: Request) -> None:
         """Answered when every coordinator has."""
-        if within_bounds(request, entries(request.body)):
-            self._services.groups.ask(request)
+        body = request.body
+        if not within_bounds(request, entries_asked(body)):
+            return
+        # Each once: a group that is named ten thousand times must not have ten thousand answers.
+        body.groups = list({group.group_id: group for group in body.groups}.values())
+        self._services.groups.ask_for(request, body, LargeAnswer(self._services, request, entries_answered))
 
 
-def entries(body: OffsetFetchRequest) -> int:
+def entries_asked(body: OffsetFetchRequest) -> int:
     """Groups, topics and partitions that the request names."""
     single = sum(1 + len(topic.partition_indexes) for topic in body.topics or ())
     return single + sum(
         1 + sum(1 + len(topic.partition_indexes) for topic in group.topics or ()) for group in body.groups
     )
+
+
+def entries_answered(response: OffsetFetchResponse) -> int:
+    """Partitions in the response."""
+    single = sum(len(topic.partitions) for topic in response.topics)
+    return single + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
