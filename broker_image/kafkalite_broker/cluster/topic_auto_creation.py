@@ -28,6 +28,8 @@ PAUSE_AFTER_FAILURE_S = 1.0
 """Clients ask again many times a second; a topic that could not be made is not tried again with each of them."""
 
 FAILURES_KEPT = 1000
+NAMES_AGE_MAX_S = 0.1
+"""One request may name thousands of unknown topics; the existing ones are not gone through for each of them."""
 
 log = get_logger(__name__)
 
@@ -52,6 +54,8 @@ class TopicAutoCreation:
         self._background = background
         self._under_way: set[str] = set()
         self._failed_s: OrderedDict[str, float] = OrderedDict()
+        self._collisions = Collisions(())
+        self._collisions_s = float("-inf")
 
     def code_for(self, name: str) -> ErrorCode:
         """What to answer to a client that asks for a topic which does not exist; the name is legal.
@@ -68,7 +72,7 @@ class TopicAutoCreation:
         if len(self._under_way) >= UNDER_WAY_MAX:
             return ErrorCode.LEADER_NOT_AVAILABLE
         try:
-            Collisions(world.names).check(name)
+            self._check_collision(name, world)
             wish = judge_topic(
                 CreatableTopic(name=name, num_partitions=FROM_DEFAULT, replication_factor=FROM_DEFAULT), world
             )
@@ -77,6 +81,11 @@ class TopicAutoCreation:
         self._under_way.add(name)
         self._background(self._make(wish))
         return ErrorCode.LEADER_NOT_AVAILABLE
+
+    def _check_collision(self, name: str, world: World) -> None:
+        if monotonic() - self._collisions_s > NAMES_AGE_MAX_S:
+            self._collisions, self._collisions_s = Collisions(world.names), monotonic()
+        self._collisions.check(name)
 
     async def _make(self, wish: TopicWish) -> None:
         try:
@@ -91,8 +100,9 @@ class TopicAutoCreation:
                     deadline_s=CREATION_S,
                 )
         except BrokerError as error:
-            if error.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("topic not made on demand", topic=wish.name, error=str(error))
+            if error.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return  # another broker was faster; the cache shows it in a moment
+            log.warning("topic not made on demand", topic=wish.name, error=str(error))
             self._failed_s[wish.name] = monotonic()
             while len(self._failed_s) > FAILURES_KEPT:
                 self._failed_s.popitem(last=False)

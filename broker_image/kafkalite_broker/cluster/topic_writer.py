@@ -25,7 +25,7 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.topic import TopicSpec
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources import topic_objects
-from kafkalite_core.resources.naming import topic_object_name, topic_slug
+from kafkalite_core.resources.naming import topic_object_name, topic_object_names
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import (
     CLUSTERS,
@@ -110,13 +110,13 @@ class TopicWriter:
             replica_assignment={number: tuple(ids) for number, ids in (assignment or {}).items()},
         )
         creation_id = secrets.token_hex(8)
-        name = topic_object_name(topic_name)
+        names = list(topic_object_names(topic_name, self._cluster))
         known = self._cache.topic(topic_name)
-        if known is not None and known.ref.object_name != name:
+        if known is not None and known.ref.object_name != names[0]:
             await self.check_free(topic_name, deadline_s=deadline_s)
 
         async def attempt(unsure: bool, limit_s: float) -> Topic | None:
-            nonlocal name
+            name = names[0]
             if unsure:
                 found = await self._read(name, limit_s)
                 if found is not None:
@@ -132,11 +132,11 @@ class TopicWriter:
                 found = await self._read(name, limit_s)
                 if found is None:
                     return None
-                if parse_topic_spec(found).topic_name == topic_name:
+                if self._is_topic(found, topic_name):
                     return _own(found, topic_name, creation_id)
-                if name == topic_slug(topic_name):
+                names.pop(0)
+                if not names:
                     raise object_names_taken(topic_name) from None
-                name = topic_slug(topic_name)
                 return None
             return parse_topic(made) if validate_only else self._took(made)
 
@@ -366,15 +366,17 @@ class TopicWriter:
             return known
 
         async def attempt(_unsure: bool, limit_s: float) -> Topic:
-            for name in dict.fromkeys([topic_object_name(topic_name), topic_slug(topic_name)]):
+            for name in topic_object_names(topic_name, self._cluster):
                 found = await self._read(name, limit_s)
-                if found is not None and parse_topic_spec(found).topic_name == topic_name:
-                    topic = parse_topic(found)
-                    if topic.cluster == self._cluster:
-                        return topic
+                if found is not None and self._is_topic(found, topic_name):
+                    return parse_topic(found)
             raise unknown_topic(topic_name)
 
         return await self._persistence.until_answered(f"the look-up of topic {topic_name!r}", deadline_s, attempt)
+
+    def _is_topic(self, found: dict[str, Any], topic_name: str) -> bool:
+        spec = parse_topic_spec(found)
+        return (spec.topic_name, spec.cluster) == (topic_name, self._cluster)
 
     async def _read(self, object_name: str, limit_s: float) -> dict[str, Any] | None:
         try:

@@ -64,9 +64,17 @@ def topic_object_name(topic_name: str) -> str:
     return topic_name if is_object_name(topic_name) else topic_slug(topic_name)
 
 
-def topic_slug(topic_name: str) -> str:
-    """The slug with digest, also for a topic whose own name is taken by the object of another topic."""
-    digest = hashlib.sha256(topic_name.encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
+def topic_object_names(topic_name: str, cluster: str) -> tuple[str, ...]:
+    """The names that the object of a topic may have, the best first: they are taken by objects of other topics when
+    somebody chose `metadata.name` freely, or when another cluster in the namespace has a topic of that name.
+    """
+    names = (topic_object_name(topic_name), topic_slug(topic_name), topic_slug(topic_name, f"{cluster}/{topic_name}"))
+    return tuple(dict.fromkeys(names))
+
+
+def topic_slug(topic_name: str, digested: str = "") -> str:
+    """A slug of the name with the digest of `digested` (default: of the name itself)."""
+    digest = hashlib.sha256((digested or topic_name).encode()).hexdigest()[:_DIGEST_HEX_DIGITS]
     slug = re.sub(r"[^a-z0-9]+", "-", topic_name.lower()).strip("-")
     slug = slug[: OBJECT_NAME_LENGTH_MAX - _DIGEST_HEX_DIGITS - 1].strip("-")
     return f"{slug}-{digest}" if slug else f"topic-{digest}"

@@ -16,7 +16,7 @@ from kafkalite_core.membership.metadata_cache import MetadataCache, Sighting
 from kafkalite_core.model.cluster import Cluster
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.resources.naming import ANNOTATION_CREATION_ID, topic_slug
+from kafkalite_core.resources.naming import ANNOTATION_CREATION_ID, topic_object_names, topic_slug
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube import CLUSTERS, TOPICS, KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.unit.broker_cluster.conftest import NAMESPACE
@@ -103,9 +103,22 @@ async def test_a_name_that_another_topic_has_as_object_name_gets_a_slug(world, s
         await side.writer.create("orders", **ONE, deadline_s=5)
 
 
+async def test_two_clusters_in_one_namespace_may_have_topics_of_one_name(world):
+    sides = [Side(world), Side(world, "other")]
+    made = [await side.writer.create("orders", **ONE, deadline_s=5) for side in sides]
+    assert [topic.cluster for topic in made] == ["kafkalite", "other"]
+    for side, topic in zip(sides, made, strict=True):
+        with refused(ErrorCode.TOPIC_ALREADY_EXISTS):
+            await side.writer.create("orders", **ONE, deadline_s=5)
+        side.cache.delete_topic(topic.ref.uid)
+        await side.writer.delete("orders", deadline_s=5)
+    assert await listed(world) == []
+
+
 async def test_when_every_object_name_is_taken_it_says_so(world, side):
     await world.create_topic("orders", entry=None, topic_name="Something")
-    await world.create_topic(topic_slug("orders"), entry=None, topic_name="Else")
+    for name in topic_object_names("orders", "kafkalite")[1:]:
+        await world.create_topic(name, entry=None, topic_name="Else")
     with refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "object names"):
         await side.writer.create("orders", **ONE, deadline_s=5)
 

@@ -36,7 +36,8 @@ async def test_topics_are_made_on_demand_only_where_both_sides_want_it(tmp_path)
 
 
 @on_uvloop
-async def test_topics_on_demand_that_cannot_be(tmp_path):
+async def test_topics_on_demand_that_cannot_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(topic_auto_creation, "NAMES_AGE_MAX_S", -1.0)
     config = {"auto.create.topics.enable": "true", "default.replication.factor": "5"}
     async with AdminRig(tmp_path, **config) as rig, rig.client() as client:
         assert await metadata(client, "orders") == ["INVALID_REPLICATION_FACTOR"]
