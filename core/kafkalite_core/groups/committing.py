@@ -123,8 +123,6 @@ class Committing:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and group.state is GroupState.EMPTY:
             return self._judge_journal()  # a simple consumer, or a tool that resets offsets
-        if generation < 0 and not request.member_id and request.group_instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID  # only members commit while there are any
         error = group.validate_member(request.member_id, request.group_instance_id)
         if error:
             return error

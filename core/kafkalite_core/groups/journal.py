@@ -48,7 +48,7 @@ class Journal:
         self._next_id = 0
         self._queue: deque[_Entry] = deque()
         self._by_id: dict[int, _Entry] = {}
-        # Offsets of records in doubt, in the order of the log: they are committed once anything behind them is.
+        # The last record in doubt for each offset: committed once anything behind it is.
         self._doubtful: dict[OffsetKey, OffsetValue | None] = {}
 
     @property
@@ -121,11 +121,9 @@ class Journal:
                 self._store.close(key)
                 if not error_code:
                     self._apply((key, value))
-            elif key in self._doubtful:
-                self._store.close(key)
-                del self._doubtful[key]
-                self._doubtful[key] = value
             else:
+                if key in self._doubtful:
+                    self._store.close(key)
                 self._doubtful[key] = value
         entry.done(error_code)
 

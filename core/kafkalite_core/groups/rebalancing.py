@@ -89,7 +89,6 @@ class Rebalancing:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self.answer_all_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.is_storing = False
-        group.pending_sync.clear()
         self._context.timers.cancel(group.sync_timer)
         group.is_initial = group.state is GroupState.EMPTY
         group.set_state(GroupState.PREPARING_REBALANCE, self._context.wall_ms)

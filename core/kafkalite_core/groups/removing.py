@@ -152,8 +152,6 @@ class Removing:
 
     def _expire(self, group: Group) -> None:
         """Remove a group's expired offsets; and the group, if it is empty and has no others."""
-        if group.state is GroupState.DEAD:
-            return
         offsets, under_way = self._store.of(group.group_id), self._store.open_of(group.group_id)
         expired = [
             place

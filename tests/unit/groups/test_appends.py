@@ -49,6 +49,11 @@ def test_a_record_in_doubt_is_committed_with_the_next_one(code):
     driver.commit_offsets({("u", 0): 3})
     driver.commit()
     assert driver.offsets() == {P0: 2, ("t", 1): 2, ("u", 0): 3}
+    driver.commit_offsets({P0: 1})
+    driver.commit()
+    driver.commit_offsets({("u", 0): 4})
+    driver.commit()
+    assert driver.offsets() == {P0: 1, ("t", 1): 2, ("u", 0): 4}
 
 
 def test_records_in_doubt_keep_their_order():

@@ -137,7 +137,7 @@ def test_an_old_record_of_a_group():
     value = GroupValue("consumer", 4, "range", "not there", -1, (member,))
     driver = Driver(records=[(encode_key(GroupKey("g")), encode_group(value))])
     assert driver.describe().members[0].member_assignment == b"A"
-    answer = driver.answer(driver.join("m"))
+    answer = driver.answer(driver.join("m", protocols=[("range", b"S")]))
     assert (answer.leader, answer.generation_id) == ("m", 5)
     silent = Driver(records=driver.log)
     silent.advance(7_000)

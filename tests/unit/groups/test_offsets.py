@@ -66,6 +66,17 @@ def test_simple_consumers_share_a_group_that_has_no_members():
     assert driver.offsets() == {P0: 5}
 
 
+def test_a_member_that_never_came_leaves_a_simple_group_as_it_was():
+    driver = Driver()
+    driver.commit_offsets({P0: 5})
+    pending = driver.answer(driver.join()).member_id
+    driver.leave((pending, None))
+    assert driver.listed() == {"g": "Empty"}
+    driver.join()
+    driver.advance(20_000)
+    assert driver.listed() == {"g": "Empty"}
+
+
 def test_a_tool_resets_the_offsets_of_a_group_whose_members_left():
     driver = Driver()
     (member,), generation = driver.stable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalite_core.groups import events
+from kafkalite_core.groups.records import GroupKey, encode_key
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.unit.groups.driver import Driver, subscription
 
@@ -81,6 +82,7 @@ def test_many_offsets_are_deleted_in_several_batches_and_the_group_last():
     driver.commit()
     token = driver.delete_groups("g")
     assert len(driver.appends) == 2
+    assert driver.appends[3][-1] == (encode_key(GroupKey("g")), None)
     assert all(sum(len(key) for key, _ in records) <= 262_200 for records in driver.appends.values())
     driver.commit()
     assert driver.answer(token) is None
@@ -146,6 +148,14 @@ def test_topics_that_nobody_reads_any_longer_expire_by_their_commit_in_a_stable_
         driver.heartbeat(member, generation)
     assert driver.offsets() == {P0: 5}
     assert driver.state() == "Stable"
+
+
+def test_offsets_of_other_groups_than_consumers_stay_while_there_are_members():
+    driver = Driver(offsets_retention_ms=1_000)
+    (member,), generation = driver.stable(protocol_type="connect", protocols=[("v", b"")], session=1_800_000)
+    driver.commit_offsets({P0: 5}, member=member, generation=generation)
+    driver.advance(1_500_000)
+    assert driver.offsets() == {P0: 5}
 
 
 def test_an_expiry_of_its_own_counts_instead_of_the_groups():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalite_core.groups.records import decode_group
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.heartbeat import HeartbeatRequest
 from kafkalite_core.protocol.leave_group import LeaveGroupRequest, MemberIdentity
@@ -35,6 +36,8 @@ def test_the_last_member_that_dies_leaves_an_empty_group_in_the_log():
     driver.stable()
     driver.advance(SESSION_MS)
     assert driver.state() == "Empty"
+    value = decode_group(driver.log[-1][1])
+    assert (value.generation, value.protocol_type, value.protocol, value.leader) == (2, "consumer", None, None)
     assert driver.reload().state() == "Empty"
 
 

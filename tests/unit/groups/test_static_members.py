@@ -139,6 +139,29 @@ def test_a_rebalance_answers_the_member_whose_new_id_is_not_stored_yet():
     assert driver.heartbeat(answer.member_id, generation + 1, instance="two") == 0
 
 
+def test_of_two_restarts_the_second_one_is_not_taken_back_with_the_first():
+    driver = Driver(commits=False)
+    _, generation = static_group(driver, "one", "two")
+    first, second = driver.join(instance="two"), driver.join(instance="two")
+    assert driver.answer(first).error_code == ErrorCode.FENCED_INSTANCE_ID
+    driver.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert driver.answer(second) is None
+    driver.commit()
+    assert driver.answer(second).error_code == 0
+    assert driver.heartbeat(driver.answer(second).member_id, generation, instance="two") == 0
+
+
+def test_a_rebalance_timeout_of_0_does_not_hang_the_coordinator():
+    driver = Driver()
+    ids, _ = static_group(driver, "one", "two", rebalance=0)
+    driver.leave(("", "one"))
+    driver.advance(5)
+    assert driver.state() == "PreparingRebalance"
+    driver.advance(SESSION_MS)
+    assert driver.state() == "Empty"
+    assert len(ids) == 2
+
+
 def test_a_static_member_is_waited_for_until_its_session_ends():
     driver = Driver()
     ids, generation = static_group(driver, "one", "two", rebalance=3_000)

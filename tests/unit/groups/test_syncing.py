@@ -108,6 +108,16 @@ def test_the_leaders_second_sync_does_not_write_a_second_assignment():
     assert driver.answer(token).assignment == b"one"
 
 
+def test_an_assignment_that_is_committed_amid_the_next_rebalance_is_void():
+    driver, (leader, follower) = joined(commits=False)
+    driver.sync(leader, 1, {leader: b"old"})
+    driver.enter()
+    driver.commit()
+    assert driver.state() == "PreparingRebalance"
+    assert driver.heartbeat(follower, 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert driver.coordinator.statistics.rebalances_completed == 0
+
+
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
