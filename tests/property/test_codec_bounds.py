@@ -31,6 +31,7 @@ SAMPLES = {
     "int64": 4,
     "uuid": UUID(int=5),
     "string": "six",
+    "sentence": "six",
     "bytes": b"seven",
     "records": b"eight",
     "record_buffers": b"nine",

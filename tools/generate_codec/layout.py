@@ -12,17 +12,19 @@ FIXED = {
     "uuid": ("16s", 16),
 }
 # Types that look the same on the wire as another.
-ENCODINGS = {"record_buffers": "records"}
+ENCODINGS = {"record_buffers": "records", "sentence": "string"}
 NUMBERS = ("int8", "int16", "int32", "int64")
 ANNOTATIONS = {
     "bool": "bool",
     "uuid": "UUID",
     "string": "str",
+    "sentence": "str",
     "bytes": "bytes",
     "records": "Buffer",
     "record_buffers": "Records",
 } | dict.fromkeys(NUMBERS, "int")
-ZEROS = {"bool": "False", "uuid": "ZERO_UUID", "string": '""', "bytes": 'b""'} | dict.fromkeys(NUMBERS, "0")
+ZEROS = {"bool": "False", "uuid": "ZERO_UUID", "bytes": 'b""'} | dict.fromkeys(NUMBERS, "0")
+ZEROS |= dict.fromkeys(("string", "sentence"), '""')
 
 
 def plain_fields(struct: Struct, version: int) -> list[Field]:
@@ -94,7 +96,7 @@ def size_min(type_: FieldType, version: int, *, flexible: bool) -> int:
         return FIXED[type_][1]
     if flexible:
         return 1
-    return 2 if type_ == "string" else 4
+    return 2 if type_ in ("string", "sentence") else 4
 
 
 def structs_of(root: Struct) -> list[Struct]:

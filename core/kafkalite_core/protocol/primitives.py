@@ -30,6 +30,8 @@ MAX_MESSAGE_ELEMENTS = 1 << 17
 REQUEST_PADDING_MAX = 16
 # An int16 length; longer strings do not exist in the protocol's classic encoding, and no compact string needs more.
 MAX_STRING_LENGTH = 32767
+# Of a sentence for people; in UTF-8 it is at most four times as long, which a string can hold.
+SENTENCE_LENGTH_MAX = 4096
 # Records up to this size are copied next to their neighbours: a buffer of its own costs more than the copy.
 COPIED_RECORDS_SIZE = 512
 
@@ -325,6 +327,26 @@ def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
         out.append(0)
     else:
         write_compact_string(out, value)
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= SENTENCE_LENGTH_MAX else value[: SENTENCE_LENGTH_MAX - 1] + "…"
+
+
+def write_nullable_sentence(out: bytearray, value: str | None) -> None:
+    """Append a string for people with an int16 length, or null; one that is too long is cut."""
+    if value is None:
+        out += b"\xff\xff"
+    else:
+        write_string(out, _cut(value))
+
+
+def write_compact_nullable_sentence(out: bytearray, value: str | None) -> None:
+    """Append a string for people with a varint length, or null; one that is too long is cut."""
+    if value is None:
+        out.append(0)
+    else:
+        write_compact_string(out, _cut(value))
 
 
 def write_bytes(out: bytearray, value: bytes | None) -> None:

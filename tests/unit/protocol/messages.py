@@ -58,6 +58,7 @@ def primitive(name, type_, nullable):
             "bool": st.booleans(),
             "uuid": st.integers(0, 2**128 - 1).map(lambda number: UUID(int=number)),
             "string": st.text(max_size=20) | st.integers(126, 130).map(lambda size: "x" * size),
+            "sentence": st.text(max_size=20) | st.integers(126, 130).map(lambda size: "x" * size),
             "bytes": st.binary(max_size=30),
             "records": st.binary(max_size=200) | st.integers(500, 600).map(bytes),
             "record_buffers": st.binary(max_size=200) | st.integers(500, 600).map(bytes),

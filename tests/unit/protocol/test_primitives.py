@@ -2,7 +2,7 @@ import tracemalloc
 
 import pytest
 
-from kafkalite_core.protocol import fetch, metadata, primitives, produce
+from kafkalite_core.protocol import describe_configs, fetch, metadata, primitives, produce
 from kafkalite_core.protocol.errors import ProtocolError
 
 
@@ -125,6 +125,22 @@ def test_the_metadata_of_ten_thousand_partitions_are_within_the_limit():
     response = metadata.MetadataResponse(topics=[topic] * 100)
     encoded = b"".join(metadata.encode_response(response, 12))
     assert metadata.decode_response(memoryview(encoded), 12) == response
+
+
+@pytest.mark.parametrize("version", [1, 4])
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f40c"])
+def test_an_error_that_quotes_a_long_name_is_cut_so_that_it_can_be_answered(version, letter):
+    result = describe_configs.DescribeConfigsResult(error_message=letter * 40_000)
+    encoded = b"".join(
+        describe_configs.encode_response(describe_configs.DescribeConfigsResponse(results=[result]), version)
+    )
+    decoded = describe_configs.decode_response(memoryview(encoded), version)
+    assert decoded.results[0].error_message == letter * (primitives.SENTENCE_LENGTH_MAX - 1) + "…"
+    result.error_message = letter * primitives.SENTENCE_LENGTH_MAX
+    encoded = b"".join(
+        describe_configs.encode_response(describe_configs.DescribeConfigsResponse(results=[result]), version)
+    )
+    assert describe_configs.decode_response(memoryview(encoded), version).results == [result]
 
 
 def test_null_where_a_version_has_none_is_refused():

@@ -16,9 +16,9 @@ from kafkalite_core.protocol.primitives import (
     read_numbers,
     read_string,
     skip_tags,
-    write_compact_nullable_string,
+    write_compact_nullable_sentence,
     write_compact_string,
-    write_nullable_string,
+    write_nullable_sentence,
     write_numbers,
     write_string,
     write_uvarint,
@@ -282,7 +282,7 @@ def _encode_response_0(message: CreatePartitionsResponse, buffers: list[Buffer])
     for results_element in results:
         write_string(out, results_element.name)
         out += _pack_h(results_element.error_code)
-        write_nullable_string(out, results_element.error_message)
+        write_nullable_sentence(out, results_element.error_message)
     buffers.append(out)
 
 
@@ -297,7 +297,7 @@ def _encode_response_2(message: CreatePartitionsResponse, buffers: list[Buffer])
     for results_element in results:
         write_compact_string(out, results_element.name)
         out += _pack_h(results_element.error_code)
-        write_compact_nullable_string(out, results_element.error_message)
+        write_compact_nullable_sentence(out, results_element.error_message)
         out.append(0)
     out.append(0)
     buffers.append(out)

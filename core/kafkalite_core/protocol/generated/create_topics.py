@@ -22,8 +22,10 @@ from kafkalite_core.protocol.primitives import (
     read_tag,
     skip_tags,
     to_uuid,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
+    write_nullable_sentence,
     write_nullable_string,
     write_numbers,
     write_string,
@@ -492,7 +494,7 @@ def _encode_response_2(message: CreateTopicsResponse, buffers: list[Buffer]) -> 
     for topics_element in topics:
         write_string(out, topics_element.name)
         out += _pack_h(topics_element.error_code)
-        write_nullable_string(out, topics_element.error_message)
+        write_nullable_sentence(out, topics_element.error_message)
     buffers.append(out)
 
 
@@ -507,7 +509,7 @@ def _encode_response_5(message: CreateTopicsResponse, buffers: list[Buffer]) -> 
     for topics_element in topics:
         write_compact_string(out, topics_element.name)
         out += _pack_h(topics_element.error_code)
-        write_compact_nullable_string(out, topics_element.error_message)
+        write_compact_nullable_sentence(out, topics_element.error_message)
         out += _pack_ih(topics_element.num_partitions, topics_element.replication_factor)
         topics__configs = topics_element.configs
         if topics__configs is None:
@@ -553,7 +555,7 @@ def _encode_response_7(message: CreateTopicsResponse, buffers: list[Buffer]) -> 
     for topics_element in topics:
         write_compact_string(out, topics_element.name)
         out += _pack_16sh(topics_element.topic_id.bytes, topics_element.error_code)
-        write_compact_nullable_string(out, topics_element.error_message)
+        write_compact_nullable_sentence(out, topics_element.error_message)
         out += _pack_ih(topics_element.num_partitions, topics_element.replication_factor)
         topics__configs = topics_element.configs
         if topics__configs is None:

@@ -17,6 +17,7 @@ from kafkalite_core.protocol.primitives import (
     read_string,
     skip_tags,
     to_uuid,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
     write_string,
@@ -337,7 +338,7 @@ def _encode_response_5(message: DeleteTopicsResponse, buffers: list[Buffer]) -> 
     for responses_element in responses:
         write_compact_string(out, responses_element.name)
         out += _pack_h(responses_element.error_code)
-        write_compact_nullable_string(out, responses_element.error_message)
+        write_compact_nullable_sentence(out, responses_element.error_message)
         out.append(0)
     out.append(0)
     buffers.append(out)
@@ -354,7 +355,7 @@ def _encode_response_6(message: DeleteTopicsResponse, buffers: list[Buffer]) -> 
     for responses_element in responses:
         write_compact_nullable_string(out, responses_element.name)
         out += _pack_16sh(responses_element.topic_id.bytes, responses_element.error_code)
-        write_compact_nullable_string(out, responses_element.error_message)
+        write_compact_nullable_sentence(out, responses_element.error_message)
         out.append(0)
     out.append(0)
     buffers.append(out)

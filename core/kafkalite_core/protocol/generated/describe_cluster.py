@@ -12,6 +12,7 @@ from kafkalite_core.protocol.primitives import (
     read_compact_nullable_string,
     read_compact_string,
     skip_tags,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
     write_uvarint,
@@ -216,7 +217,7 @@ def _decode_response_1(view: memoryview) -> tuple[DescribeClusterResponse, int]:
 def _encode_response_0(message: DescribeClusterResponse, buffers: list[Buffer]) -> None:
     out = bytearray()
     out += _pack_ih(message.throttle_time_ms, message.error_code)
-    write_compact_nullable_string(out, message.error_message)
+    write_compact_nullable_sentence(out, message.error_message)
     write_compact_string(out, message.cluster_id)
     out += _pack_i(message.controller_id)
     brokers = message.brokers
@@ -238,7 +239,7 @@ def _encode_response_0(message: DescribeClusterResponse, buffers: list[Buffer]) 
 def _encode_response_1(message: DescribeClusterResponse, buffers: list[Buffer]) -> None:
     out = bytearray()
     out += _pack_ih(message.throttle_time_ms, message.error_code)
-    write_compact_nullable_string(out, message.error_message)
+    write_compact_nullable_sentence(out, message.error_message)
     out += _pack_b(message.endpoint_type)
     write_compact_string(out, message.cluster_id)
     out += _pack_i(message.controller_id)

@@ -15,8 +15,10 @@ from kafkalite_core.protocol.primitives import (
     read_nullable_string,
     read_string,
     skip_tags,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
+    write_nullable_sentence,
     write_nullable_string,
     write_string,
     write_uvarint,
@@ -505,7 +507,7 @@ def _encode_response_1(message: DescribeConfigsResponse, buffers: list[Buffer]) 
     out += _pack_i(len(results))
     for results_element in results:
         out += _pack_h(results_element.error_code)
-        write_nullable_string(out, results_element.error_message)
+        write_nullable_sentence(out, results_element.error_message)
         out += _pack_b(results_element.resource_type)
         write_string(out, results_element.resource_name)
         results__configs = results_element.configs
@@ -534,7 +536,7 @@ def _encode_response_3(message: DescribeConfigsResponse, buffers: list[Buffer]) 
     out += _pack_i(len(results))
     for results_element in results:
         out += _pack_h(results_element.error_code)
-        write_nullable_string(out, results_element.error_message)
+        write_nullable_sentence(out, results_element.error_message)
         out += _pack_b(results_element.resource_type)
         write_string(out, results_element.resource_name)
         results__configs = results_element.configs
@@ -568,7 +570,7 @@ def _encode_response_4(message: DescribeConfigsResponse, buffers: list[Buffer]) 
         write_uvarint(out, len(results) + 1)
     for results_element in results:
         out += _pack_h(results_element.error_code)
-        write_compact_nullable_string(out, results_element.error_message)
+        write_compact_nullable_sentence(out, results_element.error_message)
         out += _pack_b(results_element.resource_type)
         write_compact_string(out, results_element.resource_name)
         results__configs = results_element.configs

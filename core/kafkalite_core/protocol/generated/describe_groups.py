@@ -19,6 +19,7 @@ from kafkalite_core.protocol.primitives import (
     skip_tags,
     write_bytes,
     write_compact_bytes,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
     write_nullable_string,
@@ -655,7 +656,7 @@ def _encode_response_6(message: DescribeGroupsResponse, buffers: list[Buffer]) -
         write_uvarint(out, len(groups) + 1)
     for groups_element in groups:
         out += _pack_h(groups_element.error_code)
-        write_compact_nullable_string(out, groups_element.error_message)
+        write_compact_nullable_sentence(out, groups_element.error_message)
         write_compact_string(out, groups_element.group_id)
         write_compact_string(out, groups_element.group_state)
         write_compact_string(out, groups_element.protocol_type)

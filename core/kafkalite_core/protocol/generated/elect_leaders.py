@@ -16,9 +16,9 @@ from kafkalite_core.protocol.primitives import (
     read_numbers,
     read_string,
     skip_tags,
-    write_compact_nullable_string,
+    write_compact_nullable_sentence,
     write_compact_string,
-    write_nullable_string,
+    write_nullable_sentence,
     write_numbers,
     write_string,
     write_uvarint,
@@ -372,7 +372,7 @@ def _encode_response_0(message: ElectLeadersResponse, buffers: list[Buffer]) -> 
                 replica_election_results__partition_result_element.partition_id,
                 replica_election_results__partition_result_element.error_code,
             )
-            write_nullable_string(out, replica_election_results__partition_result_element.error_message)
+            write_nullable_sentence(out, replica_election_results__partition_result_element.error_message)
     buffers.append(out)
 
 
@@ -390,7 +390,7 @@ def _encode_response_1(message: ElectLeadersResponse, buffers: list[Buffer]) -> 
                 replica_election_results__partition_result_element.partition_id,
                 replica_election_results__partition_result_element.error_code,
             )
-            write_nullable_string(out, replica_election_results__partition_result_element.error_message)
+            write_nullable_sentence(out, replica_election_results__partition_result_element.error_message)
     buffers.append(out)
 
 
@@ -414,7 +414,7 @@ def _encode_response_2(message: ElectLeadersResponse, buffers: list[Buffer]) -> 
                 replica_election_results__partition_result_element.partition_id,
                 replica_election_results__partition_result_element.error_code,
             )
-            write_compact_nullable_string(out, replica_election_results__partition_result_element.error_message)
+            write_compact_nullable_sentence(out, replica_election_results__partition_result_element.error_message)
             out.append(0)
         out.append(0)
     out.append(0)

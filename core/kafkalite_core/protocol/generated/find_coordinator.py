@@ -14,9 +14,9 @@ from kafkalite_core.protocol.primitives import (
     read_nullable_string,
     read_string,
     skip_tags,
-    write_compact_nullable_string,
+    write_compact_nullable_sentence,
     write_compact_string,
-    write_nullable_string,
+    write_nullable_sentence,
     write_string,
     write_uvarint,
 )
@@ -268,7 +268,7 @@ def _encode_response_0(message: FindCoordinatorResponse, buffers: list[Buffer]) 
 def _encode_response_1(message: FindCoordinatorResponse, buffers: list[Buffer]) -> None:
     out = bytearray()
     out += _pack_ih(message.throttle_time_ms, message.error_code)
-    write_nullable_string(out, message.error_message)
+    write_nullable_sentence(out, message.error_message)
     out += _pack_i(message.node_id)
     write_string(out, message.host)
     out += _pack_i(message.port)
@@ -278,7 +278,7 @@ def _encode_response_1(message: FindCoordinatorResponse, buffers: list[Buffer]) 
 def _encode_response_3(message: FindCoordinatorResponse, buffers: list[Buffer]) -> None:
     out = bytearray()
     out += _pack_ih(message.throttle_time_ms, message.error_code)
-    write_compact_nullable_string(out, message.error_message)
+    write_compact_nullable_sentence(out, message.error_message)
     out += _pack_i(message.node_id)
     write_compact_string(out, message.host)
     out += _pack_i(message.port)
@@ -299,7 +299,7 @@ def _encode_response_4(message: FindCoordinatorResponse, buffers: list[Buffer]) 
         out += _pack_i(coordinators_element.node_id)
         write_compact_string(out, coordinators_element.host)
         out += _pack_ih(coordinators_element.port, coordinators_element.error_code)
-        write_compact_nullable_string(out, coordinators_element.error_message)
+        write_compact_nullable_sentence(out, coordinators_element.error_message)
         out.append(0)
     out.append(0)
     buffers.append(out)

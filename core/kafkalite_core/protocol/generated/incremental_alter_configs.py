@@ -15,8 +15,10 @@ from kafkalite_core.protocol.primitives import (
     read_nullable_string,
     read_string,
     skip_tags,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
+    write_nullable_sentence,
     write_nullable_string,
     write_string,
     write_uvarint,
@@ -282,7 +284,7 @@ def _encode_response_0(message: IncrementalAlterConfigsResponse, buffers: list[B
     out += _pack_i(len(responses))
     for responses_element in responses:
         out += _pack_h(responses_element.error_code)
-        write_nullable_string(out, responses_element.error_message)
+        write_nullable_sentence(out, responses_element.error_message)
         out += _pack_b(responses_element.resource_type)
         write_string(out, responses_element.resource_name)
     buffers.append(out)
@@ -298,7 +300,7 @@ def _encode_response_1(message: IncrementalAlterConfigsResponse, buffers: list[B
         write_uvarint(out, len(responses) + 1)
     for responses_element in responses:
         out += _pack_h(responses_element.error_code)
-        write_compact_nullable_string(out, responses_element.error_message)
+        write_compact_nullable_sentence(out, responses_element.error_message)
         out += _pack_b(responses_element.resource_type)
         write_compact_string(out, responses_element.resource_name)
         out.append(0)

@@ -13,7 +13,7 @@ from kafkalite_core.protocol.primitives import (
     read_compact_string,
     read_numbers,
     skip_tags,
-    write_compact_nullable_string,
+    write_compact_nullable_sentence,
     write_compact_string,
     write_numbers,
     write_uvarint,
@@ -210,7 +210,7 @@ def _decode_response_0(view: memoryview) -> tuple[ListPartitionReassignmentsResp
 def _encode_response_0(message: ListPartitionReassignmentsResponse, buffers: list[Buffer]) -> None:
     out = bytearray()
     out += _pack_ih(message.throttle_time_ms, message.error_code)
-    write_compact_nullable_string(out, message.error_message)
+    write_compact_nullable_sentence(out, message.error_message)
     topics = message.topics
     if len(topics) < 127:
         out.append(len(topics) + 1)

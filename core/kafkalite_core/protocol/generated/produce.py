@@ -22,9 +22,11 @@ from kafkalite_core.protocol.primitives import (
     read_tag,
     skip_tags,
     write_compact_nullable_records,
+    write_compact_nullable_sentence,
     write_compact_nullable_string,
     write_compact_string,
     write_nullable_records,
+    write_nullable_sentence,
     write_nullable_string,
     write_string,
     write_tag,
@@ -664,10 +666,10 @@ def _encode_response_8(message: ProduceResponse, buffers: list[Buffer]) -> None:
             out += _pack_i(len(responses__partition_responses__record_errors))
             for responses__partition_responses__record_errors_element in responses__partition_responses__record_errors:
                 out += _pack_i(responses__partition_responses__record_errors_element.batch_index)
-                write_nullable_string(
+                write_nullable_sentence(
                     out, responses__partition_responses__record_errors_element.batch_index_error_message
                 )
-            write_nullable_string(out, responses__partition_responses_element.error_message)
+            write_nullable_sentence(out, responses__partition_responses_element.error_message)
     out += _pack_i(message.throttle_time_ms)
     buffers.append(out)
 
@@ -701,11 +703,11 @@ def _encode_response_9(message: ProduceResponse, buffers: list[Buffer]) -> None:
                 write_uvarint(out, len(responses__partition_responses__record_errors) + 1)
             for responses__partition_responses__record_errors_element in responses__partition_responses__record_errors:
                 out += _pack_i(responses__partition_responses__record_errors_element.batch_index)
-                write_compact_nullable_string(
+                write_compact_nullable_sentence(
                     out, responses__partition_responses__record_errors_element.batch_index_error_message
                 )
                 out.append(0)
-            write_compact_nullable_string(out, responses__partition_responses_element.error_message)
+            write_compact_nullable_sentence(out, responses__partition_responses_element.error_message)
             out.append(0)
         out.append(0)
     out += _pack_i(message.throttle_time_ms)
@@ -742,11 +744,11 @@ def _encode_response_10(message: ProduceResponse, buffers: list[Buffer]) -> None
                 write_uvarint(out, len(responses__partition_responses__record_errors) + 1)
             for responses__partition_responses__record_errors_element in responses__partition_responses__record_errors:
                 out += _pack_i(responses__partition_responses__record_errors_element.batch_index)
-                write_compact_nullable_string(
+                write_compact_nullable_sentence(
                     out, responses__partition_responses__record_errors_element.batch_index_error_message
                 )
                 out.append(0)
-            write_compact_nullable_string(out, responses__partition_responses_element.error_message)
+            write_compact_nullable_sentence(out, responses__partition_responses_element.error_message)
             if responses__partition_responses_element.current_leader is not None:
                 responses__partition_responses__tags = 0
                 responses__partition_responses__section = bytearray()

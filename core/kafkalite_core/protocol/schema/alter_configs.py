@@ -12,7 +12,7 @@ _RESOURCE = struct(
 _RESPONSE = struct(
     "AlterConfigsResourceResponse",
     field("error_code", "int16"),
-    field("error_message", "string", nullable="0+"),
+    field("error_message", "sentence", nullable="0+"),
     field("resource_type", "int8"),
     field("resource_name", "string"),
 )

@@ -14,7 +14,7 @@ _RESULT = struct(
     "CreatePartitionsTopicResult",
     field("name", "string"),
     field("error_code", "int16"),
-    field("error_message", "string", nullable="0+", default_null=True),
+    field("error_message", "sentence", nullable="0+", default_null=True),
 )
 
 CREATE_PARTITIONS = api(

@@ -27,7 +27,7 @@ _RESULT = struct(
     field("name", "string"),
     field("topic_id", "uuid", "7+"),
     field("error_code", "int16"),
-    field("error_message", "string", "1+", nullable="0+"),
+    field("error_message", "sentence", "1+", nullable="0+"),
     field("topic_config_error_code", "int16", "5+", tag=0),
     field("num_partitions", "int32", "5+", default=-1),
     field("replication_factor", "int16", "5+", default=-1),

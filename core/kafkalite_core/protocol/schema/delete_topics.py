@@ -10,7 +10,7 @@ _RESULT = struct(
     field("name", "string", nullable="6+"),
     field("topic_id", "uuid", "6+"),
     field("error_code", "int16"),
-    field("error_message", "string", "5+", nullable="5+", default_null=True),
+    field("error_message", "sentence", "5+", nullable="5+", default_null=True),
 )
 
 DELETE_TOPICS = api(

@@ -25,7 +25,7 @@ DESCRIBE_CLUSTER = api(
         "DescribeClusterResponse",
         field("throttle_time_ms", "int32"),
         field("error_code", "int16"),
-        field("error_message", "string", nullable="0+", default_null=True),
+        field("error_message", "sentence", nullable="0+", default_null=True),
         field("endpoint_type", "int8", "1+", default=1),
         field("cluster_id", "string"),
         field("controller_id", "int32", default=-1),

@@ -25,7 +25,7 @@ _CONFIG = struct(
 _RESULT = struct(
     "DescribeConfigsResult",
     field("error_code", "int16"),
-    field("error_message", "string", nullable="0+"),
+    field("error_message", "sentence", nullable="0+"),
     field("resource_type", "int8"),
     field("resource_name", "string"),
     field("configs", array(_CONFIG)),

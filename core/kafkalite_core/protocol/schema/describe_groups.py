@@ -14,7 +14,7 @@ _MEMBER = struct(
 _GROUP = struct(
     "DescribedGroup",
     field("error_code", "int16"),
-    field("error_message", "string", "6+", nullable="6+", default_null=True),
+    field("error_message", "sentence", "6+", nullable="6+", default_null=True),
     field("group_id", "string"),
     field("group_state", "string"),
     field("protocol_type", "string"),

@@ -7,7 +7,7 @@ _PARTITION_RESULT = struct(
     "PartitionResult",
     field("partition_id", "int32"),
     field("error_code", "int16"),
-    field("error_message", "string", nullable="0+"),
+    field("error_message", "sentence", nullable="0+"),
 )
 _RESULT = struct("ReplicaElectionResult", field("topic", "string"), field("partition_result", array(_PARTITION_RESULT)))
 

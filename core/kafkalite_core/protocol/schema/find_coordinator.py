@@ -9,7 +9,7 @@ _COORDINATOR = struct(
     field("host", "string"),
     field("port", "int32"),
     field("error_code", "int16"),
-    field("error_message", "string", nullable="4+", default=""),
+    field("error_message", "sentence", nullable="4+", default=""),
 )
 
 FIND_COORDINATOR = api(
@@ -28,7 +28,7 @@ FIND_COORDINATOR = api(
         "FindCoordinatorResponse",
         field("throttle_time_ms", "int32", "1+"),
         field("error_code", "int16", "0-3"),
-        field("error_message", "string", "1-3", nullable="1-3"),
+        field("error_message", "sentence", "1-3", nullable="1-3"),
         field("node_id", "int32", "0-3"),
         field("host", "string", "0-3"),
         field("port", "int32", "0-3"),

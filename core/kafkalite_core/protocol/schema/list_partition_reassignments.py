@@ -28,7 +28,7 @@ LIST_PARTITION_REASSIGNMENTS = api(
         "ListPartitionReassignmentsResponse",
         field("throttle_time_ms", "int32"),
         field("error_code", "int16"),
-        field("error_message", "string", nullable="0+"),
+        field("error_message", "sentence", nullable="0+"),
         field("topics", array(_TOPIC)),
     ),
 )

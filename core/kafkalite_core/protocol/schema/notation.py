@@ -5,7 +5,8 @@ the only place where a layout is written by hand: `python -m tools.generate_code
 straight-line decoder and encoder per layout from them. Names are Apache Kafka's, in snake_case.
 
 Records are decoded as a view. "records" is one buffer; "record_buffers" may be several when encoding, as a log
-read returns them.
+read returns them. A "sentence" is a string for people, nullable in every version; one that is too long is cut when
+encoding, so that an error can be answered whatever it quotes.
 
 Versions are text: "3-10", "9+" (from 9 on), "4" (only 4).
 """
@@ -66,7 +67,8 @@ class Field:
 
     Attributes:
         name: Its name in the class.
-        type: A primitive (bool, int8 to int64, uuid, string, bytes, records, record_buffers), a struct or an array.
+        type: A primitive (bool, int8 to int64, uuid, string, sentence, bytes, records, record_buffers), a struct or an
+            array.
         versions: Those that carry it. In the others it decodes to its default and is left out when encoding.
         nullable: The versions in which it may be null, or None.
         tag: Its number, if it is a tagged field (KIP-482) in all its versions. A tagged struct is null when absent.

@@ -12,7 +12,7 @@ _TOPIC = struct("TopicProduceData", field("name", "string"), field("partition_da
 _RECORD_ERROR = struct(
     "BatchIndexAndErrorMessage",
     field("batch_index", "int32"),
-    field("batch_index_error_message", "string", nullable="8+", default_null=True),
+    field("batch_index_error_message", "sentence", nullable="8+", default_null=True),
 )
 _LEADER = struct(
     "LeaderIdAndEpoch", field("leader_id", "int32", default=-1), field("leader_epoch", "int32", default=-1)
@@ -25,7 +25,7 @@ _PARTITION_RESPONSE = struct(
     field("log_append_time_ms", "int64", "2+", default=-1),
     field("log_start_offset", "int64", "5+", default=-1),
     field("record_errors", array(_RECORD_ERROR), "8+"),
-    field("error_message", "string", "8+", nullable="8+", default_null=True),
+    field("error_message", "sentence", "8+", nullable="8+", default_null=True),
     field("current_leader", _LEADER, "10+", tag=0),
 )
 _TOPIC_RESPONSE = struct(
