@@ -38,7 +38,7 @@ class Piece(NamedTuple):
     """What one read brought.
 
     Attributes:
-        records: Keys and values in the order of the log.
+        records: Keys and values in the order of the log; of several records of one key the last one only.
         next_offset: Where to go on; -1 when there was no batch.
         unreadable: Batches that could not be decoded and were left out.
     """
@@ -87,8 +87,12 @@ def _read_piece(plan: ReadResult | ColdRead, position: int) -> Piece:
 
 
 def decode_records(buffers: Iterable[Buffer], position: int) -> Piece:
-    """Keys and values of the batches from `position` on; markers of transactions and records without key are none."""
-    records: list[Record] = []
+    """Keys and values of the batches from `position` on; markers of transactions and records without key are none.
+
+    Consumers commit the same few keys over and over, and only what a key held last counts: what a compaction would
+    leave out need not go through the event loop.
+    """
+    latest: dict[bytes, bytes | None] = {}
     next_offset, unreadable = -1, 0
     for buffer in buffers:
         view = memoryview(buffer)
@@ -97,7 +101,7 @@ def decode_records(buffers: Iterable[Buffer], position: int) -> Piece:
             if header.is_control:
                 continue
             try:
-                records += [
+                records = [
                     (bytes(record.key), None if record.value is None else bytes(record.value))
                     for record in iter_records(view, at, header, decompress)
                     if record.key is not None and record.offset >= position
@@ -105,7 +109,12 @@ def decode_records(buffers: Iterable[Buffer], position: int) -> Piece:
             except KafkaLiteError:
                 # One batch that cannot be read must not keep every group of the partition from being served.
                 unreadable += 1
-    return Piece(records, next_offset, unreadable)
+                continue
+            for key, value in records:
+                # To the end: a record stands where its key was written last.
+                latest.pop(key, None)
+                latest[key] = value
+    return Piece(list(latest.items()), next_offset, unreadable)
 
 
 class Committed:

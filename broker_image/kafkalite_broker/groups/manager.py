@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kafkalite_core.model.partition import Topic
 
 LOAD_AGAIN_S = 1.0
+FAILURES_MAX = 5
+"""A partition that cannot be loaded is tried again less and less often: after 2, 4 … 32 s."""
+
 RETAIN = "Retain"
 
 log_events = get_logger(__name__)
@@ -63,6 +66,7 @@ class GroupManager:
         self._telemetry = telemetry
         self._on_fatal = on_fatal
         self._led: dict[int, LedPartition] = {}
+        self._failures: dict[int, int] = {}
         self._closed = False
         telemetry.led = self._led.values
 
@@ -106,7 +110,10 @@ class GroupManager:
         if self._led.get(led.driver.number) is led:
             del self._led[led.driver.number]
             self._telemetry.resigned(led)
-        asyncio.get_running_loop().call_later(LOAD_AGAIN_S, self.role_changed, led.driver)
+        number = led.driver.number
+        failures = self._failures[number] = 0 if led.loaded else min(self._failures.get(number, 0) + 1, FAILURES_MAX)
+        delay_s = LOAD_AGAIN_S * 2**failures
+        asyncio.get_running_loop().call_later(delay_s, self.role_changed, led.driver)
 
     def topics_deleted(self, topics: Iterable[tuple[Topic, bool]]) -> None:
         """Topics went away; the flag says whether an event told so (S10).

@@ -114,6 +114,19 @@ async def test_markers_and_records_without_key_are_left_out(tmp_path, made):
 
 
 @on_uvloop
+async def test_of_a_key_that_was_written_again_and_again_the_last_record_is_enough(tmp_path, made):
+    async with GroupRig(tmp_path) as rig:
+        rig.lead_offsets()
+        await loaded(rig)
+        rig.write((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+        rig.write((b"c", b"1"), (b"b", None), (b"a", b"3"))
+        await rig.flusher.drain()
+        rig.lose_offsets(epoch=1)
+        rig.lead_offsets(epoch=2)
+        assert loaded_records(await loaded(rig)) == [(b"c", b"1"), (b"b", None), (b"a", b"3")]
+
+
+@on_uvloop
 async def test_what_is_loaded_is_committed_before_it_is_served(tmp_path, made):
     async with GroupRig(tmp_path) as rig:
         rig.lead_offsets(replicas=(0, 1))
@@ -163,6 +176,8 @@ async def test_leadership_lost_and_regained_while_loading_loads_anew(tmp_path, m
         rig.lose_offsets(epoch=1)
         rig.lead_offsets(epoch=2, replicas=(0, 1))
         assert led(rig) is not first
+        await asyncio.sleep(0.01)
+        assert first._loading.cancelled()
         rig.follower_fetches()
         coordinator = await loaded(rig)
         assert loaded_records(coordinator) == [(b"k", b"v")]
@@ -447,6 +462,30 @@ async def test_a_coordinator_that_fails_while_leadership_goes_is_not_loaded_agai
         await asyncio.sleep(0.06)
         assert rig.groups._led == {}
         assert len(made) == 1
+
+
+@on_uvloop
+async def test_a_partition_that_cannot_be_loaded_is_tried_again_less_and_less_often(tmp_path, made, monkeypatch):
+    monkeypatch.setattr(manager_module, "LOAD_AGAIN_S", 0.01)
+    async with GroupRig(tmp_path) as rig:
+        rig.lead_offsets(replicas=(0, 1))
+        rig.write((b"k", b"v"))
+        await rig.flusher.drain()
+        rig.lose_offsets(epoch=1)
+
+        def fail(*_, **__):
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(type(rig.offsets().log), "plan_read", fail)
+        began_s = monotonic()
+        rig.lead_offsets(epoch=2, replicas=(0, 1))
+        await until(lambda: rig.groups._failures.get(0) == 3)
+        assert monotonic() - began_s >= 0.02 + 0.04
+        assert rig.groups._led == {}
+        monkeypatch.undo()
+        use_fakes(monkeypatch)
+        rig.follower_fetches()
+        await loaded(rig)
 
 
 @on_uvloop
