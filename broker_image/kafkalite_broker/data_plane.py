@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.clock import wall_ms
-from kafkalite_broker.compression import decompress
+from kafkalite_broker.compression import compress, decompress
 from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.groups.offsets_topic import OffsetsTopic
+from kafkalite_broker.log.cleaner import LogCleaner
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.log.volume_sync import volume_sync_for
@@ -102,6 +103,7 @@ class DataPlane:
             wall_ms=wall_ms,
             tail_bytes=broker_integer(config, "kafkalite.log.tail.cache.bytes"),
             decompress=decompress,
+            compress=compress,
         )
         self._volume_sync = None
         self.logs.lock()
@@ -132,11 +134,22 @@ class DataPlane:
             on_fatal=on_fatal,
         )
         self.groups = self._make_groups()
+        self.cleaner = self._make_cleaner()
         self.server = self._make_server(cluster_id, producer_ids)
         telemetry.drivers = self.partitions.drivers
         telemetry.connections = lambda: len(self.server.connections)
         telemetry.in_flight_bytes = lambda: self.server.budget.used_bytes
         telemetry.flushes = lambda: self.flusher.flushes
+
+    def _make_cleaner(self) -> LogCleaner:
+        return LogCleaner(
+            self.logs,
+            high_watermarks=self.partitions.high_watermarks,
+            config=self._config,
+            wall_ms=wall_ms,
+            telemetry=self._telemetry.cleaner,
+            on_fatal=self._on_fatal,
+        )
 
     def _make_groups(self) -> GroupManager:
         groups = GroupManager(
@@ -201,7 +214,7 @@ class DataPlane:
         self.report_strays()
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
-        for loop in (self._tick(), self._checkpoint(), self._retain()):
+        for loop in (self._tick(), self._checkpoint(), self._retain(), self.cleaner.run()):
             self._background.start(self._vital(loop))
 
     def report_strays(self) -> None:
@@ -229,6 +242,7 @@ class DataPlane:
         await self.server.stop()
         self.groups.close()
         await self.partitions.stop_fetching()
+        await self.cleaner.stop()
         if clean:
             await self.flusher.drain()
             # A checkpoint or a read may still be under way on a thread; nothing may follow the clean marker.

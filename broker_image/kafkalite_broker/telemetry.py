@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kafkalite_broker.groups.telemetry import GroupTelemetry
+from kafkalite_broker.log.cleaner_telemetry import CleanerTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -100,6 +101,8 @@ class BrokerTelemetry(Collector):
         )
         self.groups = GroupTelemetry()
         self.registry.register(self.groups)
+        self.cleaner = CleanerTelemetry()
+        self.registry.register(self.cleaner)
         ProcessCollector(registry=self.registry)
         self.registry.register(self)
 

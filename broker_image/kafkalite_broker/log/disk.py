@@ -44,11 +44,12 @@ class LocalFile:
 
     def append(self, data: bytes | bytearray | memoryview) -> int:
         """See `File`."""
-        descriptor = self._fd
-        if descriptor < 0:
-            descriptor = self._reopen()
-        self._unsynced = True
-        return _write(descriptor, data)
+        descriptor = self._pin()  # another thread may be short of descriptors just now
+        try:
+            self._unsynced = True
+            return _write(descriptor, data)
+        finally:
+            self._unpin()
 
     def pread(self, size: int, offset: int) -> bytes:
         """See `File`."""
@@ -136,11 +137,6 @@ class LocalFile:
             self._pins -= 1
             if self._closed and not self._pins:
                 self._close_descriptor()
-
-    def _reopen(self) -> int:
-        descriptor = self._pin()
-        self._unpin()
-        return descriptor
 
 
 class LocalDisk:

@@ -24,7 +24,8 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 class File(Protocol):
     """One file, open for appending and for positional reads.
 
-    `sync` and `pread` may be called from any thread; everything else from the log's thread only.
+    `sync` and `pread` may be called from any thread, everything else from one at a time: the log's thread, or the
+    cleaner's for a file that is not yet part of the log.
     """
 
     def append(self, data: Buffer) -> int:
