@@ -203,9 +203,11 @@ async def test_many_resources_are_described_in_several_turns_and_encoded_on_a_th
     monkeypatch.setattr(describe_configs, "RESOURCES_AT_ONCE", 2)
     async with Rig(tmp_path) as rig, rig.client() as client:
         await with_topic(rig)
-        results = await describe(client, *[(TOPIC, "orders"), (TOPIC, "nope")] * 4)
-        assert [result.error_code for result in results] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
-        assert len(results[6].configs) == len(TOPIC_KEYS)
+        rig.see_topic(topic_ref("second"), {0: entry(0, replicas=(0,))}, config={"retention.ms": "77"})
+        results = await describe(client, *[(TOPIC, "nope"), (TOPIC, "orders"), (BROKER, "0"), (TOPIC, "second")] * 2)
+        assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0, 0]
+        assert [len(result.configs) for result in results[1::2]] == [len(TOPIC_KEYS)] * 2
+        assert [by_name(result)["retention.ms"].value for result in results[1::2]] == ["604800000", "77"]
         monkeypatch.setattr(bounds, "ENTRIES_MAX", 3)
         client.send(DESCRIBE, 4, DescribeConfigsRequest(resources=[DescribeConfigsResource(TOPIC, "orders", None)] * 4))
         assert await client.closed()

@@ -12,6 +12,7 @@ from enum import IntEnum
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkalite_broker.cluster.topic_errors import MESSAGE_LENGTH_MAX
 from kafkalite_broker.server.handlers.config_changes import shows
 from kafkalite_core.model.config import (
     BROKER_KEYS,
@@ -83,7 +84,7 @@ async def alter_all(
             async with slots:
                 await _alter(services, resource, plan, end_s, validate_only)
         except BrokerError as error:
-            return error.error_code, error.message or None
+            return error.error_code, error.message[:MESSAGE_LENGTH_MAX] or None
         return int(ErrorCode.NONE), None
 
     return list(await asyncio.gather(*(alter(resource) for resource in resources)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.cluster.topic_errors import MESSAGE_LENGTH_MAX
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_broker.server.handlers.config_resources import ResourceType, type_name
-from kafkalite_core.model.config_entries import ConfigView
+from kafkalite_core.model.config_entries import ConfigSource, ConfigView
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.describe_configs import (
     DescribeConfigsResourceResult,
@@ -39,60 +40,73 @@ class DescribeConfigsHandler:
         resources = request.body.resources
         if not within_bounds(request, len(resources)):
             return
-        if len(resources) <= RESOURCES_AT_ONCE:
-            view = self._view()
-            request.answer(
-                DescribeConfigsResponse(results=[self._result(request.body, one, view) for one in resources])
-            )
+        # Each once: a request that repeats a name thousands of times must not have thousands of answers.
+        distinct = list({(one.resource_type, one.resource_name): one for one in resources}.values())
+        if len(distinct) <= RESOURCES_AT_ONCE:
+            description = Description(self._services, request.body)
+            request.answer(DescribeConfigsResponse(results=[description.of(one) for one in distinct]))
         else:
-            self._services.background(request.guarded(self._describe_many(request)))
+            self._services.background(request.guarded(self._describe_many(request, distinct)))
 
-    async def _describe_many(self, request: Request) -> None:
-        view, results = self._view(), []
-        for number, resource in enumerate(request.body.resources, start=1):
-            results.append(self._result(request.body, resource, view))
+    async def _describe_many(self, request: Request, resources: list[DescribeConfigsResource]) -> None:
+        description, results = Description(self._services, request.body), []
+        for number, resource in enumerate(resources, start=1):
+            results.append(description.of(resource))
             if number % RESOURCES_AT_ONCE == 0:
                 await asyncio.sleep(0)
         await request.answer_large(DescribeConfigsResponse(results=results), self._services.io_pool)
 
-    def _view(self) -> ConfigView:
-        started = self._services.facts.config
-        cluster = self._services.cluster()
-        return ConfigView(started, started if cluster is None else cluster.config)
 
-    def _result(
-        self, body: DescribeConfigsRequest, resource: DescribeConfigsResource, view: ConfigView
-    ) -> DescribeConfigsResult:
+class Description:
+    """What one request is told. Topics share what they have not set themselves, so that many of them need little."""
+
+    def __init__(self, services: Services, body: DescribeConfigsRequest) -> None:
+        self._services = services
+        self._synonyms = body.include_synonyms
+        self._documentation = body.include_documentation
+        self._shared: dict[str, DescribeConfigsResourceResult] = {}
+        started = services.facts.config
+        cluster = services.cluster()
+        self._view = ConfigView(started, started if cluster is None else cluster.config)
+
+    def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        """One resource, or why it cannot be described."""
         result = DescribeConfigsResult(
             error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            entries = self._entries(resource, view)
+            entries = self._entries(resource)
         except BrokerError as error:
-            result.error_code, result.error_message = error.error_code, error.message
+            result.error_code, result.error_message = error.error_code, error.message[:MESSAGE_LENGTH_MAX]
             return result
-        result.configs = [
-            _described(entry, synonyms=body.include_synonyms, documentation=body.include_documentation)
-            for entry in entries
-        ]
+        of_topic = resource.resource_type == ResourceType.TOPIC
+        result.configs = [self._topic_entry(entry) if of_topic else self._described(entry) for entry in entries]
         return result
 
-    def _entries(self, resource: DescribeConfigsResource, view: ConfigView) -> list[ConfigEntry]:
+    def _topic_entry(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+        if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG:
+            return self._described(entry)
+        shared = self._shared.get(entry.name)
+        if shared is None:
+            shared = self._shared[entry.name] = self._described(entry)
+        return shared
+
+    def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
         name = resource.resource_name
         names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
         match resource.resource_type:
             case ResourceType.TOPIC:
                 topic = self._services.cache.topic(name)
                 if topic is not None:
-                    return view.topic(topic.config, names)
+                    return self._view.topic(topic.config, names)
                 if not is_topic_name(name):
                     raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic name")
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {name!r} does not exist")
             case ResourceType.BROKER:
                 if not name:
-                    return view.cluster_default(names)
+                    return self._view.cluster_default(names)
                 self._refuse_others(name)
-                return view.broker(self._services.facts.as_config(), names)
+                return self._view.broker(self._services.facts.as_config(), names)
             case ResourceType.BROKER_LOGGER:
                 # Levels are set by the environment of the process.
                 self._refuse_others(name)
@@ -114,20 +128,17 @@ class DescribeConfigsHandler:
                 f"this is broker {own}: its configuration is known here, that of {name!r} not",
             )
 
-
-def _described(entry: ConfigEntry, *, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
-    return DescribeConfigsResourceResult(
-        name=entry.name,
-        value=entry.value,
-        read_only=entry.read_only,
-        config_source=int(entry.source),
-        is_sensitive=False,
-        synonyms=[
-            DescribeConfigsSynonym(name=layer.name, value=layer.value, source=int(layer.source))
-            for layer in entry.synonyms
-        ]
-        if synonyms
-        else [],
-        config_type=int(entry.type),
-        documentation=entry.doc if documentation else None,
-    )
+    def _described(self, entry: ConfigEntry) -> DescribeConfigsResourceResult:
+        layers = entry.synonyms if self._synonyms else ()
+        return DescribeConfigsResourceResult(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=int(entry.source),
+            is_sensitive=False,
+            synonyms=[
+                DescribeConfigsSynonym(name=layer.name, value=layer.value, source=int(layer.source)) for layer in layers
+            ],
+            config_type=int(entry.type),
+            documentation=entry.doc if self._documentation else None,
+        )

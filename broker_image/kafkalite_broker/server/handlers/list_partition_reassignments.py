@@ -29,15 +29,15 @@ class ListPartitionReassignmentsHandler:
         named = 0 if topics is None else len(topics) + sum(len(topic.partition_indexes) for topic in topics)
         if not within_bounds(request, named):
             return
-        wanted = None if topics is None else {topic.name: frozenset(topic.partition_indexes) for topic in topics}
+        wanted = (
+            None if topics is None else {(topic.name, number) for topic in topics for number in topic.partition_indexes}
+        )
         found = []
         for topic in self._services.cache.topics():
-            if wanted is not None and topic.ref.name not in wanted:
-                continue
             moving = [
                 _described(number, entry)
                 for number, entry in sorted(topic.partitions.items())
-                if (entry.adding or entry.removing) and (wanted is None or number in wanted[topic.ref.name])
+                if (entry.adding or entry.removing) and (wanted is None or (topic.ref.name, number) in wanted)
             ]
             if moving:
                 found.append(OngoingTopicReassignment(name=topic.ref.name, partitions=moving))
