@@ -51,7 +51,7 @@ def topic(cluster, topic_name):
 def produce(cluster, topic, count):
     """That many records into each partition."""
     failed = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 0})
     for number in range(count):
         for partition in range(PARTITIONS):
             producer.produce(
@@ -66,7 +66,7 @@ def records(first, last):
 
 
 def committed(cluster, group, topic):
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
     wanted = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
     try:
         return [entry.offset for entry in consumer.committed(wanted, timeout=20)]
@@ -194,10 +194,47 @@ def test_cooperative_members_keep_what_they_need_not_give(cluster, topic):
         first.wait(lambda member: member.committed == 2 * PARTITIONS)
 
 
+def test_a_static_member_comes_back_unnoticed(cluster, topic):
+    def member(name):
+        return Member(cluster, "confluent", topic, topic, group_instance_id=name)
+
+    produce(cluster, topic, 5)
+    with member("one") as first:
+        with member("two") as second:
+            settled([first, second], PARTITIONS)
+            all_read([first, second], records(0, 5))
+            mine, changes = second.assigned, len(first.assignments)
+        # SIGKILL, and another process under the same name before the session ends.
+        with member("two") as second:
+            second.wait(lambda member: member.assigned == mine)
+            produce(cluster, topic, 2)
+            all_read([first, second], records(5, 7))
+            assert len(first.assignments) == changes, "the other member had not to join again"
+
+
+def test_offsets_without_membership(cluster, topic):
+    """A consumer that assigns itself partitions may commit under a name as long as nobody is a member there."""
+    produce(cluster, topic, 3)
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": topic, "enable.auto.commit": False, "log_level": 0}
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.assign([confluent_kafka.TopicPartition(topic, 2, 0)])
+    done = consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 2, 2)], asynchronous=False)
+    assert [entry.error for entry in done] == [None]
+    assert committed(cluster, topic, topic)[2] == 2
+    with Member(cluster, "confluent", topic, topic) as member:
+        member.wait(lambda member: member.committed > 0)
+        assert min(offset for partition, offset in member.records if partition == 2) == 2
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 2, 0)], asynchronous=False)
+        assert refused.value.args[0].code() == confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID
+    consumer.close()
+
+
 # ---------------------------------------------------------------------------------------------------- brokers die
 
 
-def test_a_coordinator_is_killed_and_its_group_goes_on(cluster, topic):
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped in order"])
+def test_a_coordinator_goes_and_its_group_goes_on(cluster, topic, how):
     produce(cluster, topic, 5)
     with (
         Member(cluster, "confluent", topic, topic) as first,
@@ -210,7 +247,7 @@ def test_a_coordinator_is_killed_and_its_group_goes_on(cluster, topic):
         before, changes = committed(cluster, topic, topic), [len(m.assignments) for m in (first, second)]
         coordinator = coordinator_of(cluster, topic)
         began = time.monotonic()
-        cluster.signal(coordinator, signal.SIGKILL)
+        cluster.signal(coordinator, how)
         while coordinator_of(cluster, topic) == coordinator:
             assert time.monotonic() - began < 30
         print(f"another coordinator after {time.monotonic() - began:.2f} s")

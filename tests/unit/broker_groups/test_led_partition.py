@@ -363,6 +363,27 @@ async def test_completions_come_in_order_and_never_in_the_middle_of_a_step(tmp_p
         assert order == sorted(order)
 
 
+@on_uvloop
+async def test_who_asks_again_from_within_an_answer_waits_for_the_end_of_the_step(tmp_path, made):
+    async with GroupRig(tmp_path) as rig:
+        rig.lead_offsets()
+        coordinator = await loaded(rig)
+        first, second, third = heartbeat(), heartbeat(), heartbeat()
+        order = []
+
+        def answer(response):
+            led(rig).ask(third)
+            order.append("first")
+
+        first.token.answer = answer
+        second.token.answer = lambda response: order.append("second")
+        third.token.answer = lambda response: order.append("third")
+        led(rig).ask(first)
+        coordinator.react = lambda event: coordinator.answer_all()
+        led(rig).ask(second)
+        assert order == ["first", "second", "third"]
+
+
 # ---------------------------------------------------------------------------------------------------- time
 
 
