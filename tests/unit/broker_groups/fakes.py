@@ -82,6 +82,19 @@ def heartbeat(group="g"):
 class GroupRig(Rig):
     """A broker with `__consumer_offsets`, and replica 1 played by the test."""
 
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.failures = []
+
+    def background(self, work):
+        async def watched():
+            try:
+                await work
+            except Exception as error:
+                self.failures.append(error)
+
+        super().background(watched())
+
     def lead_offsets(self, ref=REF, *, epoch=0, partitions=1, replicas=(0,), **changes):
         self.see_broker(0, self.port)
         for other in replicas[1:]:

@@ -367,6 +367,7 @@ async def test_the_first_consumer_has_the_topic_made_and_the_next_ones_wait_for_
         await until(lambda: not rig.groups.topic._making)
         await client.ask(FIND, 3, FindCoordinatorRequest(key="g"))
         assert maker.calls == 2, "after a failure it is tried again"
+        assert rig.failures == []
         rig.lead_offsets()
         await client.ask(FIND, 3, FindCoordinatorRequest(key="g"))
         assert maker.calls == 2

@@ -163,6 +163,7 @@ async def test_a_read_that_was_overtaken_is_made_again(tmp_path, made, monkeypat
         rig.lead_offsets(epoch=2)
         assert loaded_records(await loaded(rig)) == [(b"k", b"v")]
         assert failures == []
+        assert len(made) == 2, "by the same coordinator"
 
 
 @on_uvloop
