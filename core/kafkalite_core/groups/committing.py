@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 COMMIT_GROUP_NOT_FOUND = 9
 """The first version of OffsetCommit that answers GROUP_ID_NOT_FOUND."""
+TIMESTAMP_MAX = 2**63 - 1
 METADATA_STORABLE_BYTES_MAX = 32_767
 """The metadata of an offset has a length of 16 bits in the log."""
 
@@ -55,7 +56,8 @@ class Committing:
         if group is not None and request.member_id in group.members and request.generation_id_or_member_epoch >= 0:
             self._rebalancing.start_session(group, group.members[request.member_id])
         wall_ms = self._context.wall_ms
-        expiry_ms = wall_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        retention_ms = request.retention_time_ms
+        expiry_ms = min(wall_ms + retention_ms, TIMESTAMP_MAX) if retention_ms >= 0 else -1
         room = self._context.config.offsets_max - self._store.count_of(request.group_id)
         known, under_way = self._store.of(request.group_id), self._store.open_of(request.group_id)
         response = OffsetCommitResponse()

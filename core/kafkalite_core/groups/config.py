@@ -20,6 +20,7 @@ class GroupConfig:
         retention_check_interval_ms: `offsets.retention.check.interval.ms`.
         groups_max: Groups that one coordinator keeps; a bound of this implementation.
         members_max: Members that one group has at most whatever `max_size` says; a bound of this implementation.
+        metadata_bytes_max: Bytes that all members of a group may say about themselves; a bound of this implementation.
         offsets_max: Partitions whose offsets one group may have; a bound of this implementation.
         appends_max: Appends under way at once; a bound of this implementation.
     """
@@ -33,5 +34,6 @@ class GroupConfig:
     retention_check_interval_ms: int = 600_000
     groups_max: int = 65_536
     members_max: int = 10_000
+    metadata_bytes_max: int = 67_108_864
     offsets_max: int = 262_144
     appends_max: int = 65_536

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 DESCRIBE_NOT_FOUND = 6
 """The first version of DescribeGroups that answers GROUP_ID_NOT_FOUND; before, such a group is Dead."""
 GROUP_TYPE = "classic"
+NAME_SHOWN_MAX = 249
+"""Characters of a group's name that a sentence repeats: a string of the protocol has a bound."""
 
 
 class Describing:
@@ -29,8 +31,10 @@ class Describing:
         self._groups = groups
 
     def describe(self, event: Requested, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        """Each group; the members' subscriptions and assignments only while it is stable."""
-        return DescribeGroupsResponse(groups=[self._describe(name, event.api_version) for name in request.groups])
+        """Each group, once; the members' subscriptions and assignments only while it is stable."""
+        return DescribeGroupsResponse(
+            groups=[self._describe(name, event.api_version) for name in dict.fromkeys(request.groups)]
+        )
 
     def _describe(self, name: str, api_version: int) -> DescribedGroup:
         group = self._groups.get(name)
@@ -38,7 +42,7 @@ class Describing:
             described = DescribedGroup(group_id=name, group_state=GroupState.DEAD.value)
             if api_version >= DESCRIBE_NOT_FOUND:
                 described.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
-                described.error_message = f"Group {name} not found."
+                described.error_message = f"Group {name[:NAME_SHOWN_MAX]} not found."
             return described
         stable = group.state is GroupState.STABLE
         return DescribedGroup(

@@ -43,7 +43,11 @@ class Fetching:
     def fetch(self, event: Requested, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """The offsets asked for; -1 for a partition without one."""
         if event.api_version >= OFFSET_FETCH_GROUPS:
-            return OffsetFetchResponse(groups=[self._group(each.group_id, each.topics) for each in request.groups])
+            # A group that is named again is not answered again, lest a small request have a huge response.
+            groups = {each.group_id: each.topics for each in reversed(request.groups)}
+            return OffsetFetchResponse(
+                groups=[self._group(name, groups[name]) for name in dict.fromkeys(g.group_id for g in request.groups)]
+            )
         found = self._find(request.group_id, request.topics)
         return OffsetFetchResponse(
             topics=[

@@ -49,6 +49,7 @@ class Group:
         initial_remaining_ms: How much longer it may become.
         is_storing: The assignment of this generation is on its way into the log.
         is_persisted: There may be a record of the group in the log, so that a tombstone is needed.
+        metadata_bytes: Size of all that the members say about themselves.
         topics: What the members of a consumer group subscribe to; None if that is not known.
     """
 
@@ -65,6 +66,7 @@ class Group:
         "join_timer",
         "leader_id",
         "members",
+        "metadata_bytes",
         "new_member_added",
         "pending_members",
         "pending_sync",
@@ -97,6 +99,7 @@ class Group:
         self.is_persisted = False
         self.topics: frozenset[str] | None = None
         self.awaiting_join_count = 0
+        self.metadata_bytes = 0
         self.join_timer = join_timer
         self.sync_timer = sync_timer
         self._supported: dict[str, int] = {}
@@ -196,7 +199,8 @@ class Group:
             self.pending_sync.add(member_id)
 
     def _count(self, member: Member, change: int) -> None:
-        for name, _ in member.protocols:
+        for name, metadata in member.protocols:
+            self.metadata_bytes += change * len(metadata)
             count = self._supported.get(name, 0) + change
             if count:
                 self._supported[name] = count

@@ -57,6 +57,9 @@ class Joining:
             self._turn_out(group, member_id)
             return join_refusal("", event.api_version, ErrorCode.GROUP_MAX_SIZE_REACHED)
         protocols = protocols_of(request)
+        size = sum(len(metadata) for _, metadata in protocols) + (group.metadata_bytes if group is not None else 0)
+        if size > self._context.config.metadata_bytes_max:
+            return join_refusal(member_id, event.api_version, ErrorCode.GROUP_MAX_SIZE_REACHED)
         suits = bool(request.protocol_type and protocols)
         if group is not None:
             suits = group.supports(request.protocol_type, protocols)

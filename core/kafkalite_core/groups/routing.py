@@ -51,7 +51,7 @@ def split(request: GroupRequest, partitions: int) -> dict[int, GroupRequest]:
 
 
 def merge(request: GroupRequest, responses: Sequence[GroupResponse]) -> GroupResponse:
-    """One response from those to the parts of `split`, in the order of the request.
+    """One response from those to the parts of `split`, in the order of the request, with each group once.
 
     In ListGroups NOT_COORDINATOR counts as no groups, because another broker lists them; any other error is the answer.
     """
@@ -80,7 +80,7 @@ def _by_partition(items: Iterable[T], name: Callable[[T], str], partitions: int)
 
 def _in_order(names: Iterable[str], parts: Iterable[T], name: Callable[[T], str]) -> list[T]:
     by_name = {name(part): part for part in parts}
-    return [by_name[each] for each in names]
+    return [by_name[each] for each in dict.fromkeys(names)]
 
 
 def _merge_lists(responses: Iterable[ListGroupsResponse]) -> ListGroupsResponse:

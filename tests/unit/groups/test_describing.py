@@ -63,6 +63,17 @@ def test_a_description_has_subscriptions_and_assignments_only_while_the_group_is
     assert (simple.group_state, simple.members, simple.protocol_type) == ("Empty", [], "")
 
 
+def test_a_group_that_is_named_again_is_not_described_again():
+    driver = several()
+    response = driver.ask(DescribeGroupsRequest(groups=["stable", "nobody", "stable"]), 6)
+    assert [each.group_id for each in response.groups] == ["stable", "nobody"]
+
+
+def test_the_longest_name_can_be_answered():
+    (group,) = Driver().ask(DescribeGroupsRequest(groups=["x" * 32_767]), 6).groups
+    assert group.error_message.endswith("xx not found.")
+
+
 def test_the_configuration_may_change_at_any_time():
     driver = Driver()
     driver.coordinator.config = GroupConfig(min_session_timeout_ms=1)

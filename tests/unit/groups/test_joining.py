@@ -254,6 +254,16 @@ def test_groups_members_and_names_are_bounded():
     assert driver.answer(driver.join(instance="i" * 9_000)).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_what_the_members_of_a_group_say_about_themselves_is_bounded():
+    driver = Driver(metadata_bytes_max=100)
+    members, _ = driver.stable(protocols=[("range", b"x" * 60)])
+    refused = driver.answer(driver.join(protocols=[("range", b"x" * 41)]))
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert driver.answer(driver.join(protocols=[("range", b"x" * 40)])).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    driver.leave((members[0], None))
+    assert driver.answer(driver.join(protocols=[("range", b"x" * 100)])).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
 def test_in_version_0_the_session_timeout_is_the_rebalance_timeout():
     driver = Driver()
     first = driver.answer(driver.join(version=0, session=6_000)).member_id

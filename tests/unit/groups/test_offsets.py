@@ -182,6 +182,14 @@ def test_a_fetch_for_several_groups(version):
     assert (second.group_id, second.topics, second.error_code) == ("nobody", [], 0)
 
 
+def test_a_group_that_is_named_again_is_not_answered_again():
+    driver = Driver()
+    driver.commit_offsets({P0: 5})
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("x", "g", "g", "x", "g")]
+    response = driver.ask(OffsetFetchRequest(groups=groups), 9)
+    assert [each.group_id for each in response.groups] == ["x", "g"]
+
+
 def test_a_fetch_shows_what_is_committed_whoever_asks():
     driver = Driver(commits=False)
     driver.commit_offsets({P0: 5})

@@ -168,6 +168,14 @@ def test_an_expiry_of_its_own_counts_instead_of_the_groups():
     assert driver.offsets() == {}
 
 
+def test_an_expiry_beyond_the_end_of_time_is_its_end():
+    driver = Driver()
+    assert driver.commit_codes(driver.commit_offsets({P0: 5}, version=2, retention=2**63 - 1)) == {P0: 0}
+    after = driver.reload()
+    after.advance(2 * WEEK_MS)
+    assert after.offsets() == {P0: 5}
+
+
 def test_an_empty_group_without_offsets_goes_at_the_next_look():
     driver = Driver()
     (member,), _ = driver.stable()
