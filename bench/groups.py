@@ -243,7 +243,8 @@ def show(verdict: GroupVerdict, proof: Proof) -> None:
         f"{group.observations:,} observations of committed offsets"
     )
     print(
-        f"group: {group.members} members, {group.generations} generations, {group.rebalances} rebalances, the longest "
+        f"group: {group.members} members, {group.generations} generations, {group.rebalances} rebalances; the first "
+        f"took {group.first_ms:,.0f} ms after the last member had come, the longest of the others "
         f"{group.settle_ms_max:,.0f} ms after the last change or fault ({group.unsettled_ms_max:,.0f} ms in all); "
         f"longest without an assignment {group.waiting_ms_max:,.0f} ms"
     )

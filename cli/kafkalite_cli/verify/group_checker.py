@@ -44,7 +44,8 @@ def check_group(events: Iterable[GroupEvent], limits: GroupLimits | None = None)
     """Judge one whole history, in any order of events but those of one process in their own.
 
     Every `Read` counts as a member's: leave out those of consumers outside the group. `limits` are by default what is
-    promised: settled 5 s after the last change, nobody stuck for longer than the session time-out and 2 s.
+    promised: settled 5 s after the last change (11 s for an empty group, by Kafka's default for its initial delay),
+    nobody stuck for longer than the session time-out and 2 s.
     Raises HistoryError unless there is exactly one header, of this version.
     """
     collected = list(events)
@@ -96,6 +97,7 @@ def _report(
         members=rebalances.joined,
         generations=ownership.generations,
         rebalances=rebalances.count,
+        first_ms=rebalances.first_ms,
         settle_ms_max=rebalances.settle_ms_max,
         unsettled_ms_max=rebalances.unsettled_ms_max,
         waiting_ms_max=rebalances.waiting_ms_max,

@@ -33,11 +33,14 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         settle_ms: from the last change of the membership (or fault) until every member has its assignment.
+        empty_ms: how much longer that may take in a group that was empty, which waits for further members
+            (group.initial.rebalance.delay.ms, and once more when some came meanwhile).
         stuck_ms: without an assignment, for a member; without being read, for an acknowledged record.
     """
 
     settle_ms: float
     stuck_ms: float
+    empty_ms: float = 6000.0
 
 
 class GroupAnomaly(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +57,9 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict. `ok` iff there is no anomaly; `counts` has one entry per kind that occurred.
 
     `delivered` counts records, `redelivered` what was read more often than once. `rebalances` counts the times without
-    a settled group; `settle_ms_max` is the longest of them from the last change of membership on, `unsettled_ms_max`
-    from its begin. `delivery_ms_*` is from acknowledgement to first delivery.
+    a settled group: `first_ms` is how long an empty group took from the last change of membership on, `settle_ms_max`
+    the longest of the others, `unsettled_ms_max` the same from its begin. `delivery_ms_*` is from acknowledgement to
+    first delivery.
     """
 
     ok: bool
@@ -64,6 +68,7 @@ class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
     members: int
     generations: int
     rebalances: int
+    first_ms: float
     settle_ms_max: float
     unsettled_ms_max: float
     waiting_ms_max: float

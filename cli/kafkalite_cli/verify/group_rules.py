@@ -232,9 +232,10 @@ class Rebalances:
         self._faults: list[int] = []
         self._unsettled_since: int | None = None
         self._change_us = 0
+        self._settled_members = 0
         self.first_settled_us: int | None = None
         self.joined = self.count = self.faults = 0
-        self.settle_ms_max = self.unsettled_ms_max = self.waiting_ms_max = 0.0
+        self.first_ms = self.settle_ms_max = self.unsettled_ms_max = self.waiting_ms_max = 0.0
 
     def see(self, event: GroupEvent, *, begun: bool) -> None:  # noqa: ARG002 - nothing that matters here takes time
         """Take in one event."""
@@ -293,6 +294,8 @@ class Rebalances:
             if states and self.first_settled_us is None:
                 self.first_settled_us = at_us
             self._settled(at_us, "until it was settled")
+        if settled:
+            self._settled_members = len(states)
 
     def _settled(self, at_us: int, how: str) -> None:
         assert self._unsettled_since is not None
@@ -304,8 +307,13 @@ class Rebalances:
         if any(until > at_us for until in self._killed.values()):
             took_ms = 0.0
         self.count += 1
-        self.settle_ms_max = max(self.settle_ms_max, took_ms)
-        self.unsettled_ms_max = max(self.unsettled_ms_max, (at_us - since) / 1000)
-        if took_ms > self._limits.settle_ms:
+        limit_ms = self._limits.settle_ms
+        if self._settled_members:
+            self.settle_ms_max = max(self.settle_ms_max, took_ms)
+            self.unsettled_ms_max = max(self.unsettled_ms_max, (at_us - since) / 1000)
+        else:
+            self.first_ms = max(self.first_ms, took_ms)
+            limit_ms += self._limits.empty_ms
+        if took_ms > limit_ms:
             text = f"{took_ms:.0f} ms from the last change of the group {how}"
             self._findings.add("unsettled", at_us, text)

@@ -77,8 +77,7 @@ def test_a_clean_history_has_no_anomaly():
     assert (report.commits, report.observations, report.commit_errors) == (400, 400, {})
     assert (report.members, report.generations, report.rebalances, report.faults) == (2, 1, 1, 0)
     assert (report.delivery_ms_p50, report.delivery_ms_max) == (0.1, 0.1)
-    assert report.settle_ms_max == pytest.approx(3000.01)
-    assert report.unsettled_ms_max == pytest.approx(4000.01)
+    assert (report.first_ms, report.settle_ms_max) == (pytest.approx(3000.01), 0.0)
     assert report.waiting_ms_max == pytest.approx(4000)
 
 
@@ -240,24 +239,38 @@ def test_a_generation_that_goes_back_is_found():
 # --- rebalances ------------------------------------------------------------------------------------------------------
 
 
+def rebalanced(at):
+    """A third member joins at FROM."""
+    events = [*joined(), Joining(2, ["range"], FROM), *(Revoked(m, 1, [], False, FROM + 100) for m in (0, 1))]
+    return [*events, Assigned(0, 2, [0], at), Assigned(1, 2, [1], at), Assigned(2, 2, [], at)]
+
+
 def test_a_rebalance_that_ends_too_late_is_unsettled():
-    late = [HEADER, Joining(0, ["range"], SECOND), Assigned(0, 1, [0, 1], 6 * SECOND + 1000)]
-    report = check_group(late)
+    report = check_group(rebalanced(FROM + 5 * SECOND + 1000))
     assert report.counts == {"unsettled": 1}
-    assert (report.rebalances, report.settle_ms_max) == (1, 5001.0)
-    assert counts([*late[:2], Assigned(0, 1, [0, 1], 6 * SECOND)]) == {}
+    assert (report.rebalances, report.settle_ms_max, report.unsettled_ms_max) == (2, 5001.0, 5001.0)
+    assert counts(rebalanced(FROM + 5 * SECOND)) == {}
+
+
+def test_an_empty_group_may_wait_for_further_members():
+    events = [HEADER, Joining(0, ["range"], SECOND), Assigned(0, 1, [0, 1], 12 * SECOND + 1000)]
+    report = check_group(events)
+    assert report.counts == {"unsettled": 1}
+    assert (report.rebalances, report.first_ms, report.settle_ms_max) == (1, 11_001.0, 0.0)
+    assert counts([*events[:2], Assigned(0, 1, [0, 1], 12 * SECOND)]) == {}
+    assert counts([*events[:2], Assigned(0, 1, [0, 1], 6 * SECOND + 1000)], settle_ms=5000, stuck_ms=12_000, empty_ms=0)
 
 
 def test_the_bound_runs_from_the_last_change():
-    events = [HEADER, Joining(0, ["range"], SECOND), Joining(1, ["range"], 5 * SECOND)]
-    events += [Assigned(0, 1, [0], 9 * SECOND), Assigned(1, 1, [1], 9 * SECOND)]
+    events = [*rebalanced(FROM + 8 * SECOND)[:-1], Joining(3, ["range"], FROM + 4 * SECOND)]
+    events += [Assigned(2, 2, [], FROM + 8 * SECOND), Assigned(3, 2, [], FROM + 8 * SECOND)]
     report = check_group(events)
     assert (report.counts, report.settle_ms_max, report.unsettled_ms_max) == ({}, 4000.0, 8000.0)
 
 
 def test_a_group_that_never_settles_is_found_at_the_end():
-    events = [HEADER, Joining(0, ["range"], SECOND), Assigned(0, 1, [0], 2 * SECOND), ack(0, at=9 * SECOND)]
-    report = check_group([*events, read(0, at=9 * SECOND)])
+    events = [HEADER, Joining(0, ["range"], SECOND), Assigned(0, 1, [0], 2 * SECOND), ack(0, at=13 * SECOND)]
+    report = check_group([*events, read(0, at=13 * SECOND)])
     assert report.counts == {"unsettled": 1}
     assert "the history ends" in report.examples[0].text
 
