@@ -86,6 +86,11 @@ def warn(message: str) -> None:
     click.echo(message, err=True)
 
 
+def on_terminal() -> bool:
+    """Whether somebody watches standard error."""
+    return sys.stderr.isatty()
+
+
 def stderr_console() -> Console:
     """For progress: standard output belongs to the result."""
     from rich.console import Console

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -11,15 +10,8 @@ from confluent_kafka.admin import OffsetSpec as Spec  # type: ignore[attr-define
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.groups.model import Group, Log, Member, Partition
-from kafkalite_cli.kafka import client_config, partitions_of, plain_errors, sentence, split_address
-from kafkalite_cli.wire import Connection
+from kafkalite_cli.kafka import client_config, partitions_of, plain_errors, sentence
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
-from kafkalite_core.protocol.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,11 +20,6 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = Spec.earliest(), Spec.latest()  # type: ignore[no-untyped-call]
 REQUEST_S = 15.0
-COORDINATOR_S = 15.0
-RETRY_S = 0.2
-FIND_COORDINATOR = (10, 3)
-OFFSET_DELETE = (47, 0)
-COMING = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 STATES = {
     "UNKNOWN": "Unknown",
     "PREPARING_REBALANCING": "PreparingRebalance",
@@ -158,47 +145,12 @@ class ConfluentGroupAdmin:
 
     def delete_offsets(self, group_id: str, partitions: list[Partition]) -> dict[Partition, str]:
         """See the protocol."""
+        from kafkalite_cli.groups.coordinator import delete_offsets  # its codec takes a while to import
+
         if not self._plaintext:
             raise Failure("offsets can be deleted over plain connections only: -X security.protocol is set")
-        topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
-        for each in partitions:
-            topics.setdefault(each.topic, []).append(OffsetDeleteRequestPartition(partition_index=each.number))
-        wanted = [OffsetDeleteRequestTopic(name=name, partitions=numbers) for name, numbers in topics.items()]
-        request = OffsetDeleteRequest(group_id=group_id, topics=wanted)
-        limit = time.monotonic() + COORDINATOR_S
-        while True:
-            with Connection(self._coordinator(group_id, limit)) as connection:
-                response = connection.request(*OFFSET_DELETE, request)
-            if response.error_code not in COMING or time.monotonic() > limit:
-                break
-            time.sleep(RETRY_S)
-        if response.error_code:
-            raise Failure(f"group {group_id!r}: {_words_of(response.error_code)}")
-        return {
-            Partition(topic.name, each.partition_index): _words_of(each.error_code)
-            for topic in response.topics
-            for each in topic.partitions
-            if each.error_code
-        }
-
-    def _coordinator(self, group_id: str, limit: float) -> tuple[str, int]:
-        code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        problem: Failure | None = None
-        while True:
-            for address in self._bootstrap.split(","):
-                try:
-                    with Connection(split_address(address)) as connection:
-                        found = connection.request(*FIND_COORDINATOR, FindCoordinatorRequest(key=group_id, key_type=0))
-                except Failure as error:
-                    problem = error
-                    continue
-                if found.error_code == ErrorCode.NONE:
-                    return str(found.host), int(found.port)
-                code = int(found.error_code)
-                problem = None
-            if code not in COMING or time.monotonic() > limit:
-                raise problem or Failure(f"group {group_id!r}: {_words_of(code)}")
-            time.sleep(RETRY_S)
+        codes = delete_offsets(self._bootstrap, group_id, partitions)
+        return {partition: words_of(code) for partition, code in codes.items() if code}
 
 
 def _member(described: Any) -> Member:
@@ -217,5 +169,6 @@ def _words(error: KafkaException) -> str:
     return sentence(said) if isinstance(said, KafkaError) else str(said)
 
 
-def _words_of(code: int) -> str:
+def words_of(code: int) -> str:
+    """Of an error code of the protocol."""
     return sentence(KafkaError(code))

@@ -16,7 +16,7 @@ from kafkalite_cli.groups import reset, views
 from kafkalite_cli.groups.model import Group, Partition
 from kafkalite_cli.guard import stoppable
 from kafkalite_cli.options import KafkaOptions, kafka_options, output_option, yes_option
-from kafkalite_cli.output import note, print_json, print_table, stderr_console, warn
+from kafkalite_cli.output import note, on_terminal, print_json, print_table, stderr_console, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,8 +50,7 @@ def connect(options: KafkaOptions) -> contextlib.AbstractContextManager[GroupAdm
 @contextlib.contextmanager
 def _asking(options: KafkaOptions) -> Iterator[GroupAdmin]:
     """A connection, with a spinner on a terminal while the brokers are asked."""
-    console = stderr_console()
-    spinner = console.status("asking the brokers") if console.is_terminal else contextlib.nullcontext()
+    spinner = stderr_console().status("asking the brokers") if on_terminal() else contextlib.nullcontext()
     with spinner, connect(options) as admin:
         yield admin
 

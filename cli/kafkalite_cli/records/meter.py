@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from kafkalite_cli.output import note, size_text, stderr_console
+from kafkalite_cli.output import note, on_terminal, size_text, stderr_console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +29,12 @@ class Meter:
     def __init__(
         self, title: str, *, shown: bool | None, total: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        console = stderr_console()
         self._title, self._clock = title, clock
-        self._lines = bool(shown) and not console.is_terminal
+        self._lines = bool(shown) and not on_terminal()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._began = self._last = clock()
-        if shown is not False and console.is_terminal:
+        if shown is not False and on_terminal():
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
             columns = [
@@ -44,7 +43,7 @@ class Meter:
                 TextColumn("{task.description}"),
                 TimeElapsedColumn(),
             ]
-            self._progress = Progress(*columns, console=console, transient=True)
+            self._progress = Progress(*columns, console=stderr_console(), transient=True)
             self._task = self._progress.add_task(title, total=total)
 
     def __enter__(self) -> Self:
