@@ -1,5 +1,7 @@
 """Topics by custom resource: what is refused, what is explained in a condition, growth, deletion, configuration."""
 
+import time
+
 import pytest
 from kubernetes.client.exceptions import ApiException
 
@@ -82,9 +84,20 @@ def test_a_changed_min_insync_replicas_reaches_the_partition_entry(cluster, topi
     cluster.delete_topic(topic_name)
 
 
+def made_directory(cluster, topic):
+    """The status says that the replica is there a moment before the broker has seen it and made the directory."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            return cluster.log_directory(0, topic)
+        except StopIteration:
+            assert time.monotonic() < end, "no directory"
+            time.sleep(0.02)
+
+
 def test_a_deleted_topic_is_set_aside_and_not_removed(cluster, topic_name):
     cluster.create_topic(topic_name)
-    directory = cluster.log_directory(0, topic_name)
+    directory = made_directory(cluster, topic_name)
     cluster.delete_topic(topic_name)
     parent = directory.parent
     # A second topic goes the same way through the same watch, later: when it is there, the first is gone.

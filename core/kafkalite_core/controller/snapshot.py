@@ -116,10 +116,17 @@ class Snapshot:
     controller_epoch: int = 0
     balance_due: bool = False
     owners: Mapping[str, str] = field(default_factory=dict)
+    _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
     def topic_config(self, view: TopicView) -> TopicConfig:
-        """The configuration in force of a topic."""
-        return resolve_topic_config(view.spec.config, self.cluster.config)
+        """The configuration in force of a topic; it is asked for many times in one round, and resolved once."""
+        uid = view.topic.ref.uid
+        known = self._configs.get(uid)
+        if known is None or known[0] is not view.spec:
+            known = self._configs[uid] = (view.spec, resolve_topic_config(view.spec.config, self.cluster.config))
+        return known[1]
 
     def placed_topics(self) -> list[TopicView]:
         """Topics with partitions that are not being deleted, in a stable order."""

@@ -149,6 +149,8 @@ async def test_lost_requests_and_answers_never_make_two_and_never_a_wrong_verdic
     side.client.faults = list(faults)
     await side.writer.create("orders", **ONE, deadline_s=5)
     assert len(await listed(world)) == 1
+    if faults[0] == "lose answer":
+        assert side.client.writes == 1, "not sent again before a read"
 
 
 async def test_an_outage_is_a_clean_time_out_that_says_what_is_known(world, side):

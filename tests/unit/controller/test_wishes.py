@@ -85,6 +85,14 @@ def test_an_unclean_election_on_request_needs_a_partition_without_leader():
     assert rest.topic.partitions[1].leader == 1
 
 
+def test_an_unclean_election_comes_after_the_partition_was_declared_offline():
+    lone = entry(leader=0, isr=((0, 10),))
+    state = snapshot(asked({0: lone}, unclean=[0]), brokers=three() | {0: make_broker(0, fenced=10)})
+    (change,) = of(plan(state, NOW), ChangePartitions)
+    assert (change.changes[0].proposed.leader, change.unclean) == (-1, frozenset())
+    assert settle(state).topics["uid-orders"].topic.partitions[0].leader == 1
+
+
 def test_without_a_request_nobody_unclean_is_elected():
     state = snapshot(topic_view(partitions={0: LEADERLESS}), brokers=three() | {0: make_broker(0, fenced=10)})
     assert not of(plan(state, NOW), ChangePartitions)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from uuid import UUID
 
 from kafkalite_broker.cluster import topic_auto_creation
 from kafkalite_core.model.errors import BrokerError
@@ -33,6 +34,25 @@ async def test_topics_are_made_on_demand_only_where_both_sides_want_it(tmp_path)
         assert rig.topic_writer.calls == [("create", "orders", 2, 2, {}, None, False)]
         assert await metadata(client, "orders") == ["NONE"]
         assert await metadata(client, "payments", version=1) == ["LEADER_NOT_AVAILABLE"]
+
+
+@on_uvloop
+async def test_versions_that_know_ids_but_not_questions_by_id(tmp_path):
+    async with AdminRig(tmp_path) as rig, rig.client() as client:
+        ref = topic_ref("orders")
+        rig.see_topic(ref, {0: entry(0, replicas=(0,))})
+        by_id = MetadataRequestTopic(name=None, topic_id=UUID(ref.topic_id))
+        both = MetadataRequestTopic(name="orders", topic_id=UUID(ref.topic_id))
+        for version in (10, 11):
+            request = MetadataRequest(topics=[by_id, both, MetadataRequestTopic(name="orders")])
+            found = (await client.ask(METADATA, version, request)).topics
+            assert [(topic.error_code, topic.name) for topic in found] == [
+                (ErrorCode.INVALID_REQUEST, ""),
+                (ErrorCode.INVALID_REQUEST, "orders"),
+                (ErrorCode.NONE, "orders"),
+            ]
+        (found,) = (await client.ask(METADATA, 12, MetadataRequest(topics=[by_id]))).topics
+        assert (found.error_code, found.name) == (ErrorCode.NONE, "orders")
 
 
 @on_uvloop

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ZERO_UUID = UUID(int=0)
 ELECTION_WAIT_S = 0.25
+BY_ID_VERSION = 12
+"""Versions 10 and 11 carry topic ids and cannot be asked by them (Kafka refuses it, too)."""
 
 
 class MetadataHandler:
@@ -83,6 +85,10 @@ class MetadataHandler:
         answers = []
         # Each once, as Kafka does: a request that repeats a name a million times must not have a million answers.
         for entry in {(entry.name, entry.topic_id): entry for entry in wanted}.values():
+            if request.version < BY_ID_VERSION and (entry.name is None or entry.topic_id != ZERO_UUID):
+                code = ErrorCode.INVALID_REQUEST
+                answers.append(MetadataResponseTopic(error_code=code, name=entry.name or "", partitions=[]))
+                continue
             topic = cache.topic_by_id(str(entry.topic_id)) if entry.name is None else cache.topic(entry.name)
             if topic is not None and topic.partitions:
                 answers.append(self._topic(topic))
