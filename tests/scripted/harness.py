@@ -96,8 +96,10 @@ def show(effect: events.Effect, nodes_log: ListLog) -> str | None:
 class Script:
     """Runs one file of commands against one cluster."""
 
+    cluster_type = Cluster
+
     def __init__(self) -> None:
-        self.cluster = Cluster()
+        self.cluster = self.cluster_type()
         self.out: list[str] = []
         self.kept: dict[str, object] = {}
 
@@ -122,7 +124,7 @@ class Script:
     # ---------------------------------------------------------------- commands
 
     def do_cluster(self, size, *flags, isr=None, **options):
-        self.cluster = Cluster(
+        self.cluster = self.cluster_type(
             int(size), min_isr=int(options.get("min", 2)), relaxed="relaxed" in flags, isr=int(isr) if isr else None
         )
         self.do_metadata("*")
@@ -321,10 +323,10 @@ class Script:
         )
 
 
-def run_file(path: Path) -> tuple[str, str]:
+def run_file(path: Path, script_type: type[Script] = Script) -> tuple[str, str]:
     """(what the file says, what it should say)."""
     text = path.read_text()
-    script, rewritten = Script(), []
+    script, rewritten = script_type(), []
     for block in text.rstrip("\n").split("\n\n"):
         lines = block.split("\n")
         body = lines[: lines.index(SEPARATOR)] if SEPARATOR in lines else lines
