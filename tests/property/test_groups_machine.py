@@ -12,79 +12,29 @@ partitions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalite_core.groups import events
 from kafkalite_core.groups.group import Group, GroupState
-from kafkalite_core.groups.records import GroupValue, OffsetKey, decode_group, decode_key, decode_offset
 from kafkalite_core.protocol.errors import ErrorCode
-from tests.unit.groups.driver import Driver, subscription
-
-PARTITIONS = 4
-CLIENTS = 5
-SESSION_MS = 6_000
-REBALANCE_MS = 15_000
-PACE_MS = 1_000
-PLACES = [("t", index) for index in range(PARTITIONS)]
-
-# What happened to the records of an append.
-OPEN, COMMITTED, DOUBTFUL, REFUSED = "open", "committed", "doubtful", "refused"
-
-
-@dataclass
-class Entry:
-    """An append: the truth, and what the coordinator was told."""
-
-    append_id: int
-    records: list
-    fate: str = OPEN
-    told: bool = False
-    committed: bool = False
-
-
-@dataclass(eq=False)
-class Client:
-    """A consumer, as simple as they come."""
-
-    name: str
-    instance: str | None
-    cooperative: bool
-    version: int
-    alive: bool = True
-    diligent: bool = True
-    member_id: str = ""
-    generation: int = -1
-    phase: str = "join"
-    token: int | None = None
-    incarnation: int = -1
-    owned: set = field(default_factory=set)
-    plan: dict = field(default_factory=dict)
-
-    @property
-    def slot(self) -> str:
-        return self.instance or self.name
-
-    @property
-    def protocols(self) -> list[tuple[str, bytes]]:
-        # A loaded member is known by its chosen protocol alone, in Apache Kafka as well: it has to be everyone's.
-        names = ["range", "cooperative-sticky"] if self.cooperative else ["range"]
-        return [(name, subscription("t")) for name in names]
-
-
-class LogDriver(Driver):
-    """Appends are kept as entries of a log, whose fate the machine decides."""
-
-    entries: list[Entry]
-
-    def step(self, event) -> None:
-        super().step(event)
-        for append_id, records in self.appends.items():
-            self.entries.append(Entry(append_id, records))
-        self.appends.clear()
+from tests.property.groups_world import (
+    CLIENTS,
+    COMMITTED,
+    DOUBTFUL,
+    OPEN,
+    PACE_MS,
+    PARTITIONS,
+    PLACES,
+    REBALANCE_MS,
+    REFUSED,
+    SESSION_MS,
+    Client,
+    Entry,
+    LogDriver,
+    replay,
+)
 
 
 class GroupsMachine(RuleBasedStateMachine):
@@ -452,23 +402,6 @@ class GroupsMachine(RuleBasedStateMachine):
         assert [(each.member_id, each.member_metadata, each.member_assignment) for each in described.members] == [
             (each.member_id, each.subscription, each.assignment) for each in value.members
         ]
-
-
-def replay(records) -> tuple[dict[tuple[str, int], int], dict[str, GroupValue]]:
-    """The naive reading of a log."""
-    offsets: dict[tuple[str, int], int] = {}
-    groups: dict[str, GroupValue] = {}
-    for encoded, value in records:
-        key = decode_key(encoded)
-        if isinstance(key, OffsetKey):
-            offsets.pop((key.topic, key.partition), None)
-            if value is not None:
-                offsets[key.topic, key.partition] = decode_offset(value).offset
-        elif key is not None:
-            groups.pop(key.group, None)
-            if value is not None:
-                groups[key.group] = decode_group(value)
-    return offsets, groups
 
 
 TestGroups = GroupsMachine.TestCase
