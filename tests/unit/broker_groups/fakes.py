@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from kafkalite_broker.groups import led_partition
 from kafkalite_core.groups.events import Answered, Requested, Resigned
 from kafkalite_core.groups.refusals import refusal
+from kafkalite_core.groups.routing import partition_for
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.heartbeat import HeartbeatRequest
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, parse_batch_header
 from kafkalite_core.replica.events import FetchRequested, ProduceRequested
-from tests.unit.replication.rig import Rig, entry, topic_ref
+from tests.unit.replication.rig import Rig, entry, topic_ref, until
 
 OFFSETS = "__consumer_offsets"
 REF = topic_ref(OFFSETS)
@@ -136,3 +137,31 @@ class GroupRig(Rig):
                 fetch_offset=end, last_fetched_epoch=driver.log.epochs.latest_epoch if end else -1,
             )
         )  # fmt: skip
+
+
+def group_in(partition, partitions):
+    """A group id that belongs to that partition."""
+    return next(name for name in (f"g{n}" for n in range(1000)) if partition_for(name, partitions) == partition)
+
+
+def led(rig, number=0):
+    """The led partition."""
+    return rig.groups._led[number]
+
+
+async def loaded(rig, number=0):
+    """The coordinator, once it serves."""
+    await until(lambda: number in rig.groups._led and led(rig, number).loaded)
+    return led(rig, number).coordinator
+
+
+async def serving(rig, *numbers):
+    """The coordinators of these partitions, once they serve."""
+    return [await loaded(rig, number) for number in numbers]
+
+
+def answer_with(coordinator, respond):
+    """Have requests answered with what `respond` makes of them."""
+    coordinator.react = lambda event: (
+        [Answered(token=event.token, response=respond(event.request))] if isinstance(event, Requested) else []
+    )
