@@ -35,14 +35,9 @@ class Meter:
         self._task: TaskID | None = None
         self._began = self._last = clock()
         if shown is not False and on_terminal():
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-            columns = [
-                SpinnerColumn(),
-                *([BarColumn()] if total else []),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-            ]
+            columns = [SpinnerColumn(), *([BarColumn(20)] if total else []), TextColumn("{task.description}")]
             self._progress = Progress(*columns, console=stderr_console(), transient=True)
             self._task = self._progress.add_task(title, total=total)
 
