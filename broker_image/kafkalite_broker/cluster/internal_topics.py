@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.preferred import setting
-from kafkalite_core.model.topic import TopicSpec
+from kafkalite_core.model.topic import OFFSETS_TOPIC, TopicSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OFFSETS_TOPIC = "__consumer_offsets"
+__all__ = ["INTERNAL_TOPICS", "OFFSETS_TOPIC", "cluster_number", "offsets_topic"]
+
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC})
 """Topics that no client may write to."""
 

@@ -11,6 +11,7 @@ from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
+from kafkalite_core.model.topic import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +113,12 @@ def plan_placement(
     problem = spec_problem(snapshot, view)
     if problem is not None:
         return problem
+    if view.placed and view.spec.topic_name == OFFSETS_TOPIC:
+        message = (
+            f"{OFFSETS_TOPIC} keeps its {len(view.topic.partitions)} partitions: with more of them groups would look "
+            "for their offsets in other partitions"
+        )
+        return Obstacle("NotSupported", message)
     if view.paused:
         return Obstacle("ReconciliationPaused", "remove the annotation kafkalite.io/paused to go on", waiting=True)
     waiting = _wait_for_brokers(snapshot, view, now)

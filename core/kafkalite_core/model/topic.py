@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 DEFAULT_CLUSTER_NAME = "kafkalite"
 """A topic without `spec.clusterRef` belongs to the `KafkaLiteCluster` of this name in its namespace."""
 
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The brokers' own topic of committed offsets. A group belongs to one of its partitions by hash: none is ever added."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:

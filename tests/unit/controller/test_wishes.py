@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.controller.actions import ChangePartitions, CompleteElections, CreateTopicStatus
+from kafkalite_core.controller.actions import (
+    AddPartitions,
+    ChangePartitions,
+    CompleteElections,
+    CreateTopicStatus,
+    UpdateTopicStatus,
+)
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.topic import Stray
@@ -167,6 +173,16 @@ def test_a_topic_that_begins_empty_says_what_is_left():
 def test_a_deleted_topic_does_not_make_the_next_one_wait_for_absent_brokers():
     known = {**GIVEN_UP, 2: make_broker(2, fenced=12, strays=(stray(deleted=False),))}
     assert adopted(topic_view(), known) == ""
+
+
+def test_the_offsets_topic_never_grows():
+    view = topic_view("__consumer_offsets", partitions={0: entry()}, spec={"partitions": 3})
+    actions = plan(snapshot(view), NOW)
+    assert not of(actions, AddPartitions)
+    (status,) = of(actions, UpdateTopicStatus)
+    progressing = next(c for c in status.conditions if c.type == "Progressing")
+    assert (progressing.status, progressing.reason) == ("False", "NotSupported")
+    assert of(plan(snapshot(topic_view("__consumer_offsets", spec={"partitions": 3})), NOW), CreateTopicStatus)
 
 
 # ------------------------------------------------------------------------------------------ placement, one broker down

@@ -314,6 +314,9 @@ async def test_growth_with_bad_input(tmp_path):
             assert word in result.error_message
         (result,) = await grow(client, more(count=257))
         assert result.error_code == ErrorCode.INVALID_PARTITIONS
+        (result,) = await grow(client, more("__consumer_offsets", 50))
+        assert result.error_code == ErrorCode.INVALID_PARTITIONS
+        assert "groups" in result.error_message
         results = await grow(client, more("a"), more("a"))
         assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
         assert rig.topic_writer.calls == []

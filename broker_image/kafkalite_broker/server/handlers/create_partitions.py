@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.cluster.topic_requests import TOPICS_PER_REQUEST_MAX, check_assignment
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_broker.server.handlers.topic_admin import Deadline, duplicates, not_in_time, outcomes
@@ -55,6 +56,11 @@ class CreatePartitionsHandler:
         request.answer(CreatePartitionsResponse(results=[_result(name, result) for name, result in results.items()]))
 
     async def _grow_one(self, topic: CreatePartitionsTopic, deadline: Deadline, *, validate_only: bool) -> None:
+        if topic.name in INTERNAL_TOPICS:
+            raise BrokerError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{topic.name} keeps its partitions: with more of them groups would look for their offsets elsewhere.",
+            )
         if topic.count > PARTITIONS_PER_TOPIC_MAX:
             raise BrokerError(
                 ErrorCode.INVALID_PARTITIONS,
