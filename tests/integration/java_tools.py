@@ -1,6 +1,7 @@
 """Apache Kafka's own command-line tools, one JVM for each command, as their shell scripts start them."""
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,3 +76,16 @@ def bootstrap_elsewhere() -> str | None:
     starts a cluster that must meet them. Custom resources are left out then.
     """
     return os.environ.get("KAFKA_BOOTSTRAP")
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """A table of kafka-consumer-groups: a line of names in capitals, then lines of values."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    start = next(index for index, line in enumerate(lines) if line.split()[0] in ("GROUP", "TOPIC"))
+    names = lines[start].replace("COORDINATOR (ID)", "COORDINATOR").split()
+    rows = []
+    for line in lines[start + 1 :]:
+        values = re.sub(r"(\S+:\d+)\s+\((\d+)\)", r"\1/\2", line).split()
+        assert len(values) == len(names), (names, line)
+        rows.append(dict(zip(names, values, strict=True)))
+    return rows

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Produc
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.client_process import HEARTBEAT_MS, SESSION_MS
-from tests.integration.java_tools import bootstrap_elsewhere, command_line
+from tests.integration.java_tools import JavaTools, bootstrap_elsewhere, command_line, table
 
 PARTITIONS = 10
 RECORDS = 20  # of each partition in each round
@@ -205,8 +205,30 @@ def group(bootstrap, topic, tmp_path):
         group.close()
 
 
+def the_tool_shows_the_group_and_leaves_it_alone(group):
+    """kafka-consumer-groups on a group that is at work, as on Apache Kafka."""
+    tools = JavaTools(group.bootstrap)
+    this = ("kafka-consumer-groups", "--group", group.name)
+    owners = group.owners()
+    rows = table(tools.run(*this, "--describe").out)
+    assert {int(row["PARTITION"]): group.client_of(row["CLIENT-ID"]) for row in rows} == owners
+    for row in rows:
+        assert (row["TOPIC"], row["LAG"], row["HOST"]) == (group.topic, "0", "/127.0.0.1")
+        assert row["CURRENT-OFFSET"] == row["LOG-END-OFFSET"] == str(RECORDS)
+        assert row["CONSUMER-ID"].startswith(row["CLIENT-ID"])
+    [state] = table(tools.run(*this, "--describe", "--state").out)
+    assert (state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == ("range", "Stable", "5")
+    reset = tools.run(*this, "--reset-offsets", "--topic", group.topic, "--to-earliest", "--execute", code=None)
+    assert f"if the group '{group.name}' is inactive, but the current state is Stable." in reset.text
+    assert "GroupNotEmptyException" in tools.run(*this, "--delete", code=None).text
+    removed = tools.run(*this, "--delete-offsets", "--topic", group.topic, code=None)
+    assert removed.text.count("GroupSubscribedToTopicException") == PARTITIONS
+    assert group.owners() == owners
+
+
 def test_five_clients_share_a_group_and_take_over_from_one_that_leaves_and_one_that_dies(group):
     group.round()
+    the_tool_shows_the_group_and_leaves_it_alone(group)
     group.end("kcat")
     group.round()
     group.end("java")

@@ -10,7 +10,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION, in_sync
-from tests.integration.java_tools import JavaTools, bootstrap_elsewhere
+from tests.integration.java_tools import JavaTools, bootstrap_elsewhere, table
 
 
 @pytest.fixture
@@ -56,19 +56,6 @@ def described(text: str) -> tuple[dict[str, str], list[dict[str, str]]]:
 
 def configs(head: dict[str, str]) -> dict[str, str]:
     return dict(item.split("=", 1) for item in head["Configs"].split(",") if item)
-
-
-def table(text: str) -> list[dict[str, str]]:
-    """A table of kafka-consumer-groups: a line of names in capitals, then lines of values."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    start = next(index for index, line in enumerate(lines) if line.split()[0] in ("GROUP", "TOPIC"))
-    names = lines[start].replace("COORDINATOR (ID)", "COORDINATOR").split()
-    rows = []
-    for line in lines[start + 1 :]:
-        values = re.sub(r"(\S+:\d+)\s+\((\d+)\)", r"\1/\2", line).split()
-        assert len(values) == len(names), (names, line)
-        rows.append(dict(zip(names, values, strict=True)))
-    return rows
 
 
 def produce(tools: JavaTools, topic: str, values: list[str]) -> None:

@@ -63,6 +63,15 @@ class Revoked(msgspec.Struct, frozen=True, array_like=True, tag="revoked"):
     at_us: int
 
 
+class Committing(msgspec.Struct, frozen=True, array_like=True, tag="committing", gc=False):
+    """A member is about to commit `offset`: in its file before anything is sent, so that a killed one leaves it."""
+
+    member: int
+    partition: int
+    offset: int
+    at_us: int
+
+
 class Commit(msgspec.Struct, frozen=True, array_like=True, tag="commit", gc=False):
     """A member committed `offset`: everything below it is done with. `error` is empty when it was acknowledged.
 
@@ -106,6 +115,7 @@ GroupEvent = (
     | Joining
     | Assigned
     | Revoked
+    | Committing
     | Commit
     | Observed
     | Leaving

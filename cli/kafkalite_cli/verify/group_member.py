@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafkalite_cli.verify.group_history import (
     Assigned,
     Commit,
+    Committing,
     GroupRecorder,
     Joining,
     Leaving,
@@ -135,10 +136,13 @@ class Member:
         return self._joined
 
     def _due(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """The offsets that are to be committed; what they cover is in the file from now on."""
-        moved = [p for p in partitions if self._positions.get(p, -1) > self._committed.get(p, -1)]
+        """The offsets that are to be committed now; they and what they cover are in the file from now on."""
+        moved = {p: self._positions[p] for p in partitions if self._positions.get(p, -1) > self._committed.get(p, -1)}
+        at_us = now_us()
+        for partition, offset in moved.items():
+            self._recorder.record(Committing(self.number, partition, offset, at_us))
         self._recorder.flush()
-        return [TopicPartition(self._topic, partition, self._positions[partition]) for partition in moved]
+        return [TopicPartition(self._topic, partition, offset) for partition, offset in moved.items()]
 
     def _commit_in_passing(self) -> None:
         """Commit without waiting; one commit at a time, so that they have an order."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kafkalite_cli.verify.group_history import (
     Assigned,
     Commit,
+    Committing,
     GroupEvent,
     Joining,
     Killed,
@@ -58,12 +59,14 @@ class Deliveries:
                 self._first_read[event.partition].setdefault(event.offset, event.at_us)
             case Assign():
                 self._frontier.setdefault(event.partition, event.offset)
+            case Committing():
+                self._committing(event, event.at_us)
             case Commit() if begun:
-                self._committing(event)
+                self._committing(event, event.invoked_us)
             case _:
                 pass
 
-    def _committing(self, event: Commit) -> None:
+    def _committing(self, event: Commit | Committing, at_us: int) -> None:
         read, frontier = self._first_read[event.partition], self._frontier.get(event.partition, 0)
         while frontier in read:
             frontier += 1
@@ -71,7 +74,7 @@ class Deliveries:
         if event.offset > frontier:
             text = f"offset {event.offset} was committed, and nobody had read {frontier}"
             place = {"partition": event.partition, "member": event.member}
-            self._findings.add("committed-unread", event.invoked_us, text, **place)
+            self._findings.add("committed-unread", at_us, text, **place)
 
     def finish(self, settled_us: int) -> None:
         """Judge what was acknowledged; the clock of records from before `settled_us` starts there."""
@@ -112,6 +115,8 @@ class Offsets:
         """Take in one event."""
         if isinstance(event, Assigned):
             self._generation = max(self._generation, event.generation)
+        elif isinstance(event, Committing):
+            self.invoked[event.partition] = max(event.offset, self.invoked.get(event.partition, -1))
         elif not isinstance(event, Commit | Observed):
             return
         elif begun:

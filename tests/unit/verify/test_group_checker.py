@@ -8,6 +8,7 @@ from kafkalite_cli.verify.group_checker import check_group
 from kafkalite_cli.verify.group_history import (
     Assigned,
     Commit,
+    Committing,
     GroupHeader,
     Joining,
     Killed,
@@ -173,6 +174,18 @@ def test_a_lower_committed_offset_than_what_was_told_before_is_a_regression():
 def test_a_committed_offset_that_nobody_committed_is_unexplained():
     assert counts([*two_records(), commit(1), observed(2)]) == {"commit-unexplained": 1}
     assert counts([*two_records(), commit(2, error="TIMED_OUT"), observed(2)]) == {}
+
+
+def test_a_killed_members_last_commit_may_have_happened():
+    """It was about to commit, and nobody knows how that ended."""
+    events = [*two_records(), Committing(0, 0, 2, FROM + 1000), Killed(0, FROM + 1001)]
+    events += [Revoked(1, 1, [], False, FROM + SECOND), Assigned(1, 2, [0, 1], FROM + 2 * SECOND), ack(2)]
+    events += [read(2, member=1, at=FROM + 3 * SECOND)]
+    assert counts([*events, observed(2)]) == {}
+    assert counts([*events, observed(-1)]) == {}
+    told_more = [event for event in events if not isinstance(event, Committing)]
+    assert counts([*told_more, observed(2)]) == {"commit-unexplained": 1, "skip": 1}
+    assert counts([*joined(), Committing(0, 0, 1, FROM + 1000)]) == {"committed-unread": 1}
 
 
 def later_generation(events, *, partitions=((1,), (0,)), at=FROM + 500):

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from kafkalite_cli.verify.group_history import (
     Assigned,
     Commit,
+    Committing,
     GroupHeader,
     GroupRecorder,
     Joining,
@@ -34,6 +35,7 @@ EVENTS = [
     Observed(1, 8, 6, 7),
     Revoked(0, 3, [], True, 8),
     Killed(0, 9),
+    Committing(0, 1, 8, 9),
     Leaving(1, 10),
     Fault("SIGKILL broker 1", [0], 11),
 ]
@@ -61,7 +63,7 @@ def test_a_line_that_is_no_event_is_named(tmp_path):
 
 
 def test_every_event_has_the_time_at_which_it_was_complete():
-    assert [time_of(event) for event in EVENTS] == [0, 1, 2, 3, 5, 5, 7, 8, 9, 10, 11]
+    assert [time_of(event) for event in EVENTS] == [0, 1, 2, 3, 5, 5, 7, 8, 9, 9, 10, 11]
     assert time_of(Ack(0, 0, 1, 0, 0, 20, 21)) == 21
     assert time_of(Unknown(0, 0, 1, 0, "timeout", 20, 22)) == 22
     assert time_of(Header(1, "run", "orders", 1, 99)) == 0
