@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from kafkalite_core.protocol.record_batch import Compress, Decompress
 
-Row: TypeAlias = tuple[int, int, int, int, bytes | None, bool]
-"""A record: where it begins and ends, offset delta, timestamp delta, key, whether it has a value."""
+Row: TypeAlias = tuple[int, int, int, bytes | None, bool]
+"""A record: where it begins and ends, offset delta, key, whether it has a value."""
 
 DELETE_HORIZON: Final = 0x40
 """Attribute bit: baseTimestamp is the delete horizon, from which the records' timestamp deltas count."""
@@ -44,7 +44,7 @@ KEY_BYTES_MAX: Final = 31
 """Longer keys are known by their BLAKE2b digest of 32 bytes: never as long as a key that is kept exactly, and nobody
 can make two keys that share one, as they can with the MD5 of Kafka's cleaner."""
 
-ENTRY_OVERHEAD_BYTES: Final = 200
+ENTRY_OVERHEAD_BYTES: Final = 140
 """Roughly what Python spends on a key, an offset and their place in the map."""
 
 
@@ -81,7 +81,7 @@ class KeyMap:
         if not header.is_control and header.record_count:
             offsets = self.offsets
             base = header.base_offset
-            for _, _, delta, _, key, _ in walk_records(records_of(batch, header, decompress), header.record_count):
+            for _, _, delta, key, _ in walk_records(records_of(batch, header, decompress), header.record_count):
                 offset = base + delta
                 if key is None or offset < first_offset:
                     continue
@@ -112,9 +112,9 @@ def records_of(batch: bytes, header: BatchHeader, decompress: Decompress | None)
 
 
 def walk_records(payload: bytes, count: int) -> list[Row]:
-    """The records of a batch as (start, end, offset delta, timestamp delta, key, has a value); headers are not read.
+    """The records of a batch; their headers and timestamps are not read.
 
-    Varints of one byte, which most are, are read in place. Raises `ProtocolError` where the records are malformed.
+    Varints of one and two bytes, which most are, are read in place. Raises `ProtocolError` where they are malformed.
     """
     rows: list[Row] = []
     take = rows.append
@@ -123,23 +123,34 @@ def walk_records(payload: bytes, count: int) -> list[Row]:
         for _ in range(count):
             start = at
             size = payload[at]
-            if size < 128:
-                size, at = (size >> 1) ^ -(size & 1), at + 1
+            at += 1
+            if size > 127:
+                more = payload[at]
+                if more < 128:
+                    size, at = (size & 127) | more << 7, at + 1
+                    size = (size >> 1) ^ -(size & 1)
+                else:
+                    size, at = _read_varint(payload, start)
             else:
-                size, at = _read_varint(payload, at)
+                size = (size >> 1) ^ -(size & 1)
             end = at + size
             if size < RECORD_SIZE_MIN - 1 or end > total:
                 raise ProtocolError(f"a record of {size} bytes where {total - at} are left")
-            stamp = payload[at + 1]
-            if stamp < 128:
-                stamp, at = (stamp >> 1) ^ -(stamp & 1), at + 2
-            else:
-                stamp, at = _read_varint(payload, at + 1)
+            at += 1
+            while payload[at] > 127:  # the timestamp, for those who need it
+                at += 1
+            at += 1
             delta = payload[at]
-            if delta < 128:
-                delta, at = (delta >> 1) ^ -(delta & 1), at + 1
+            at += 1
+            if delta > 127:
+                more = payload[at]
+                if more < 128:
+                    delta, at = (delta & 127) | more << 7, at + 1
+                    delta = (delta >> 1) ^ -(delta & 1)
+                else:
+                    delta, at = _read_varint(payload, at - 1)
             else:
-                delta, at = _read_varint(payload, at)
+                delta = (delta >> 1) ^ -(delta & 1)
             length = payload[at]
             if length < 128:
                 length, at = (length >> 1) ^ -(length & 1), at + 1
@@ -152,7 +163,7 @@ def walk_records(payload: bytes, count: int) -> list[Row]:
             if at >= end:
                 raise ProtocolError("a record ends inside its key")
             # The lowest bit of a zigzag varint is its sign: only null has a negative length.
-            take((start, end, delta, stamp, key, not payload[at] & 1))
+            take((start, end, delta, key, not payload[at] & 1))
             at = end
     except IndexError as error:
         raise ProtocolError("the records are cut off") from error
@@ -187,7 +198,7 @@ def filter_batch(
     tombstones = False
     base, covered_end, latest = header.base_offset, keys.covered_end, keys.offsets
     for row in rows:
-        _, _, delta, _, key, has_value = row
+        _, _, delta, key, has_value = row
         offset = base + delta
         if offset < covered_end:
             if key is None:
@@ -228,14 +239,15 @@ def _rebuild(
     compress: Compress | None,
 ) -> bytes:
     """The batch with the kept records only, in its own codec, and with a delete horizon if one is given."""
+    stamps = [_timestamp_at(payload, row[0]) for row in kept]
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(row[3] for row in kept)
+        max_timestamp = header.base_timestamp + max(delta for delta, _, _ in stamps)
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if horizon_ms is None:
         records = _join_runs(payload, kept)
     else:
-        records = _shift_timestamps(payload, kept, base_timestamp - horizon_ms)
+        records = _shift_timestamps(payload, kept, stamps, base_timestamp - horizon_ms)
         attributes, base_timestamp = attributes | DELETE_HORIZON, horizon_ms
     if header.codec != CODEC_NONE:
         if compress is None:
@@ -262,16 +274,26 @@ def _join_runs(payload: bytes, kept: list[Row]) -> bytes:
     return b"".join(parts)
 
 
-def _shift_timestamps(payload: bytes, kept: list[Row], shift_ms: int) -> bytes:
+def _timestamp_at(payload: bytes, start: int) -> tuple[int, int, int]:
+    """(timestamp delta, where the record's attributes are, where it goes on behind the delta)."""
+    while payload[start] > 127:
+        start += 1
+    attributes = start + 1
+    raw = payload[attributes + 1]
+    if raw < 128:
+        return (raw >> 1) ^ -(raw & 1), attributes, attributes + 2
+    delta, rest = _read_varint(payload, attributes + 1)
+    return delta, attributes, rest
+
+
+def _shift_timestamps(payload: bytes, kept: list[Row], stamps: list[tuple[int, int, int]], shift_ms: int) -> bytes:
     """The kept records with timestamp deltas that count from a base `shift_ms` earlier."""
     out = bytearray()
-    for start, end, _, stamp, _, _ in kept:
-        _, at = _read_varint(payload, start)
-        _, rest = _read_varint(payload, at + 1)
-        delta = bytearray(payload[at : at + 1])
-        write_varint(delta, stamp + shift_ms)
-        write_varint(out, len(delta) + end - rest)
-        out += delta
+    for (_, end, *_), (delta, attributes, rest) in zip(kept, stamps, strict=True):
+        head = bytearray(payload[attributes : attributes + 1])
+        write_varint(head, delta + shift_ms)
+        write_varint(out, len(head) + end - rest)
+        out += head
         out += payload[rest:end]
     return bytes(out)
 

@@ -2,7 +2,7 @@
 
     A.log.cleaned              written and synced; whoever finds it at a start removes it
     A.log.swap                 renamed and synced: from here on a start finishes the swap instead
-    X.log.deleted              all that it replaces, renamed and synced, their indexes removed
+    X.log.deleted              all that it replaces, indexes too, renamed and synced; removed later
     A.log                      renamed: an ordinary segment again
 
 Renames are the log's thread's business, so that no read, append, truncation or retention sees a half-done swap; the
@@ -86,7 +86,7 @@ class Swap:
     def install(self) -> bool:
         """The log reads the new segment from now on; False when a cut or retention came first.
 
-        The names of the old files are changed and their indexes removed, all of them or the process dies.
+        All of the old files get other names, or the process dies.
         """
         if self._state is not _State.PREPARED:
             return False
@@ -103,8 +103,8 @@ class Swap:
             for old in self._replaced:
                 old.close()
                 old.rename_log(old.path + DELETED_SUFFIX)
-                remove_file(log.disk, old.index.path)
-                remove_file(log.disk, old.time_index.path)
+                for index in (old.index, old.time_index):
+                    self._set_aside(index.path)
         except StorageError as error:
             raise DiskFailure(f"swap of {self._final_path} cannot go on: {error}") from error
         return True
@@ -149,7 +149,14 @@ class Swap:
         """Gives the space of the old segments back."""
         for old in self._replaced:
             if old.path.endswith(DELETED_SUFFIX):
-                remove_file(self._log.disk, old.path)
+                for path in (old.path, old.index.path + DELETED_SUFFIX, old.time_index.path + DELETED_SUFFIX):
+                    remove_file(self._log.disk, path)
+
+    def _set_aside(self, path: str) -> None:
+        disk = self._log.disk
+        with disk_errors(f"rename {path}"):
+            if disk.exists(path):
+                disk.rename(path, path + DELETED_SUFFIX)
 
     def _slot(self) -> int | None:
         """Where the segments to be replaced are in the log; None when they are not there as they were."""

@@ -1,5 +1,6 @@
 import pytest
 
+from kafkalite_broker.compression import compress, decompress
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
 from kafkalite_core.storage.log import LogEnvironment
@@ -7,6 +8,7 @@ from kafkalite_core.storage.log_config import LogConfig
 from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
+from tests.unit.storage.compaction_tools import CONFIG
 
 
 class Rig:
@@ -68,6 +70,21 @@ def offsets(log):
 @pytest.fixture
 def rig():
     return Rig()
+
+
+@pytest.fixture
+def keeper(rig):
+    """A rig whose logs are compacted, with codecs."""
+    rig.config = CONFIG
+    open_log = rig.open
+
+    def with_codecs(**options):
+        log = open_log(**options)
+        log.environment = log.environment._replace(decompress=decompress, compress=compress)
+        return log
+
+    rig.open = with_codecs
+    return rig
 
 
 @pytest.fixture
