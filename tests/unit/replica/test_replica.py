@@ -224,3 +224,16 @@ def test_tightened_flush_wants_a_flush() -> None:
     cluster.produce(1, "a", 1)
     cluster.nodes[1].log.relaxed = False
     assert events.FlushWanted() in cluster.metadata(1)
+
+
+def test_another_lag_time_counts_from_the_next_look_on(cluster: Cluster) -> None:
+    cluster.produce(1, "a")
+    cluster.flush(1)
+    leader = cluster.nodes[1].replica
+    leader.reconfigure(lag_time_max_ms=10_000)
+    cluster.now += 5000
+    cluster.step(1, events.Tick())
+    assert cluster.proposals == []
+    leader.reconfigure(lag_time_max_ms=1000)
+    cluster.step(1, events.Tick())
+    assert cluster.proposals[0].effect.proposed.isr == (IsrEntry(1, 1),)

@@ -1,0 +1,294 @@
+"""Configurations, records, elections and disks by Kafka's admin clients, and that `kubectl` shows the same."""
+
+import time
+import warnings
+
+import pytest
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from kafkalite_core.protocol.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.integration.cluster import GROUP, NAMESPACE, VERSION
+from tests.integration.wire import Wire
+
+with warnings.catch_warnings():
+    # It reads its schemas in a way that Python deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.admin import ConfigResource as PythonResource
+    from kafka.admin import ConfigResourceType as PythonType
+    from kafka.admin import KafkaAdminClient
+
+WAIT_S = 30
+BROKER, INCREMENTAL_ALTER_CONFIGS = 4, 44
+SET, DELETE, APPEND = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
+
+
+def admin_client(cluster):
+    """A new one after a broker was killed: librdkafka forgets brokers, with requests that wait for them."""
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 20_000})
+
+
+@pytest.fixture
+def admin(cluster):
+    return admin_client(cluster)
+
+
+def done(futures):
+    """The one result of a call on one thing; raises what it failed with."""
+    (future,) = futures.values()
+    return future.result(WAIT_S)
+
+
+def described(admin, kind, name):
+    return done(admin.describe_configs([ConfigResource(kind, name)], request_timeout=WAIT_S))
+
+
+def alter(admin, kind, name, *changes):
+    """`changes` are (key, operation, value)."""
+    entries = [ConfigEntry(key, value, incremental_operation=operation) for key, operation, value in changes]
+    done(admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]))
+
+
+def refusal(admin, kind, name, *changes):
+    with pytest.raises(KafkaException) as failure:
+        alter(admin, kind, name, *changes)
+    return failure.value.args[0]
+
+
+def cluster_object(cluster):
+    return cluster.api.get_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite")
+
+
+def patch_cluster(cluster, body):
+    cluster.api.patch_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", body)
+
+
+def wait_until(check, timeout=WAIT_S):
+    """Poll what no event announces to a client."""
+    end = time.monotonic() + timeout
+    while not check():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def deliveries(cluster, topic, *values):
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    errors = []
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    return errors
+
+
+def produce(cluster, topic, *values):
+    assert deliveries(cluster, topic, *values) == [None] * len(values)
+
+
+def takes(cluster, topic, value):
+    (error,) = deliveries(cluster, topic, value)
+    assert error is None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    return error is None
+
+
+def offsets(cluster, topic):
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "offsets"})
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
+    finally:
+        consumer.close()
+
+
+def moved_away(preferred):
+    def moved(topic):
+        return topic["status"]["partitions"]["0"]["leader"] not in {preferred, -1}
+
+    return moved
+
+
+# ------------------------------------------------------------------------------------------------- configurations
+
+
+def test_a_topics_configuration_through_clients_and_kubectl(cluster, admin, topic_name):
+    cluster.create_topic(topic_name, retention_ms="86400000")
+    found = described(admin, ResourceType.TOPIC, topic_name)
+    retention = found["retention.ms"]
+    assert (retention.value, retention.source) == ("86400000", ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+    assert [(name, layer.value) for name, layer in retention.synonyms.items()] == [
+        ("retention.ms", "86400000"), ("log.retention.ms", "604800000"),
+    ]  # fmt: skip
+    assert found["segment.bytes"].source == ConfigSource.DEFAULT_CONFIG.value
+    alter(
+        admin, ResourceType.TOPIC, topic_name,
+        ("retention.ms", DELETE, None), ("max.message.bytes", SET, "2048"), ("cleanup.policy", APPEND, "compact"),
+    )  # fmt: skip
+    config = cluster.topic(topic_name)["spec"]["config"]
+    assert config == {"max.message.bytes": "2048", "cleanup.policy": "delete,compact"}
+    # In force, with every broker: the leader refuses what is too large now.
+    assert not takes(cluster, topic_name, b"x" * 3000)
+    # kubectl changes it, and clients see that.
+    cluster.patch_topic(topic_name, {"spec": {"config": {"retention.bytes": "4096", "cleanup.policy": None}}})
+    wait_until(lambda: described(admin, ResourceType.TOPIC, topic_name)["retention.bytes"].value == "4096")
+    error = refusal(admin, ResourceType.TOPIC, topic_name, ("retention.ms", SET, "soon"))
+    assert error.code() == KafkaError.INVALID_CONFIG
+    assert "whole number" in error.str()
+    assert refusal(admin, ResourceType.TOPIC, "absent", ("retention.ms", SET, "1")).code() == (
+        KafkaError.UNKNOWN_TOPIC_OR_PART
+    )
+    cluster.delete_topic(topic_name)
+
+
+def test_kafka_python_and_the_configuration_that_replaces(cluster, topic_name):
+    cluster.create_topic(topic_name, retention_ms="1000", segment_ms="5000")
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        resource = PythonResource(PythonType.TOPIC, topic_name, configs={"retention.ms": "7000"})
+        admin.alter_configs([resource])
+        wait_until(lambda: cluster.topic(topic_name)["spec"]["config"]["retention.ms"] == "7000")
+        assert "retention.ms" in str(admin.describe_configs([PythonResource(PythonType.TOPIC, topic_name)]))
+    finally:
+        admin.close()
+    cluster.delete_topic(topic_name)
+
+
+def alter_defaults(cluster, key, value):
+    """The empty name of a broker stands for all of them; neither Python client lets it pass. (code, sentence)."""
+    with Wire(("127.0.0.1", cluster.port + 1), timeout=WAIT_S) as wire:
+        resource = AlterConfigsResource(BROKER, "", [AlterableConfig(key, SET.value, value)])
+        (response,) = wire.request(INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest([resource])).responses
+        return response.error_code, response.error_message
+
+
+def test_defaults_of_all_brokers_are_the_clusters_configuration(cluster, admin, topic_name):
+    cluster.create_topic(topic_name)
+    try:
+        assert alter_defaults(cluster, "log.segment.bytes", "65536") == (0, None)
+        assert cluster_object(cluster)["spec"]["config"]["log.segment.bytes"] == "65536"
+        for broker in range(3):
+            wait_until(
+                lambda broker=str(broker): (
+                    described(admin, ResourceType.BROKER, broker)["log.segment.bytes"].value == "65536"
+                )
+            )
+        segment = described(admin, ResourceType.TOPIC, topic_name)["segment.bytes"]
+        assert (segment.value, segment.source) == ("65536", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value)
+        # In force at once, with every leader, without a restart.
+        assert alter_defaults(cluster, "message.max.bytes", "2048") == (0, None)
+        wait_until(lambda: not takes(cluster, topic_name, b"x" * 3000))
+        code, sentence = alter_defaults(cluster, "num.io.threads", "2")
+        assert (code, "restart" in sentence) == (KafkaError.INVALID_REQUEST, True)
+        own = described(admin, ResourceType.BROKER, "1")
+        assert (own["node.id"].value, own["num.io.threads"].is_read_only) == ("1", True)
+        assert own["advertised.listeners"].value.endswith(str(cluster.port + 1))
+        # As the reassignment tool does, broker by broker.
+        for broker in ("0", "1"):
+            alter(admin, ResourceType.BROKER, broker, ("leader.replication.throttled.rate", DELETE, None))
+    finally:
+        patch_cluster(cluster, {"spec": {"config": {"log.segment.bytes": None, "message.max.bytes": None}}})
+    wait_until(lambda: takes(cluster, topic_name, b"x" * 3000))
+    cluster.delete_topic(topic_name)
+
+
+# ------------------------------------------------------------------------------------------------- records
+
+
+def test_deleted_records_are_gone_for_consumers_and_on_every_replica(cluster, admin, topic_name):
+    cluster.create_topic(topic_name)
+    produce(cluster, topic_name, *[str(number).encode() for number in range(10)])
+    began = time.monotonic()
+    deleted = done(admin.delete_records([TopicPartition(topic_name, 0, 7)], request_timeout=WAIT_S))
+    assert deleted.low_watermark == 7
+    assert time.monotonic() - began < 5
+    assert offsets(cluster, topic_name) == (7, 10)
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": topic_name, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic_name, 0, 0)])
+    message = consumer.poll(WAIT_S)
+    consumer.close()
+    assert (message.offset(), message.value()) == (7, b"7")
+    with pytest.raises(KafkaException) as failure:
+        done(admin.delete_records([TopicPartition(topic_name, 0, 11)], request_timeout=WAIT_S))
+    assert failure.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
+    # The leader dies: the next one has the same start.
+    old = cluster.leader(topic_name)
+    cluster.kill(old)
+    cluster.wait_topic(topic_name, moved_away(old))
+    assert offsets(cluster, topic_name) == (7, 10)
+    cluster.wait_healed()
+    admin = admin_client(cluster)
+    assert done(admin.delete_records([TopicPartition(topic_name, 0, -1)], request_timeout=WAIT_S)).low_watermark == 10
+    assert offsets(cluster, topic_name) == (10, 10)
+    cluster.delete_topic(topic_name)
+
+
+# ------------------------------------------------------------------------------------------------- elections, disks
+
+
+def test_the_preferred_leader_comes_back_when_asked_for_and_follows_a_changed_retention(cluster, topic_name):
+    """The broker is restarted, so it also takes a key that needs that: how often it looks for old segments."""
+    cluster.create_topic(topic_name, segment_bytes="1024", file_delete_delay_ms="0")
+    for _ in range(6):
+        produce(cluster, topic_name, b"x" * 600)
+    partition = TopicPartition(topic_name, 0)
+    preferred = cluster.partition(topic_name)["replicas"][0]
+    patch_cluster(cluster, {"spec": {"config": {"log.retention.check.interval.ms": "200"}}})
+    try:
+        file = cluster.home / "pods" / f"kafkalite-broker-{preferred}" / "volumes" / "config" / "broker.json"
+        wait_until(lambda: "log.retention.check.interval.ms" in file.read_text())
+        cluster.kill(preferred)
+        cluster.wait_topic(topic_name, moved_away(preferred))
+        cluster.wait_healed()
+        admin = admin_client(cluster)
+        assert described(admin, ResourceType.BROKER, str(preferred))["log.retention.check.interval.ms"].value == "200"
+        outcome = admin.elect_leaders(ElectionType.PREFERRED, [partition, TopicPartition(topic_name, 1)])
+        errors = outcome.result(WAIT_S)
+        assert errors[partition] is None
+        assert errors[TopicPartition(topic_name, 1)].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert cluster.leader(topic_name) == preferred
+        for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+            error = admin.elect_leaders(kind, [partition]).result(WAIT_S)[partition]
+            assert error.code() == KafkaError.ELECTION_NOT_NEEDED
+        assert offsets(cluster, topic_name) == (0, 6)
+        alter(admin, ResourceType.TOPIC, topic_name, ("retention.bytes", SET, "1"))
+        wait_until(lambda: offsets(cluster, topic_name)[0] > 0)
+        produce(cluster, topic_name, b"after")
+    finally:
+        patch_cluster(cluster, {"spec": {"config": {"log.retention.check.interval.ms": None}}})
+    cluster.delete_topic(topic_name)
+
+
+def test_disks_partitions_and_reassignments_by_kafka_python(cluster, topic_name):
+    cluster.create_topic(topic_name, partitions=2)
+    produce(cluster, topic_name, *[b"x" * 1000] * 5)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    try:
+        found = admin.describe_log_dirs()
+        assert len(found) == 3
+        for broker in found:
+            (directory,) = broker["log_dirs"]
+            assert 0 < directory["usable_bytes"] < directory["total_bytes"]
+            (mine,) = [topic for topic in directory["topics"] if topic["name"] == topic_name]
+            sizes = {part["partition_index"]: part["partition_size"] for part in mine["partitions"]}
+            assert sizes.keys() == {0, 1}
+            assert sizes[0] > 5000
+            assert sizes[1] == 0
+        page = admin.describe_topic_partitions([topic_name], response_partition_limit=1)
+        assert [len(topic["partitions"]) for topic in page["topics"]] == [1]
+        assert page["next_cursor"]["partition_index"] == 1
+        assert not page["topics"][0]["partitions"][0]["eligible_leader_replicas"]
+        assert admin.list_partition_reassignments() == {}
+        assert len(admin.describe_cluster()["brokers"]) == 3
+    finally:
+        admin.close()
+    cluster.delete_topic(topic_name)
