@@ -57,17 +57,22 @@ def test_describing(run, monkeypatch):
     assert "config  retention.ms=5" in result.output
     assert "Ready" in result.output
     assert "0,1,2" in result.output
-    monkeypatch.setattr(sizes, "read_sizes", lambda _addresses, _topics: {("Orders", 0, 0): 5, ("Orders", 1, 1): 7})
+    topic["status"]["partitions"]["1"]["leader"] = 1
+    topic["spec"]["config"] |= {"segment.bytes": "soon", "segment.ms": "9"}
+    api.clusters[0]["spec"]["config"]["log.roll.ms"] = "8"
+    known = {("Orders", 0, 0): 5, ("Orders", 0, 1): 99, ("Orders", 1, 1): 7}
+    monkeypatch.setattr(sizes, "read_sizes", lambda _addresses, _topics: known)
     monkeypatch.setattr(sizes, "addresses_of", lambda _brokers, _cluster: {0: ("h", 1)})
     [document] = json.loads(CliRunner().invoke(main, ["topics", "describe", "-o", "json"]).output)
-    assert (document["object"], document["name"], document["sizeBytes"]) == ("orders", "Orders", 5)
-    assert [entry["sizeBytes"] for entry in document["partitions"]] == [5, None], "only the leader's log counts"
+    assert (document["object"], document["name"], document["sizeBytes"]) == ("orders", "Orders", 12)
+    assert [entry["sizeBytes"] for entry in document["partitions"]] == [5, 7], "only the leader's log counts"
     assert document["partitions"][1] | {"sizeBytes": None} == {
-        "partition": 1, "leader": 0, "leaderEpoch": 3, "partitionEpoch": 5, "replicas": [0, 1, 2], "isr": [0, 1, 2],
+        "partition": 1, "leader": 1, "leaderEpoch": 3, "partitionEpoch": 5, "replicas": [0, 1, 2], "isr": [0, 1, 2],
         "elr": [], "minIsr": 1, "sizeBytes": None,
     }  # fmt: skip
     assert document["effectiveConfig"]["retention.ms"] == {"value": "5", "source": "topic"}
     assert document["effectiveConfig"]["segment.bytes"] == {"value": "2048", "source": "cluster"}
+    assert document["effectiveConfig"]["segment.ms"] == {"value": "9", "source": "topic"}
     assert document["effectiveConfig"]["cleanup.policy"] == {"value": "delete", "source": "default"}
     assert "segment.bytes" in run(api, "describe", "--all-config").output
 
@@ -167,6 +172,13 @@ def test_a_topic_that_must_be_corrected_is_not_waited_for(run):
     assert (result.exit_code, "topic 't': one too many" in result.stderr) == (1, True)
 
 
+def test_partitions_that_are_wanted_are_waited_for():
+    topic = topic_object("t", partitions=2)
+    assert objects.waits_for(topic) == ""
+    topic["spec"]["partitions"] = 3
+    assert objects.waits_for(topic) == "2 of 3 partitions are placed"
+
+
 def test_waiting_has_an_end(run):
     result = run(Api(clusters=[cluster_object()], lazy=10**9), "create", "t", "--timeout", "0.1")
     assert result.exit_code == 1
@@ -185,6 +197,8 @@ def test_altering(run):
     assert api.objects["t"]["spec"]["config"] == {"retention.ms": "6"}
     result = run(api, "alter", "t", "--config", "retention.ms=6", "--delete-config", "segment.bytes")
     assert (result.output, len(api.patches)) == ("topic t unchanged\n", 1)
+    run(api, "alter", "t", "--config", "retention.ms=6", "--config", "segment.ms=7")
+    assert api.patches[1:] == [{"spec": {"config": {"segment.ms": "7"}}}], "what is so already is left alone"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +244,20 @@ def test_deleting_waits_until_it_is_gone(run):
     assert "is not gone after 0.1 s" in run(api, "delete", "a", "--yes", "--timeout", "0.1").stderr
 
 
+def test_a_topic_that_is_made_again_at_once_was_deleted(run):
+    api = Api(topic_object("a"))
+    really = api.delete
+
+    async def delete(*arguments, **more):
+        await really(*arguments, **more)
+        api.objects["a"] = topic_object("a") | {
+            "metadata": {"name": "a", "namespace": "default", "uid": "another", "generation": 1}
+        }
+
+    api.delete = delete
+    assert run(api, "delete", "a", "--yes", "--timeout", "0.2").stdout == "topic a deleted\n"
+
+
 def test_the_brokers_topics_are_not_deleted_by_accident(run):
     api = Api(topic_object("x", topic_name="__consumer_offsets"))
     assert "belongs to the brokers" in run(api, "delete", "__consumer_offsets", "--yes").stderr
@@ -241,7 +269,9 @@ def test_only_the_object_that_was_confirmed_is_deleted(run):
     really = api.delete
 
     async def delete(*arguments, **more):
-        api.objects["a"] = topic_object("a") | {"metadata": {"name": "a", "namespace": "default", "uid": "another"}}
+        api.objects["a"] = topic_object("a") | {
+            "metadata": {"name": "a", "namespace": "default", "uid": "another", "generation": 1}
+        }
         await really(*arguments, **more)
 
     api.delete = delete
