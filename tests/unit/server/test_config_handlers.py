@@ -261,6 +261,9 @@ def test_set_delete_append_and_subtract(tmp_path, version):
                 "leader.replication.throttled.replicas": "0:1,0:2",
             }
             assert rig.driver().config.retention_ms == 2000
+            # What is in the list already does not come again.
+            assert codes(await incremental(client, (TOPIC, "orders", [("cleanup.policy", APPEND, "compact")]))) == [0]
+            assert rig.cache.topic("orders").config["cleanup.policy"] == "delete,compact"
             changes = [
                 ("cleanup.policy", SUBTRACT, "delete, nothing"),
                 ("leader.replication.throttled.replicas", SUBTRACT, "0:1,0:2"),

@@ -54,6 +54,8 @@ class DescribeTopicPartitionsHandler:
         self, names: list[str], cursor: Cursor | None, limit: int, *, pass_over_unknown: bool
     ) -> DescribeTopicPartitionsResponse:
         page = DescribeTopicPartitionsResponse()
+        services = self._services
+        reachable = {number for number in services.cache.brokers if services.endpoint(number) is not None}
         for place, name in enumerate(names):
             if limit <= 0 or place >= PARTITIONS_MAX:
                 page.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -65,35 +67,36 @@ class DescribeTopicPartitionsHandler:
                 continue
             first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             numbers = [number for number in sorted(topic.partitions) if number >= first]
-            page.topics.append(self._topic(topic, numbers[:limit]))
+            page.topics.append(_described(topic, numbers[:limit], reachable))
             if len(numbers) > limit:
                 page.next_cursor = Cursor(topic_name=name, partition_index=numbers[limit])
                 break
             limit -= len(numbers)
         return page
 
-    def _topic(self, topic: Topic, numbers: list[int]) -> DescribeTopicPartitionsResponseTopic:
-        return DescribeTopicPartitionsResponseTopic(
-            name=topic.ref.name,
-            topic_id=UUID(topic.ref.topic_id),
-            is_internal=topic.ref.name in INTERNAL_TOPICS,
-            partitions=[self._partition(number, topic.partitions[number]) for number in numbers],
-        )
 
-    def _partition(self, number: int, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
-        services = self._services
-        leader_there = partition.has_leader and services.endpoint(partition.leader) is not None
-        return DescribeTopicPartitionsResponsePartition(
-            error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
-            partition_index=number,
-            leader_id=partition.leader if leader_there else -1,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr_ids()),
-            eligible_leader_replicas=[entry.id for entry in partition.elr],
-            last_known_elr=[],
-            offline_replicas=[replica for replica in partition.replicas if services.endpoint(replica) is None],
-        )
+def _described(topic: Topic, numbers: list[int], reachable: set[int]) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.ref.name,
+        topic_id=UUID(topic.ref.topic_id),
+        is_internal=topic.ref.name in INTERNAL_TOPICS,
+        partitions=[_partition(number, topic.partitions[number], reachable) for number in numbers],
+    )
+
+
+def _partition(number: int, partition: Partition, reachable: set[int]) -> DescribeTopicPartitionsResponsePartition:
+    leader_there = partition.leader in reachable
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=partition.leader if leader_there else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr_ids()),
+        eligible_leader_replicas=[entry.id for entry in partition.elr],
+        last_known_elr=[],
+        offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
+    )
 
 
 def _unknown(name: str, topic: Topic | None) -> DescribeTopicPartitionsResponseTopic:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.server.services import Services
     from kafkalite_core.model.partition import Topic
 
-PARTITIONS_AT_ONCE = 500
+PARTITIONS_AT_ONCE = 200
 """Partitions judged in one turn of the event loop."""
 
 
@@ -74,6 +74,7 @@ class PendingElection:
         self._unclean = request.body.election_type == ElectionType.UNCLEAN
         self._outcomes: dict[tuple[str, int], Outcome] = {}
         self._pending: set[tuple[str, int]] = set()
+        self._relaxed: dict[str, bool] = {}
 
     async def run(self) -> None:
         """Judge, ask for what is needed, wait, answer."""
@@ -122,14 +123,20 @@ class PendingElection:
             return None
         if leader_is_valid(entry, brokers):
             return NOT_NEEDED
-        cluster = self._services.cluster()
-        config = resolve_topic_config(topic.config, None if cluster is None else cluster.config)
         verdict = decide(
-            entry, brokers, relaxed_flush=config.relaxed_flush, unclean_allowed=True, min_isr=entry.min_isr
+            entry, brokers, relaxed_flush=self._relaxed_flush(topic), unclean_allowed=True, min_isr=entry.min_isr
         )
         if verdict.change is None or not verdict.change.proposed.has_leader:
             return Outcome(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, verdict.reason)
         return None
+
+    def _relaxed_flush(self, topic: Topic) -> bool:
+        name = topic.ref.name
+        if name not in self._relaxed:
+            cluster = self._services.cluster()
+            config = resolve_topic_config(topic.config, None if cluster is None else cluster.config)
+            self._relaxed[name] = config.relaxed_flush
+        return self._relaxed[name]
 
     async def _ask(self, topic: str, numbers: list[int]) -> None:
         try:
