@@ -132,7 +132,9 @@ def _write_run(log: Log, records: memoryview, run: list[_Fetched]) -> None:
         next_offset = batch.base_offset + batch.delta + 1
         segment.note(segment.size, batch.size, next_offset - 1, batch.record_timestamp, interval)
         if batch.leader_epoch > log.epochs.latest_epoch:
-            log.epochs.assign(batch.leader_epoch, batch.base_offset)
+            # Behind a gap the epoch may have begun anywhere in it. Taken too late, the end of the one before would hide
+            # that another replica diverged there (KIP-101); taken too early, that replica copies a little more.
+            log.epochs.assign(batch.leader_epoch, log.end_offset)
         if batch.producer_id >= 0:
             log.producers.record(
                 batch.producer_id, batch.producer_epoch, batch.sequence,

@@ -302,8 +302,8 @@ class _Loading:
         if crc32c(view[_CRC_FROM:size]) != crc:
             return "wrong CRC"
         interval = self.log.config.index_interval_bytes
+        self._note_epoch(epoch, base, segment.end_offset)
         segment.note(segment.size, size, base + delta, timestamp if count else -1, interval)
-        self._note_epoch(epoch, base)
         return ""
 
     def _begin_epochs(self, segment: Segment) -> None:
@@ -317,14 +317,17 @@ class _Loading:
         else:
             self.log.epochs.truncate_from_end(segment.base_offset)
 
-    def _note_epoch(self, epoch: int, base_offset: int) -> None:
-        """A batch was found. Entries that contradict it, and are younger than the last batch that agreed, are wrong."""
+    def _note_epoch(self, epoch: int, base_offset: int, end_before: int) -> None:
+        """A batch was found. Entries that contradict it, and are younger than the last batch that agreed, are wrong.
+
+        An epoch that nobody knew begins behind the batch before, as in `append_as_follower`.
+        """
         if epoch < 0:
             return
         epochs = self.log.epochs
         if self.log.config.gaps and epochs.epoch_at(base_offset) != epoch:
             epochs.truncate_from_end(self.epochs_confirmed)
-        epochs.assign(epoch, base_offset)
+        epochs.assign(epoch, end_before)
         self.epochs_confirmed = base_offset + 1
 
 
