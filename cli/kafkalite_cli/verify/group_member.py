@@ -119,6 +119,7 @@ class Member:
             self._recorder.record(Foreign(self.number, partition, offset, now_us()))
         else:
             self._recorder.record(Read(self.number, partition, offset, *record, now_us()))
+        self._recorder.flush()  # also what a killed member read and did not commit is known
         self._positions[partition] = offset + 1
 
     def _on_error(self, error: KafkaError) -> None:
