@@ -107,6 +107,23 @@ class GroupsMachine(RuleBasedStateMachine):
                 self._commit_up_to(waiting[0])
             self._tell(waiting[0])
 
+    @precondition(lambda self: len(self._open()) > 1)
+    @rule()
+    def commit_backwards(self) -> None:
+        """All are committed, and the last one is reported first."""
+        for entry in reversed(self._open()):
+            if entry.fate == OPEN:
+                self._commit_up_to(entry)
+            self._tell(entry)
+            self.offsets_are_those_of_the_log_and_never_go_back()
+
+    @rule(ms=st.sampled_from([2_000, 3_000, 4_000]), doubt=st.booleans())
+    def lose_while_they_work(self, ms: int, doubt: bool) -> None:
+        """The consumers go on for a while; then all that they wrote is lost."""
+        self._pass(ms)
+        while any(entry.fate == OPEN for entry in self._open()):
+            self.lose(0, doubt)
+
     @precondition(lambda self: any(entry.fate == OPEN for entry in self._open()))
     @rule(pick=st.integers(0, 5), doubt=st.booleans())
     def lose(self, pick: int, doubt: bool) -> None:
@@ -406,5 +423,5 @@ class GroupsMachine(RuleBasedStateMachine):
 
 TestGroups = GroupsMachine.TestCase
 TestGroups.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
