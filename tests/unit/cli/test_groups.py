@@ -2,6 +2,7 @@ import json
 import os
 import signal
 import threading
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -143,6 +144,7 @@ def test_where_a_group_can_be_set(cluster, where, expected):
 
 def test_partitions_without_a_committed_offset(cluster):
     assert moved(cluster, "--topic", "t", "--to-current") == {"t-0": 40, "t-1": 15, "t-2": 0}
+    assert moved(cluster, "--topic", "u", "--to-current") == {"t-0": 40, "t-1": 15, "u-0": 7}
     assert moved(cluster, "--topic", "t:0", "--topic", "u", "--to-earliest") == {"t-0": 0, "t-1": 15, "u-0": 0}
     result = run("reset-offsets", "g", "--topic", "t", "--shift-by", "1")
     assert (result.exit_code, "t-2 has no committed offset to shift" in result.stderr) == (1, True)
@@ -237,7 +239,17 @@ def test_no_durations(text):
         reset.parse_duration(text)
 
 
-def test_times_are_utc_unless_they_say_otherwise():
+def test_times_are_utc_unless_they_say_otherwise(monkeypatch):
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        _times_are_utc()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def _times_are_utc():
     assert reset.parse_datetime("1970-01-02T00:00:00.250") == 86_400_250
     assert reset.parse_datetime("1970-01-02T01:00:00+01:00") == 86_400_000
     assert reset.parse_datetime("1970-01-02T00:00:00Z") == 86_400_000
