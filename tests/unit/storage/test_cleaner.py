@@ -119,6 +119,23 @@ async def test_what_was_compacted_is_known_after_a_restart(open_manager, manager
         assert not await cleaner.clean_once()
 
 
+async def test_what_is_written_after_a_cut_counts_as_dirty(open_manager, clock):
+    log, _ = open_manager.obtain(REF, 0, COMPACTED)
+    put(log, 60)
+    async with cleaning(open_manager, clock) as cleaner:
+        assert await cleaner.clean_once()
+        job = open_manager.cleaned_job(log, 50)
+        log.truncate_to(20)
+        end = log.end_offset
+        assert end <= 20
+        job()  # taken before the cut, written after it
+        assert open_manager.cleaner_offset(log) == end
+        assert (open_manager.root / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
+        put(log, 60, tag="w")
+        assert await cleaner.clean_once()
+        assert state_of(log)[1] < 30
+
+
 async def test_nothing_above_the_high_watermark_is_touched(open_manager, clock):
     log, _ = open_manager.obtain(REF, 0, COMPACTED)
     put(log, 60)
@@ -151,6 +168,7 @@ async def test_a_policy_may_change_and_the_gaps_are_still_no_damage(open_manager
     end, state = log.end_offset, state_of(log)
     open_manager.abandon()
     for policy in ("delete", "compact", "delete"):
+        (open_manager.root / "recovery-point-offset-checkpoint").unlink()  # so that every batch is looked at
         again = manager(decompress=decompress)
         [report] = again.open().reports
         assert (report.cut, report.end_offset) == (False, end)

@@ -207,6 +207,8 @@ def test_look_ups_by_time_pass_over_batches_without_records(keeper):
     assert log.offset_for_timestamp(8000, end=log.end_offset)[:2] == (8000, 26)
     for segment in log.segments:
         assert max(segment.time_index.timestamps, default=0) <= 8000
+    log.advance_start(3)  # now the batches of the first segment are looked at one by one
+    assert log.max_timestamp(end=log.end_offset)[:2] == (newest[0], -newest[1])
 
 
 def test_look_ups_by_time_find_a_record_that_is_there(keeper):

@@ -6,14 +6,15 @@ import random
 
 import pytest
 
-from kafkalite_core.protocol.record_batch import (
-    parse_batch_header,
-)
+from kafkalite_core.protocol.record_batch import parse_batch_header
+from kafkalite_core.storage.compaction import plan_compaction
+from kafkalite_core.storage.compaction_pass import compact
 from tests.unit.storage.compaction_tools import (
     PowerLoss,
     batches,
     everything,
     fill,
+    finish,
     put,
     run,
     state,
@@ -138,3 +139,47 @@ def test_recovery_does_not_believe_an_epoch_file_that_contradicts_the_batches(ke
     file.truncate(0)
     file.append(stale)
     assert keeper.open().epochs.entries == [(1, 0)]
+
+
+@pytest.mark.parametrize("kind", ["lost", "kept"])
+@pytest.mark.parametrize("offset", [2, 21, 39])
+def test_what_is_cut_off_while_a_swap_is_under_way_never_comes_back(keeper, offset, kind):
+    jobs, ended, settled = 0, False, 0
+    while not ended:
+        keeper.disk = type(keeper.disk)()
+        log = keeper.open()
+        fill(log, 40)
+        flush(log)
+        plan = plan_compaction(log, None, high_watermark=40, now_ms=0)
+        work = compact(log, plan, map_bytes=1 << 20, now_ms=0)
+        ended = not all(step(work) for _ in range(jobs))
+        settled += log.pending_swap is not None
+        log.truncate_to(offset)
+        assert log.pending_swap is None
+        end = log.end_offset
+        assert end <= offset
+        flush(log)
+        expected = everything(log)
+        if jobs % 2 and not ended:  # the pass goes on, and finds that it is over
+            assert finish(work).cleaned_to is None
+            assert everything(log) == expected
+        keeper.disk.crash({"lost": lambda n: 0, "kept": lambda n: 1}[kind])
+        log = keeper.open(recovery_point=end)
+        assert (log.end_offset, everything(log)) == (end, expected), f"after {jobs} jobs"
+        assert not keeper.report.cut_below_flushed
+        jobs += 1
+    assert settled >= 3
+
+
+def step(work):
+    job = next(work, None)
+    if job is not None:
+        job()
+    return job is not None
+
+
+def flush(log):
+    ticket = log.begin_flush()
+    if ticket is not None:
+        ticket.run()
+        log.complete_flush(ticket)
