@@ -178,13 +178,13 @@ class Inbox:
         self.count += count
         self.size_bytes += size_bytes
         if self._in_group:
-            self._store()
+            self._store(written)
         return True
 
-    def _store(self) -> None:
-        offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in self._next.items()]
+    def _store(self, written: dict[tuple[str, int], int]) -> None:
+        """Let these offsets be committed; of no other partition, for what is known of it may be old."""
         mine = {(each.topic, each.partition) for each in self._consumer.assignment()}
-        offsets = [each for each in offsets if (each.topic, each.partition) in mine]
+        offsets = [TopicPartition(*where, offset) for where, offset in written.items() if where in mine]
         with contextlib.suppress(KafkaException):  # given away just now: its new owner reads it again
             if offsets:
                 self._consumer.store_offsets(offsets=offsets)
