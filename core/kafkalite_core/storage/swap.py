@@ -98,6 +98,9 @@ class Swap:
         log.segments[slot : slot + len(self._replaced)] = [self._segment]
         log.forget_loaded()
         log.touch_indexes(self._segment)
+        hot = log.tail.first_offset
+        if hot is not None and hot < self._segment.end_offset:
+            log.tail.clear()  # memory would go on showing what is compacted away
         self._state = _State.INSTALLED
         try:
             for old in self._replaced:

@@ -82,6 +82,19 @@ def test_small_segments_become_one_and_the_rest_joins_on(keeper):
     assert all(a.end_offset == b.base_offset for a, b in itertools.pairwise(log.segments))
 
 
+def test_memory_does_not_show_what_is_compacted_away(keeper):
+    keeper.tail_bytes = 1 << 20
+    log = keeper.open()
+    fill(log, 60)
+    assert len(everything(log)) == 60
+    result = run(log)
+    assert len(everything(log)) < 15
+    fill(log, 3, tag=b"w")
+    kept = log.tail.first_offset
+    assert run(log, checkpoint=result.cleaned_to).reason == ""
+    assert log.tail.first_offset == kept == 60
+
+
 @pytest.mark.parametrize(
     ("name", "value", "segments"), [("SEGMENTS_JOINED_MAX", 2, 5), ("_RELATIVE_OFFSET_MAX", 15, 3)]
 )
