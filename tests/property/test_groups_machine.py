@@ -40,8 +40,8 @@ from tests.property.groups_world import (
 class GroupsMachine(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(delay=st.sampled_from([0, 3_000]))
-    def begin(self, delay: int) -> None:
+    @initialize(delay=st.sampled_from([0, 3_000]), static=st.lists(st.booleans(), max_size=3))
+    def begin(self, delay: int, static: list[bool]) -> None:
         self.delay = delay
         self.incarnation = 0
         self.driver = self._driver([], 0.0)
@@ -54,6 +54,14 @@ class GroupsMachine(RuleBasedStateMachine):
         self.owners: dict[tuple[int, int], str] = {}
         self.worked = 0
         self.generation = 0
+        for each in static:
+            self.start(each, False, 9)
+
+    def teardown(self) -> None:
+        """Every life ends well, whatever came before."""
+        if hasattr(self, "driver"):
+            self.calm()
+            self.silence()
 
     def _driver(self, records, now: float) -> LogDriver:
         driver = LogDriver.__new__(LogDriver)
@@ -423,5 +431,5 @@ class GroupsMachine(RuleBasedStateMachine):
 
 TestGroups = GroupsMachine.TestCase
 TestGroups.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=200, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
