@@ -325,7 +325,9 @@ class _Loading:
         if epoch < 0:
             return
         epochs = self.log.epochs
-        if self.log.config.gaps and epochs.epoch_at(base_offset) != epoch:
+        known = epochs.epoch_at(base_offset)
+        below_start = known < 0 and base_offset < self.log.start_offset  # entries begin at the log start
+        if self.log.config.gaps and known != epoch and not below_start:
             epochs.truncate_from_end(self.epochs_confirmed)
         epochs.assign(epoch, end_before)
         self.epochs_confirmed = base_offset + 1

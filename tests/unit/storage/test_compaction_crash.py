@@ -126,6 +126,22 @@ def test_recovery_believes_the_epoch_file_where_the_batches_are_gone(keeper):
     assert [log.end_offset_for(epoch) for epoch in (1, 2, 3)] == [(1, 20), (2, 40), (3, 60)]
 
 
+def test_recovery_believes_the_epoch_file_though_batches_lie_below_the_log_start(keeper):
+    log = keeper.open()
+    put(log, (b"only once", b"v"))
+    fill(log, 10, keys=1)
+    log.epochs.assign(2, 11)
+    for _ in range(20):
+        put(log, (b"k0", bytes(60)), leader_epoch=2)
+    log.advance_start(5)
+    run(log)
+    flush(log)
+    entries = log.epochs.entries
+    keeper.disk.kill()
+    log = keeper.open(recovery_point=0, start_offset=5)
+    assert log.epochs.entries == entries == [(1, 5), (2, 11)]
+
+
 def test_recovery_does_not_believe_an_epoch_file_that_contradicts_the_batches(keeper):
     log = keeper.open()
     fill(log, 10)
