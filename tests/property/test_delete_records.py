@@ -87,8 +87,8 @@ class DeletionMachine(RuleBasedStateMachine):
         self.cluster.now += 300
         for number in sorted(self.cluster.nodes):
             self.cluster.step(number, events.Tick())
-        while self.cluster.proposals:
-            proposal = self.cluster.proposals.pop(0)
+        proposals, self.cluster.proposals = self.cluster.proposals, []
+        for proposal in proposals:
             applied = self.cluster.store.swap(proposal.uid, proposal.effect.expected, proposal.effect.proposed)
             outcome = events.CasOutcome.APPLIED if applied else events.CasOutcome.REJECTED
             self.cluster.answer_proposal(proposal, outcome)
