@@ -195,9 +195,13 @@ class GroupsMachine(RuleBasedStateMachine):
     def pass_time(self, ms: int, stall: set[int]) -> None:
         """Time goes by; consumers do their duty, but for those that stall."""
         stalled = [client for index, client in enumerate(self._living()) if index in stall]
+        before = [client.diligent for client in stalled]
         for client in stalled:
             client.diligent = client.diligent and ms < PACE_MS
         self._pass(ms, stalled)
+        for client, diligent in zip(stalled, before, strict=True):
+            # It may have got its id while it stalled: that does not make it a member that does its duty.
+            client.diligent = client.diligent and diligent and ms < PACE_MS
 
     @precondition(lambda self: self._living())
     @rule(pick=st.integers(0, 9), places=st.sets(st.sampled_from(PLACES), min_size=1))

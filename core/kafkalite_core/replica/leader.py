@@ -99,10 +99,15 @@ class Leader:
     def refresh(self, now_ms: float, partition: Partition) -> None:
         """The committed entry, the brokers or the pending proposal changed: look at members and commit anew."""
         state, followers = self._state, self._followers
-        self._partition = partition
+        before, self._partition = self._partition, partition
         self.maximal_isr = self._changes.maximal_isr(partition)
         others = [entry for entry in self.maximal_isr if entry.id != state.broker_id]
         members = [followers.ensure(entry.id, entry.epoch, now_ms) for entry in others]
+        for entry in partition.isr:
+            if entry not in before.isr and (progress := followers.get(entry.id, entry.epoch)) is not None:
+                # It joined at the high watermark, perhaps below this log's end: it has the whole time to catch up.
+                # Without it the entry would be thrown out and taken in again as fast as the store answers.
+                progress.caught_up_ms = max(progress.caught_up_ms, now_ms)
         keep = {(member.id, member.epoch) for member in members}
         keep.update((broker_id, state.registered_epoch(broker_id)) for broker_id in partition.replicas)
         followers.retain(keep)

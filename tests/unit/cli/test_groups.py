@@ -94,6 +94,15 @@ def test_groups_that_do_not_exist(cluster):
     assert run("describe", "g", "--all").exit_code == 2
 
 
+@pytest.fixture
+def interruptible():
+    """SIGINT as a terminal's processes have it; those that a shell puts into the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_watching_ends_with_an_interrupt(cluster, monkeypatch):
     cluster.add("g", t_0=40)
     really, seen = cluster.committed, []

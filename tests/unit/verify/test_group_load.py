@@ -23,6 +23,7 @@ from kafkalite_cli.verify.group_history import (
     time_of,
 )
 from kafkalite_cli.verify.group_load import GroupLoad, judge
+from kafkalite_cli.verify.group_report import GroupLimits
 from kafkalite_cli.verify.history import Ack, End, Fault, Header, HistoryError, Read, Unknown
 
 EVENTS = [
@@ -148,7 +149,8 @@ def test_a_group_of_processes_reads_and_commits_everything(mock_bootstrap, tmp_p
         load.log.wait_acks(50, 20)
         wait_assigned(tmp_path, members=2, partitions=4)
         load.fault("nothing happened", [0])
-    verdict = load.verdict()
+    # What is judged here is what was recorded; how fast a busy machine starts processes is not.
+    verdict = load.verdict(GroupLimits(settle_ms=60_000, stuck_ms=60_000))
     assert verdict.ok, (verdict.log.counts, verdict.group.counts, verdict.group.examples[:3])
     assert verdict.group.acked == verdict.group.delivered == load.log.acks.count
     assert (verdict.group.members, verdict.group.faults) == (2, 1)
