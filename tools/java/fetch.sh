@@ -3,7 +3,8 @@
 # (default .cache/java-tools), by the Maven coordinates of pom.xml. Does nothing when they are there.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-directory=${1:-$(cd "$here/../.." && pwd)/.cache/java-tools}
+# Absolute: Maven takes a relative path from where the pom is, not from here.
+directory=$(realpath -m "${1:-$here/../../.cache/java-tools}")
 marker=$directory/fetched
 
 fail() { echo "error: $1" >&2; exit 1; }
@@ -20,4 +21,5 @@ rm -rf "$directory"
 mkdir -p "$directory"
 echo "fetching Apache Kafka's command-line tools"
 mvn -B -ntp -q -f "$here/pom.xml" dependency:copy "-DoutputDirectory=$directory" || fail "Maven could not copy them into $directory"
+compgen -G "$directory/kafka-tools-*.jar" >/dev/null || fail "Maven said that it copied Kafka's tools, but they are not in $directory"
 cp "$here/pom.xml" "$marker"
