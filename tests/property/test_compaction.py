@@ -24,6 +24,7 @@ from kafkalite_core.storage.log_config import LogConfig
 from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
+from tests.unit.storage.compaction_tools import finish
 
 NAME = "t-0"
 RETENTION_MS = 1000
@@ -74,20 +75,6 @@ def fold(records):
         if value is not None:
             state[key] = value
     return state
-
-
-def finish(work, job=None):
-    try:
-        job = job or next(work)
-        while True:
-            try:
-                job()
-            except Exception as error:
-                job = work.throw(error)
-            else:
-                job = next(work)
-    except StopIteration as done:
-        return done.value
 
 
 class CompactionMachine(RuleBasedStateMachine):

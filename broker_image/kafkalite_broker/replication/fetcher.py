@@ -6,10 +6,9 @@ The fetch offset is the flushed log end (S8), so the next request goes out after
 from __future__ import annotations
 
 import asyncio
-from time import time
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.clock import now_ms
+from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -255,7 +254,7 @@ class Fetcher:
         """Hand every partition its part. What one of them raises is returned, after the others had theirs."""
         failure: Exception | None = None
         asked = {(driver.topic_uuid, driver.number): driver for driver in positions}
-        wall_ms = int(time() * 1000)
+        arrived_ms = wall_ms()
         for topic in answer.responses:
             for data in topic.partitions:
                 driver = asked.get((topic.topic_id, data.partition_index))
@@ -273,7 +272,7 @@ class Fetcher:
                     log_start_offset=data.log_start_offset,
                     diverging=None if diverging is None else (diverging.epoch, diverging.end_offset),
                     records=_as_view(data.records),
-                    wall_ms=wall_ms,
+                    wall_ms=arrived_ms,
                 )
                 try:
                     driver.step(event)

@@ -71,9 +71,10 @@ def content(batch):
     return [(r.offset, r.timestamp, r.key and bytes(r.key), r.value and bytes(r.value), r.headers) for r in records]
 
 
-def finish(work):
+def finish(work, job=None):
+    """Do the jobs of a pass, from `job` on; what it returns."""
     try:
-        job = next(work)
+        job = job or next(work)
         while True:
             try:
                 job()

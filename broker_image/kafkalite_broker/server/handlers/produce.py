@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from time import time
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.clock import now_ms
+from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.compression import decompress
 from kafkalite_broker.server.handlers.bounds import within_bounds
@@ -89,7 +88,7 @@ class PendingProduce:
                 batch=records,
                 header=header,
                 deadline_ms=now_ms() + body.timeout_ms,
-                wall_ms=int(time() * 1000),
+                wall_ms=wall_ms(),
             )
         )
 
