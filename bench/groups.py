@@ -8,7 +8,8 @@
 
 Starts a cluster of its own. Each kill waits until the last one has healed: all replicas in sync, the group stable. The
 last lines are the verdict; the exit code is 1 when a promise was broken. Every run adds a line to the ledger
-(bench/results/groups.jsonl); the histories stay in .cache/groups-proof/<time> (docs/verify.md describes them).
+(bench/results/groups.jsonl); the histories (docs/verify.md describes them) and the cluster's logs stay in
+.cache/groups-proof/<time>.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,7 +151,13 @@ class Proof:
             )
             return load.verdict(limits)
         finally:
+            self.keep_logs()
             system.stop()
+
+    def keep_logs(self) -> None:
+        """The processes' logs go with the cluster; a broken promise is looked into afterwards."""
+        if isinstance(self.victims.system, KafkaLite):
+            shutil.copytree(self.victims.system.home / "logs", self.directory / "cluster-logs", dirs_exist_ok=True)
 
     def create_topic(self) -> None:
         """The topic of the proof, in sync."""
