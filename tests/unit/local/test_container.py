@@ -40,12 +40,29 @@ def test_a_clean_end_is_completed_and_has_no_signal(container):
     assert "message" not in ended
 
 
-def test_a_minute_of_life_forgives_earlier_crashes(container):
+def test_ten_seconds_of_life_forgive_earlier_crashes(container):
     for _ in range(3):
-        container.terminated(Exit(1), "", "", ran_s=1)
+        container.terminated(Exit(1), "", "", ran_s=9)
     assert container.failures == 3
-    container.terminated(Exit(1), "", "", ran_s=61)
+    container.terminated(Exit(1), "", "", ran_s=10)
     assert container.failures == 1
+
+
+def test_a_process_killed_every_quarter_of_a_minute_comes_back_at_once_each_time(container):
+    delays = []
+    for _ in range(20):
+        container.terminated(Exit(137, 9), "", "", ran_s=15)
+        delays.append(restart_delay_s(container.failures))
+    assert set(delays) == {0}
+
+
+def test_a_process_that_ends_right_after_its_start_is_restarted_ever_more_slowly(container):
+    delays = []
+    for _ in range(8):
+        container.terminated(Exit(1), "", "", ran_s=2)
+        delays.append(restart_delay_s(container.failures))
+    assert delays == sorted(delays)
+    assert delays[-1] == 30
 
 
 def test_a_restarted_kubelet_goes_on_where_the_old_one_was(container):
