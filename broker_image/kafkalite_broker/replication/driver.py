@@ -28,6 +28,12 @@ if TYPE_CHECKING:
         def wake(self, driver: PartitionDriver) -> None:
             """Something moved in this partition: look at it again."""
 
+    class Session(Waiting, Protocol):
+        """A follower's fetch session that has this partition."""
+
+        def note(self, driver: PartitionDriver) -> None:
+            """The high watermark moved: tell it with the next answer."""
+
     class Surroundings(Protocol):
         """What a driver asks of the broker around it."""
 
@@ -89,6 +95,7 @@ class PartitionDriver:
         self._surroundings = surroundings
         self._end_waiters: set[Waiting] = set()
         self._high_watermark_waiters: set[Waiting] = set()
+        self._sessions: set[Session] = set()
         self._fetch_answer: FetchAnswered | None = None
         self._carry_out: dict[type, Callable[..., None]] = {
             events.ProduceAnswered: self._produce_answered,
@@ -150,9 +157,17 @@ class PartitionDriver:
         self._end_waiters.discard(waiter)
         self._high_watermark_waiters.discard(waiter)
 
+    def follow(self, session: Session) -> None:
+        """Tell a follower's session whenever the log end or the high watermark moves, or the role changes."""
+        self._sessions.add(session)
+
+    def unfollow(self, session: Session) -> None:
+        """Forget a session."""
+        self._sessions.discard(session)
+
     def wake_all(self) -> None:
         """Have everyone that waits look again."""
-        for waiter in (*self._end_waiters, *self._high_watermark_waiters):
+        for waiter in (*self._end_waiters, *self._high_watermark_waiters, *self._sessions):
             waiter.wake(self)
 
     # ------------------------------------------------------------ effects
@@ -172,11 +187,15 @@ class PartitionDriver:
     def _log_end_advanced(self, _effect: Effect) -> None:
         for waiter in self._end_waiters:
             waiter.wake(self)
+        for session in self._sessions:
+            session.wake(self)
 
     def _high_watermark_advanced(self, _effect: Effect) -> None:
         for waiter in self._high_watermark_waiters:
             waiter.wake(self)
         # A follower learns of the new high watermark with the next data, or when its wait is over.
+        for session in self._sessions:
+            session.note(self)
 
     def _role_changed(self, effect: events.RoleChanged) -> None:
         log_events.info(

@@ -1,6 +1,7 @@
 """Fetching from one leader: all partitions that this broker follows there, in one request after the other.
 
 The fetch offset is the flushed log end (S8), so the next request goes out after the flush of what the last one brought.
+A connection carries one fetch session (KIP-227): requests name only the partitions whose position moved.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
 from kafkalite_core.protocol.apis import API
-from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
 from kafkalite_core.replica.events import FetchResponded
+from kafkalite_core.replica.fetch_session import FollowerSession
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
@@ -81,6 +83,10 @@ class Fetcher:
         self._on_fatal = on_fatal
         self._connection: PeerConnection | None = None
         self._connected_to: tuple[str, int] | None = None
+        self._session: FollowerSession[PartitionDriver] = FollowerSession()
+        self._session_epoch = -1
+        """The broker epoch of the session: another incarnation is another follower."""
+        self._in_session: dict[tuple[UUID, int], PartitionDriver] = {}
         self._changed = asyncio.Event()
         self._in_flight: frozenset[PartitionDriver] | None = None
         self._abandoned = False
@@ -200,7 +206,15 @@ class Fetcher:
                 self._connection.close()
             self._connection = await connect(*endpoint)
             self._connected_to = endpoint
+            self._begin_session()
+        elif self._session_epoch != self._broker_epoch():
+            self._begin_session()
         return self._connection
+
+    def _begin_session(self) -> None:
+        self._session = FollowerSession()
+        self._session_epoch = self._broker_epoch()
+        self._in_session.clear()
 
     async def _exchange(
         self, connection: PeerConnection, positions: dict[PartitionDriver, FetchPosition]
@@ -222,11 +236,14 @@ class Fetcher:
         response: FetchResponse = FETCH.decode_response(answer[offset:], FETCH_VERSION)
         if response.error_code:
             raise PeerError(f"the leader refused the request: error {response.error_code}")
+        self._session.answered(response.session_id)
         return response
 
     def _request(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchRequest:
+        session = self._session.request(positions)
         topics: dict[UUID, FetchTopic] = {}
-        for driver, position in positions.items():
+        for driver, position in session.named.items():
+            self._in_session[driver.topic_uuid, driver.number] = driver
             topic = topics.get(driver.topic_uuid)
             if topic is None:
                 topic = topics[driver.topic_uuid] = FetchTopic(topic_id=driver.topic_uuid, partitions=[])
@@ -241,24 +258,33 @@ class Fetcher:
                 )
             )
         return FetchRequest(
-            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
+            replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._session_epoch),
             max_wait_ms=self._settings.wait_max_ms,
             min_bytes=1,
             max_bytes=self._settings.max_bytes,
-            session_id=0,
-            session_epoch=-1,
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
             topics=list(topics.values()),
+            forgotten_topics_data=self._forgotten(session.forgotten),
         )
+
+    def _forgotten(self, drivers: list[PartitionDriver]) -> list[ForgottenTopic]:
+        topics: dict[UUID, ForgottenTopic] = {}
+        for driver in drivers:
+            topic = topics.setdefault(driver.topic_uuid, ForgottenTopic(topic_id=driver.topic_uuid, partitions=[]))
+            topic.partitions.append(driver.number)
+            if self._in_session.get((driver.topic_uuid, driver.number)) is driver:
+                del self._in_session[driver.topic_uuid, driver.number]
+        return list(topics.values())
 
     def _apply(self, answer: FetchResponse, positions: dict[PartitionDriver, FetchPosition]) -> Exception | None:
         """Hand every partition its part. What one of them raises is returned, after the others had theirs."""
         failure: Exception | None = None
-        asked = {(driver.topic_uuid, driver.number): driver for driver in positions}
         arrived_ms = wall_ms()
         for topic in answer.responses:
             for data in topic.partitions:
-                driver = asked.get((topic.topic_id, data.partition_index))
-                if driver is None or driver not in self.drivers:
+                driver = self._in_session.get((topic.topic_id, data.partition_index))
+                if driver is None or driver not in positions or driver not in self.drivers:
                     # Removed meanwhile (KAFKA-13207).
                     continue
                 position = positions[driver]

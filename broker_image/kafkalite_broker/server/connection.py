@@ -71,6 +71,18 @@ class Slot:
         """Whether the connection is gone: nobody waits for the answer."""
         return self._connection.closed
 
+    @property
+    def connection(self) -> Connection:
+        """The connection that is answered on."""
+        return self._connection
+
+
+class Attachment(Protocol):
+    """What a handler remembers of a connection."""
+
+    def close(self) -> None:
+        """The connection is gone, or remembers something else now."""
+
 
 class Dispatcher(Protocol):
     """Takes one complete frame; answers through the slot, now or later."""
@@ -111,7 +123,21 @@ class Connection(asyncio.Protocol):
         self._frame_bytes = 0
         self._unread = bytearray()
         self._paused_by: set[str] = set()
+        self._attachment: Attachment | None = None
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """What a handler remembers of this connection; closed with it, or when it is replaced."""
+        return self._attachment
+
+    @attachment.setter
+    def attachment(self, attachment: Attachment | None) -> None:
+        before, self._attachment = self._attachment, attachment
+        if before is not None:
+            before.close()
+        if attachment is not None and self.closed:
+            self.attachment = None
 
     # ------------------------------------------------------------ asyncio callbacks
 
@@ -244,6 +270,7 @@ class Connection(asyncio.Protocol):
         for slot in slots:
             if not slot.done:
                 slot.abandon()
+        self.attachment = None
 
     # ------------------------------------------------------------ pausing
 

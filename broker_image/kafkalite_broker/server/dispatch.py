@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Executor
 
-    from kafkalite_broker.server.connection import Slot
+    from kafkalite_broker.server.connection import Attachment, Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.protocol.api_spec import ApiSpec
 
@@ -100,6 +100,15 @@ class Request:
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """Have the callback called if the client goes away before the answer."""
         self._slot.on_abandoned = callback
+
+    @property
+    def attachment(self) -> Attachment | None:
+        """What handlers remember of this connection."""
+        return self._slot.connection.attachment
+
+    @attachment.setter
+    def attachment(self, attachment: Attachment | None) -> None:
+        self._slot.connection.attachment = attachment
 
     @property
     def peer(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 from uuid import UUID
 
-from kafkalite_broker.server.handlers.fetch import PendingFetch
+from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import FetchRequest
 from kafkalite_core.storage.errors import DiskFailure

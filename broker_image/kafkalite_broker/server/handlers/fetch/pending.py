@@ -1,0 +1,225 @@
+"""One Fetch request until it is answered: it may wait for data, and read what is cold from the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
+from kafkalite_core.replica.fetch_session import NO_SESSION
+from kafkalite_core.storage.errors import ReadInterrupted
+
+if TYPE_CHECKING:
+    from kafkalite_broker.replication.driver import PartitionDriver
+    from kafkalite_broker.server.dispatch import Request
+    from kafkalite_broker.server.handlers.fetch.sessions import FollowerFetches
+    from kafkalite_broker.server.handlers.fetch.wanted import Asker, Wanted
+    from kafkalite_broker.server.services import Services
+
+HINTS_FROM_VERSION = 16
+FETCH_BYTES_MAX = 57_671_680
+"""Kafka's `fetch.max.bytes`: one answer is never larger, whatever the client allows, one batch excepted."""
+
+LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+NO_TOPIC_ID = UUID(int=0)
+
+
+class PendingFetch:
+    """One Fetch request until it is answered.
+
+    Args:
+        request: The request.
+        services: The broker.
+        asker: Who asks.
+        wanted: What to look at: every partition, or those of a session that may have news.
+        session: The follower's session; None outside of any.
+    """
+
+    __slots__ = ("_asker", "_loop", "_request", "_scheduled", "_services", "_session", "_waiting", "_wanted", "_woken",
+                 "done")  # fmt: skip
+
+    def __init__(
+        self,
+        request: Request,
+        services: Services,
+        asker: Asker,
+        wanted: list[Wanted],
+        session: FollowerFetches | None = None,
+    ) -> None:
+        self._request = request
+        self._services = services
+        self._asker = asker
+        self._wanted = wanted
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+        self._scheduled = False
+        self._waiting = False
+        self._woken: set[PartitionDriver] = set()
+        self.done = False
+
+    def start(self) -> None:
+        """Answer at once when there is something to tell, else wait."""
+        body = self._request.body
+        if self._attempt() or body.max_wait_ms <= 0:
+            self._respond()
+            return
+        self._waiting = True
+        self._request.on_abandoned(self._abandoned)
+        if self._session is not None:
+            self._session.waiting = self
+        else:
+            for wanted in self._wanted:
+                if wanted.driver is not None:
+                    wanted.driver.wait(self, for_log_end=self._asker.is_follower)
+        self._services.waiting.add(self, self._loop.time() + body.max_wait_ms / 1000.0)
+
+    def add(self, wanted: Wanted) -> None:
+        """A partition of the session moved that was at rest when the request came."""
+        if wanted not in self._wanted:
+            self._wanted.append(wanted)
+
+    def wake(self, driver: PartitionDriver) -> None:
+        """A partition moved: look at it again, once per turn of the loop however many partitions moved."""
+        self._woken.add(driver)
+        if not self._scheduled and not self.done:
+            self._scheduled = True
+            self._loop.call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._scheduled = False
+        if self.done:
+            return
+        woken, self._woken = self._woken, set()
+        if self._session is not None:
+            for wanted in self._session.noted():
+                self.add(wanted)
+                if wanted.driver is not None:
+                    woken.add(wanted.driver)
+        try:
+            if self._attempt(woken):
+                self._respond()
+        except Exception as error:
+            self._let_go()
+            self._request.failed(error)
+
+    def expire(self) -> None:
+        """`max_wait_ms` is over: answer with what there is."""
+        if self.done:
+            return
+        try:
+            if self._session is not None:
+                self._wanted = self._session.everything()
+            self._attempt({wanted.driver for wanted in self._wanted if wanted.driver is not None})
+            self._respond()
+        except Exception as error:
+            self._let_go()
+            self._request.failed(error)
+
+    def _abandoned(self) -> None:
+        """The client went away: nothing waits for it any longer."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.done:
+            return
+        self.done = True
+        if not self._waiting:
+            return
+        self._services.waiting.finished()
+        if self._session is not None:
+            self._session.waiting = None
+        else:
+            for wanted in self._wanted:
+                if wanted.driver is not None:
+                    wanted.driver.stop_waiting(self)
+
+    def _attempt(self, moved: set[PartitionDriver] | None = None) -> bool:
+        """Read every partition, later those that moved; with many partitions the others are most of the work.
+
+        True when the answer must not wait: enough bytes, an error, a divergence.
+        """
+        body, session = self._request.body, self._session
+        total_bytes = 0
+        if moved is not None:
+            total_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.driver not in moved)
+        left_bytes = min(body.max_bytes, FETCH_BYTES_MAX) - total_bytes
+        urgent = session is None and not self._wanted
+        for wanted in self._wanted:
+            driver = wanted.driver
+            if driver is None:
+                urgent = True
+                continue
+            if moved is not None and driver not in moved:
+                continue
+            if session is not None:
+                session.looked(wanted)
+            urgent |= wanted.read(self._asker, self._request, left_bytes, first=total_bytes == 0)
+            total_bytes += wanted.size_bytes
+            left_bytes -= wanted.size_bytes
+        return urgent or total_bytes >= body.min_bytes
+
+    # ------------------------------------------------------------ answering
+
+    def _respond(self) -> None:
+        self._let_go()
+        if any(wanted.cold is not None for wanted in self._wanted):
+            self._services.background(self._request.guarded(self._read_cold()))
+        else:
+            self._answer()
+
+    async def _read_cold(self) -> None:
+        for wanted in self._wanted:
+            if wanted.cold is None or wanted.driver is None:
+                continue
+            wanted.size_bytes = 0
+            if self._request.abandoned:
+                break
+            try:
+                result = await self._loop.run_in_executor(self._services.io_pool, wanted.cold.run)
+            except ReadInterrupted:
+                # The log was cut meanwhile: the client asks again.
+                wanted.give(None)
+                continue
+            # Otherwise cut, and perhaps written anew, while it was read.
+            intact = wanted.driver.log.generation == wanted.cold.generation
+            wanted.give(result if intact else None)
+        self._answer()
+
+    def _answer(self) -> None:
+        told = self._wanted if self._session is None else self._session.news(self._wanted)
+        topics: dict[UUID | str, FetchableTopicResponse] = {}
+        for wanted in told:
+            key = wanted.topic_id or wanted.topic
+            topic = topics.get(key)
+            if topic is None:
+                topic_id = wanted.topic_id or NO_TOPIC_ID
+                topic = topics[key] = FetchableTopicResponse(topic=wanted.topic, topic_id=topic_id, partitions=[])
+            topic.partitions.append(wanted.data)
+            if wanted.size_bytes and wanted.driver is not None:
+                wanted.driver.telemetry.fetched(wanted.size_bytes, follower=self._asker.is_follower)
+        response = FetchResponse(
+            session_id=NO_SESSION if self._session is None else self._session.session_id,
+            responses=list(topics.values()),
+        )
+        self._add_leader_hints(response, told)
+        self._request.answer(response)
+
+    def _add_leader_hints(self, response: FetchResponse, told: list[Wanted]) -> None:
+        """KIP-951: tell the new leader, so that the client need not ask."""
+        if self._request.version < HINTS_FROM_VERSION:
+            return
+        leaders = set()
+        for wanted in told:
+            if wanted.data.error_code not in LEADER_MOVED:
+                continue
+            state = self._services.partition_of(wanted.topic, wanted.question.partition)
+            if state is not None and state.leader >= 0:
+                wanted.data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+                leaders.add(state.leader)
+        response.node_endpoints = [
+            NodeEndpoint(node_id=leader, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
+            for leader in sorted(leaders)
+            if (endpoint := self._services.endpoint(leader)) is not None
+        ]
