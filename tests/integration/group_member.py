@@ -2,8 +2,9 @@
 
     python tests/integration/group_member.py CLIENT BOOTSTRAP GROUP TOPIC '{"setting": "value"}'
 
-CLIENT: confluent, kafka-python or aiokafka; the settings are those of confluent. Lines: `assigned P…` (all partitions
-that it owns from now on), `record P OFFSET`, `committed` (everything printed before it), `left`. SIGTERM: it leaves.
+CLIENT: confluent, kafka-python or aiokafka. The settings are those of confluent; the other two know of them only
+partition.assignment.strategy. Lines: `assigned P…` (all partitions that it owns from now on), `record P OFFSET`,
+`committed` (everything printed before it), `left`. SIGTERM: it leaves.
 """
 
 import asyncio
@@ -62,22 +63,28 @@ def confluent(bootstrap: str, group: str, topic: str, settings: dict, stop: thre
     consumer.close()
 
 
-def kafka_python(bootstrap: str, group: str, topic: str, _: dict, stop: threading.Event) -> None:
+def kafka_python(bootstrap: str, group: str, topic: str, settings: dict, stop: threading.Event) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
 
+    assignors = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
+    owned: set[int] = set()
+
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked) -> None:
-            say("assigned")
+            owned.difference_update(partition.partition for partition in revoked)
+            say("assigned", *sorted(owned))
 
         def on_partitions_assigned(self, assigned) -> None:
-            say("assigned", *sorted(partition.partition for partition in assigned))
+            owned.update(partition.partition for partition in assigned)
+            say("assigned", *sorted(owned))
 
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
         group_id=group,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        partition_assignment_strategy=[assignors[settings.get("partition.assignment.strategy", "range")]],
         session_timeout_ms=SESSION_MS,
         heartbeat_interval_ms=HEARTBEAT_MS,
         enable_auto_commit=False,
@@ -99,10 +106,13 @@ def kafka_python(bootstrap: str, group: str, topic: str, _: dict, stop: threadin
     consumer.close()
 
 
-def aiokafka(bootstrap: str, group: str, topic: str, _: dict, stop: threading.Event) -> None:
+def aiokafka(bootstrap: str, group: str, topic: str, settings: dict, stop: threading.Event) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+    from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
     from aiokafka.errors import KafkaError
+
+    assignors = {"range": RangePartitionAssignor, "sticky": StickyPartitionAssignor}
 
     class Listener(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked) -> None:
@@ -115,7 +125,7 @@ def aiokafka(bootstrap: str, group: str, topic: str, _: dict, stop: threading.Ev
         consumer = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
-            partition_assignment_strategy=(RangePartitionAssignor,),
+            partition_assignment_strategy=(assignors[settings.get("partition.assignment.strategy", "range")],),
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
             enable_auto_commit=False,

@@ -9,36 +9,21 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafkalite_core.protocol.describe_groups import DescribeGroupsRequest
-from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION
+from tests.integration.coordinators import coordinator_of, without_initial_delay
 from tests.integration.members import Member, all_read, settled
 from tests.integration.wire import Wire
 
 CLIENTS = ["confluent", "kafka-python", "aiokafka"]
 PARTITIONS = 6
 SESSION_S = 6
-RETRIABLE = {14, 15, 16}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_initial_delay(shared_cluster):
     """The first rebalance of a group does not wait for more members."""
-    key = "group.initial.rebalance.delay.ms"
-    logs = [shared_cluster.home / "logs" / f"broker-{number}.log" for number in range(3)]
-    before = [log.read_text().count(key) for log in logs]
-    _set_cluster_config(shared_cluster, {key: "0"})
-    end = time.monotonic() + 60
-    while any(log.read_text().count(key) <= count for log, count in zip(logs, before, strict=True)):
-        assert time.monotonic() < end, "the brokers did not take the configuration over"
-        time.sleep(0.1)
-    yield
-    _set_cluster_config(shared_cluster, {key: None})
-
-
-def _set_cluster_config(cluster, config):
-    cluster.api.patch_namespaced_custom_object(
-        GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", {"spec": {"config": config}}
-    )
+    with without_initial_delay(shared_cluster):
+        yield
 
 
 @pytest.fixture
@@ -72,28 +57,6 @@ def committed(cluster, group, topic):
         return [entry.offset for entry in consumer.committed(wanted, timeout=20)]
     finally:
         consumer.close()
-
-
-def ask_any(cluster, key, version, request):
-    """Ask the first broker that answers."""
-    for number in range(3):
-        try:
-            with Wire(("127.0.0.1", cluster.port + number)) as wire:
-                return wire.request(key, version, request)
-        except OSError:
-            continue
-    raise AssertionError("no broker answers")
-
-
-def coordinator_of(cluster, group):
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        found = ask_any(cluster, 10, 3, FindCoordinatorRequest(key=group))
-        if found.error_code == 0:
-            return found.node_id
-        assert found.error_code in RETRIABLE
-        time.sleep(0.1)
-    raise AssertionError("no coordinator within 30 s")
 
 
 def described(cluster, group):

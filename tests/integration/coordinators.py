@@ -1,0 +1,65 @@
+"""Which broker coordinates a group, and the one setting of coordinators that every test of groups wants changed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
+from tests.integration.cluster import GROUP, NAMESPACE, VERSION
+from tests.integration.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.cluster import Cluster
+
+RETRIABLE = {14, 15, 16}
+DELAY_KEY = "group.initial.rebalance.delay.ms"
+
+
+def ask_any(cluster: Cluster, key: int, version: int, request: object):
+    """Ask the first broker that answers."""
+    for number in range(3):
+        try:
+            with Wire(("127.0.0.1", cluster.port + number)) as wire:
+                return wire.request(key, version, request)
+        except (OSError, EOFError):
+            continue
+    raise AssertionError("no broker answers")
+
+
+def coordinator_of(cluster: Cluster, group: str, timeout: float = 30) -> int:
+    """The id of the broker that coordinates the group."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        found = ask_any(cluster, 10, 3, FindCoordinatorRequest(key=group))
+        if found.error_code == 0:
+            return found.node_id
+        assert found.error_code in RETRIABLE
+        time.sleep(0.1)
+    raise AssertionError(f"no coordinator within {timeout} s")
+
+
+@contextlib.contextmanager
+def without_initial_delay(cluster: Cluster) -> Iterator[None]:
+    """The first rebalance of a group does not wait for more members."""
+    logs = [cluster.home / "logs" / f"broker-{number}.log" for number in range(3)]
+    before = [log.read_text().count(DELAY_KEY) for log in logs]
+    set_cluster_config(cluster, {DELAY_KEY: "0"})
+    end = time.monotonic() + 60
+    while any(log.read_text().count(DELAY_KEY) <= count for log, count in zip(logs, before, strict=True)):
+        assert time.monotonic() < end, "the brokers did not take the configuration over"
+        time.sleep(0.1)
+    try:
+        yield
+    finally:
+        set_cluster_config(cluster, {DELAY_KEY: None})
+
+
+def set_cluster_config(cluster: Cluster, config: dict[str, str | None]) -> None:
+    """Change keys of all brokers; None removes one."""
+    cluster.api.patch_namespaced_custom_object(
+        GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", {"spec": {"config": config}}
+    )

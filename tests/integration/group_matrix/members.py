@@ -1,0 +1,181 @@
+"""The members of a cell: processes of unmodified clients, and what their output says."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.integration.group_matrix.history import Ended, Owns, Read, Started
+from tests.integration.java_tools import command_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.integration.group_matrix.history import Event
+
+SESSION_MS = 6000
+HEARTBEAT_MS = 300
+COMMIT_MS = 200
+SCRIPT = Path(__file__).parents[1] / "group_member.py"
+SCRIPT_NAMES = {"confluent-kafka": "confluent", "kafka-python": "kafka-python", "aiokafka": "aiokafka"}
+JAVA_ASSIGNORS = {
+    "range": "org.apache.kafka.clients.consumer.RangeAssignor",
+    "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+}
+# The console consumer does not say what it is assigned; its library does so in its log, which comes in between here.
+JAVA_LOGGING = """
+status = off
+appender.out.type = Console
+appender.out.name = out
+appender.out.target = SYSTEM_OUT
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = log: %m%n
+rootLogger.level = off
+logger.rebalance.name = org.apache.kafka.clients.consumer.internals.ConsumerRebalanceListenerInvoker
+logger.rebalance.level = info
+logger.rebalance.additivity = false
+logger.rebalance.appenderRef.out.ref = out
+logger.joining.name = org.apache.kafka.clients.consumer.internals.ConsumerCoordinator
+logger.joining.level = info
+logger.joining.additivity = false
+logger.joining.appenderRef.out.ref = out
+"""
+JAVA_JOINS = "(Re-)joining group"
+
+
+def command(client: str, strategy: str, bootstrap: str, group: str, topic: str, directory: Path) -> list[str]:
+    """The process of a member."""
+    if client == "java":
+        return _java(strategy, bootstrap, group, topic, directory)
+    if client == "kcat":
+        return _kcat(strategy, bootstrap, group, topic)
+    settings = json.dumps({"partition.assignment.strategy": strategy})
+    return [sys.executable, str(SCRIPT), SCRIPT_NAMES[client], bootstrap, group, topic, settings]
+
+
+def _java(strategy: str, bootstrap: str, group: str, topic: str, directory: Path) -> list[str]:
+    logging = directory / "log4j2.properties"
+    logging.write_text(JAVA_LOGGING)
+    arguments = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--from-beginning"]
+    for name in ("print.partition", "print.offset"):
+        arguments += ["--formatter-property", f"{name}=true"]
+    for name, value in {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.commit.interval.ms": COMMIT_MS,
+        "partition.assignment.strategy": JAVA_ASSIGNORS[strategy],
+    }.items():
+        arguments += ["--command-property", f"{name}={value}"]
+    java, *rest = command_line("kafka-console-consumer", *arguments)
+    return [java, f"-Dlog4j2.configurationFile={logging}", *rest]
+
+
+def _kcat(strategy: str, bootstrap: str, group: str, topic: str) -> list[str]:
+    line = ["kcat", "-b", bootstrap, "-G", group, "-u", "-f", "%p %o\n"]
+    for name, value in {
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.commit.interval.ms": COMMIT_MS,
+        "auto.offset.reset": "earliest",
+        "partition.assignment.strategy": strategy,
+        "log_level": 0,
+    }.items():
+        line += ["-X", f"{name}={value}"]
+    return [*line, topic]
+
+
+class Words:
+    """Understands the lines of one member: `read` gives a record, or the partitions that it owns now, or None."""
+
+    def __init__(self, client: str) -> None:
+        self._owned: set[int] = set()
+        self.read: Callable[[str], tuple[int, int] | frozenset[int] | None] = {
+            "java": self._java,
+            "kcat": self._kcat,
+        }.get(client, self._script)
+
+    def _script(self, line: str) -> tuple[int, int] | frozenset[int] | None:
+        word, *numbers = line.split() or [""]
+        if word == "record":
+            return int(numbers[0]), int(numbers[1])
+        return frozenset(map(int, numbers)) if word == "assigned" else None
+
+    def _kcat(self, line: str) -> tuple[int, int] | frozenset[int] | None:
+        if found := re.fullmatch(r"(\d+) (\d+)", line.strip()):
+            return int(found[1]), int(found[2])
+        # Eager: `% Group G rebalanced (memberid M): assigned: T [0], T [1]` or `revoked: …`; cooperative:
+        # `% Group G rebalanced: incremental assignment of 2 partition(s) (…): T [0], …` or `incremental revoke of …`.
+        if " rebalanced" not in line:
+            return None
+        partitions = {int(number) for number in re.findall(r" \[(\d+)\]", line)}
+        return self._change(partitions, gains="revoke" not in line.partition(" rebalanced")[2])
+
+    def _java(self, line: str) -> tuple[int, int] | frozenset[int] | None:
+        if found := re.match(r"Partition:(\d+)\s+Offset:(\d+)\s", line):
+            return int(found[1]), int(found[2])
+        # `… Adding newly assigned partitions: [T-0, T-1]`, and `Revoke previously …` or `Lost previously …`.
+        if not (found := re.search(r"(Adding newly|Revoke previously|Lost previously) assigned partitions(.*)", line)):
+            return None
+        partitions = {int(number) for number in re.findall(r"-(\d+)(?=[],\s]|$)", found[2])}
+        return self._change(partitions, gains=found[1].startswith("Adding"))
+
+    def _change(self, partitions: set[int], *, gains: bool) -> frozenset[int]:
+        if gains:
+            self._owned |= partitions
+        else:
+            self._owned -= partitions
+        return frozenset(self._owned)
+
+
+class Member:
+    """A process; what it says goes into the history as it is said."""
+
+    def __init__(self, name: str, client: str, line: list[str], directory: Path, tell: Callable[[Event], None]) -> None:
+        self.name = name
+        self.owned: frozenset[int] = frozenset()
+        self._tell = tell
+        self._words = Words(client)
+        self._killed = False
+        self._starting = client == "java"
+        self.errors = directory / f"{name}.err"
+        tell(Started(time.monotonic(), name))
+        with self.errors.open("wb") as errors:
+            # kcat tells of rebalances on its error stream.
+            self.process = subprocess.Popen(
+                line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                stderr=subprocess.STDOUT if client == "kcat" else errors,
+            )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with self.errors.open("a") as rest:
+            for line in self.process.stdout:
+                said = self._words.read(line)
+                now_s = time.monotonic()
+                if self._starting and JAVA_JOINS in line:
+                    # Until now it was the virtual machine that took the time.
+                    self._starting = False
+                    self._tell(Started(now_s, self.name))
+                elif isinstance(said, tuple):
+                    self._tell(Read(now_s, self.name, *said))
+                elif said is None:
+                    rest.write(line)
+                else:
+                    self.owned = said
+                    self._tell(Owns(now_s, self.name, said))
+        self._tell(Ended(time.monotonic(), self.name, self._killed))
+
+    def kill(self) -> None:
+        """SIGKILL; returns when everything that it had printed was read."""
+        self._killed = True
+        self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        self.process.stdout.close()
