@@ -1,5 +1,6 @@
 """A log over a faulty disk against a list of batches: whatever happens, no flushed batch is lost, no byte is invented."""
 
+import contextlib
 import errno
 
 import hypothesis.strategies as st
@@ -311,7 +312,11 @@ class LogMachine(RuleBasedStateMachine):
 
         self.disk.hook = fail
         before = self.log.flushed_end
-        if self.ticket.files or self.ticket.small_files or self.ticket.directories:
+        if self.ticket.generation != self.log.generation:
+            # The log was begun anew meanwhile: its old files are closed, and nobody waits for their bytes.
+            with contextlib.suppress(DiskFailure):
+                self.ticket.run()
+        elif self.ticket.files or self.ticket.small_files or self.ticket.directories:
             with pytest.raises(DiskFailure):
                 self.ticket.run()
         self.disk.hook = lambda _operation, _path: None
