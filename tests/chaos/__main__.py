@@ -1,0 +1,189 @@
+"""Chaos on real processes, judged by what clients saw.
+
+    python -m tests.chaos --list
+    python -m tests.chaos --scenario kill-leader/steady --seed 7
+    python -m tests.chaos --minutes 60 --seed 7          # random scenarios in a fair order, for that long
+    python -m tests.chaos --sample 3 --seed 7            # a few of the cheap ones
+    python -m tests.chaos --summary                      # what the ledger's lines add up to, per hash of the program
+
+Each scenario runs in a process and a folder of its own (.cache/chaos); the folder stays when it did not pass. Every run
+adds a line to the ledger. Exit code 1 when a scenario did not pass, 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from tests.chaos import cleanup, ledger
+from tests.chaos.ledger import FAILED, PASSED, Line
+from tests.chaos.scenarios import SAMPLE, deck, scenarios
+from tools.tree_hash import tree_hash
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+ROOT = Path(__file__).resolve().parents[2]
+WORK = ROOT / ".cache" / "chaos"
+SCENARIO_LIMIT_S = 600.0
+CLEANUP_LIMIT_S = 200.0
+RESULT = "result.json"
+
+
+class InterruptedBySignalError(Exception):
+    """SIGTERM: leave everything tidy and end."""
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise InterruptedBySignalError
+
+
+def play_here(name: str, seed: int, folder: Path, *, rounds: int | None, keep: bool) -> int:
+    """Run a scenario in this process; its line goes to `folder`.json."""
+    from tests.chaos.runner import play
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    line = play(scenarios()[name], seed, folder, rounds=rounds, keep=keep)
+    folder.with_suffix(".json").write_bytes(msgspec.json.encode(line))
+    return 0 if line.verdict == PASSED else 1
+
+
+def play_apart(name: str, seed: int, *, rounds: int | None = None, keep: bool = False) -> Line:
+    """Run a scenario in a process of its own, and clean up after it whatever happened to it."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(UTC)
+    folder = WORK / f"{name.replace('/', '-')}-{stamp.strftime('%H%M%S')}{stamp.microsecond // 1000:03d}"
+    result = folder.with_suffix(".json")
+    command = [sys.executable, "-m", "tests.chaos", "--scenario", name, "--seed", str(seed), "--here", str(folder)]
+    command += ["--rounds", str(rounds)] if rounds else []
+    command += ["--keep"] if keep else []
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL) as process:
+        try:
+            process.wait(SCENARIO_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.wait(CLEANUP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        except BaseException:
+            process.terminate()
+            process.wait(CLEANUP_LIMIT_S)
+            raise
+    if folder.is_dir() and cleanup.is_orphan(folder):
+        cleanup.clean(folder)
+    if result.is_file():
+        line = msgspec.json.decode(result.read_bytes(), type=Line)
+        result.unlink()
+        return line
+    return Line(
+        time=stamp.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        tree=tree_hash(),
+        commit="",
+        scenario=name,
+        seed=seed,
+        verdict=FAILED,
+        reason=f"ended without a result (exit code {process.returncode}); see {folder}",
+        minutes=0.0,
+        injected=0,
+        bitten=0,
+        acked=0,
+    )
+
+
+def show(line: Line) -> None:
+    """One run in words."""
+    print(
+        f"{line.scenario} seed {line.seed}: {line.verdict}; {line.bitten} of {line.injected} faults bit, {line.acked:,} "
+        f"acknowledged, longest pause {line.longest_gap_ms:,.0f} ms, {line.minutes:.1f} min"
+        + (f"\n  {line.reason}" if line.reason else ""),
+        flush=True,
+    )
+
+
+def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
+    """Scenarios in a fair random order until the time is over; False when one did not pass."""
+    random = Random(seed)
+    limit = time.monotonic() + minutes * 60
+    ok, number, order = True, 0, []
+    while time.monotonic() < limit:
+        order = order or deck(random, names)
+        line = play_apart(order.pop(0), seed * 1000 + number)
+        number += 1
+        ledger.append(path, line)
+        show(line)
+        ok = ok and line.verdict == PASSED
+    return ok
+
+
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--list", action="store_true", help="the scenarios")
+    what.add_argument("--scenario", metavar="NAME", help="one scenario; an initial part of a name: all that begin so")
+    what.add_argument("--minutes", type=float, help="random scenarios for so long")
+    what.add_argument("--hours", type=float, help="the same in hours")
+    what.add_argument("--sample", type=int, metavar="N", help="so many of the cheap ones")
+    what.add_argument("--summary", action="store_true", help="add up the ledger; exit code 1: something was broken")
+    parser.add_argument("--seed", type=int, help="default: drawn from the clock and printed")
+    parser.add_argument("--rounds", type=int, help="of each scenario, instead of its own number")
+    parser.add_argument("--only", default="", help="with --minutes: scenarios whose name contains this")
+    parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
+    parser.add_argument("--keep", action="store_true", help="keep the folder of a scenario that passed")
+    parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Entry point."""
+    options = arguments()
+    known = scenarios()
+    seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
+    if options.list:
+        for scenario in known.values():
+            needs = f" [{', '.join(sorted(scenario.fault.needs))}]" if scenario.fault.needs else ""
+            print(f"{scenario.name:44} {scenario.fault.text}{needs}")
+        print(f"{len(known)} scenarios, {len({s.fault.name for s in known.values()})} kinds of faults")
+        return 0
+    if options.summary:
+        summaries = ledger.summarize(ledger.read(options.ledger))
+        print("\n".join(summary.text() for summary in summaries) or "no lines")
+        return 1 if any(summary.verdicts[ledger.BROKEN] for summary in summaries) else 0
+    if options.here:
+        return play_here(options.scenario, seed, options.here, rounds=options.rounds, keep=options.keep)
+    print(f"seed {seed}", flush=True)
+    if swept := cleanup.sweep(WORK):
+        print(f"put away what killed runs had left: {', '.join(swept)}", flush=True)
+    if options.minutes or options.hours:
+        names = [name for name in known if options.only in name]
+        return 0 if soak(names, seed, options.minutes or options.hours * 60, options.ledger) else 1
+    if options.sample:
+        chosen = Random(seed).sample(SAMPLE, min(options.sample, len(SAMPLE)))
+    else:
+        chosen = [name for name in known if name.startswith(options.scenario)]
+    if not chosen:
+        print(f"no scenario {options.scenario!r}; --list shows them", file=sys.stderr)
+        return 2
+    ok = True
+    for name in chosen:
+        line = play_apart(name, seed, rounds=options.rounds, keep=options.keep)
+        ledger.append(options.ledger, line)
+        show(line)
+        ok = ok and line.verdict == PASSED
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""After a scenario: what the clients saw, whether the replicas are equal, whether the metadata history is sound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkalite_cli.verify.metadata_checker import check_metadata
+from kafkalite_cli.verify.replicas import compare_replicas
+from tests.chaos.cluster import BROKERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.chaos.cluster import Cluster
+    from tests.chaos.workloads import Traffic
+
+
+@dataclass(slots=True)
+class Verdict:
+    """`broken` says in words which promises were; empty: none."""
+
+    acked: int = 0
+    read: int = 0
+    replica_bytes: int = 0
+    metadata_changes: int = 0
+    longest_gap_ms: float = 0.0
+    broken: list[str] = field(default_factory=list)
+    thin: list[str] = field(default_factory=list)
+
+
+def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
+    """Of stopped traffic on a cluster that is whole again."""
+    verdict = Verdict()
+    for traffic in traffics:
+        seen = traffic.judge()
+        verdict.acked += seen.acked
+        verdict.read += seen.read
+        verdict.longest_gap_ms = max(verdict.longest_gap_ms, seen.longest_gap_ms)
+        if not seen.ok:
+            verdict.broken.append(f"{traffic.topic}: {seen.anomalies} {' | '.join(seen.examples)}")
+        if seen.acked < traffic.floor():
+            verdict.thin.append(f"{traffic.topic}: {seen.acked} acknowledged, at least {traffic.floor()} are wanted")
+    directories = {broker: cluster.data_directory(broker) for broker in range(BROKERS)}
+    ends = {
+        (traffic.topic, partition): offset + 1
+        for traffic in traffics
+        for partition, offset in traffic.load.acks.highest.items()
+    }
+    replicas = compare_replicas(directories, topics={traffic.topic for traffic in traffics}, high_watermarks=ends)
+    verdict.replica_bytes = replicas.bytes
+    if not replicas.ok or not replicas.bytes:
+        verdict.broken.append(
+            f"replicas: {replicas.counts} {' | '.join(replicas.examples[:5])}, {replicas.bytes} bytes"
+        )
+    history = check_metadata(metadata)
+    verdict.metadata_changes = history.changes
+    if not history.ok or not history.changes:
+        verdict.broken.append(f"metadata: {history.counts} {history.examples[:5]}, {history.changes} changes")
+    return verdict

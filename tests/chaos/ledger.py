@@ -1,0 +1,113 @@
+"""The ledger of chaos: one line per run of a scenario. Lines of one hash of the program add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LEDGER = Path(__file__).resolve().parents[2] / "bench" / "results" / "chaos.jsonl"
+PASSED, BROKEN, NO_BITE, FAILED = "passed", "broken", "did not bite", "failed"
+
+
+class Line(msgspec.Struct, kw_only=True, frozen=True):
+    """One run.
+
+    Attributes:
+        time: when it began, UTC.
+        tree: `tools/tree_hash.py` of what ran.
+        commit: revision, with a + when files had been changed.
+        minutes: from the start of the load to the end of the last reading.
+        injected, bitten: how many single harms were done, and how many are shown to have had an effect.
+        acked: acknowledged records, all of which were looked for.
+        verdict: passed; broken: a promise of the log, the replicas or the metadata was; did not bite: a fault without
+            shown effect or traffic below its floor; failed: did not converge, or could not be run.
+        reason: why it did not pass.
+        longest_gap_ms: between two acknowledgements.
+    """
+
+    time: str
+    tree: str
+    commit: str
+    scenario: str
+    seed: int
+    verdict: str
+    reason: str
+    minutes: float
+    injected: int
+    bitten: int
+    acked: int
+    read: int = 0
+    replica_bytes: int = 0
+    metadata_changes: int = 0
+    longest_gap_ms: float = 0.0
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Summary:
+    """What the lines of one hash add up to."""
+
+    tree: str
+    runs: int = 0
+    minutes: float = 0.0
+    injected: int = 0
+    bitten: int = 0
+    acked: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    passed_scenarios: set[str] = field(default_factory=set)
+    faults: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Only runs that passed count towards minutes, faults and records; the others are shown."""
+        self.runs += 1
+        self.verdicts[line.verdict] += 1
+        if line.verdict != PASSED:
+            self.problems.append(f"{line.time} {line.scenario} seed {line.seed}: {line.verdict}: {line.reason}")
+            return
+        self.minutes += line.minutes
+        self.injected += line.injected
+        self.bitten += line.bitten
+        self.acked += line.acked
+        self.passed_scenarios.add(line.scenario)
+        self.faults.add(line.scenario.partition("/")[0])
+
+    def text(self) -> str:
+        """For people."""
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.most_common())
+        head = (
+            f"tree {self.tree[:16]}: {self.runs} runs ({verdicts}); those that passed: {self.minutes / 60:.2f} h, "
+            f"{self.bitten} of {self.injected} faults bit, {self.acked:,} acknowledged records checked, "
+            f"{len(self.passed_scenarios)} scenarios, {len(self.faults)} kinds of faults"
+        )
+        return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
+
+
+def append(path: Path, line: Line) -> None:
+    """Add one line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(line) + b"\n")
+
+
+def read(path: Path) -> list[Line]:
+    """All lines; none when there is no such file. Raises msgspec.DecodeError for a line that is none."""
+    if not path.is_file():
+        return []
+    return [msgspec.json.decode(text, type=Line) for text in path.read_bytes().splitlines()]
+
+
+def summarize(lines: Iterable[Line], tree: str | None = None) -> list[Summary]:
+    """One summary per hash, in the order of their first lines; only of `tree` when it is given."""
+    found: dict[str, Summary] = {}
+    for line in lines:
+        if tree in (None, line.tree):
+            found.setdefault(line.tree, Summary(line.tree)).add(line)
+    return list(found.values())

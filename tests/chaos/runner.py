@@ -1,0 +1,146 @@
+"""Runs one scenario: cluster, load, rounds of harm and healing, judgement, and everything put away again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from kafkalite_cli.verify.load import LoadError
+from tests.chaos import cleanup
+from tests.chaos.cluster import ChaosError, Cluster
+from tests.chaos.faults import Run
+from tests.chaos.judge import Verdict, judge
+from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, PASSED, Line
+from tests.chaos.workloads import Traffic
+from tools.tree_hash import tree_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.chaos.scenarios import Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
+BITE_LIMIT_S = 90.0
+WHOLE_LIMIT_S = 180.0
+PROGRESS_LIMIT_S = 120.0
+REST_S = (0.5, 2.0)
+
+
+def commit() -> str:
+    """The revision, with a + when files had been changed."""
+    command = ["git", "describe", "--always", "--dirty=+"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+class Runner:
+    """One scenario with one seed in one folder."""
+
+    def __init__(self, scenario: Scenario, seed: int, folder: Path, rounds: int | None = None) -> None:
+        self.scenario, self.seed, self.folder = scenario, seed, folder
+        self.rounds = rounds or scenario.fault.rounds
+        self.verdict = Verdict()
+        self.run_: Run | None = None
+        self.minutes = 0.0
+        self._time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._began_s = time.monotonic()
+
+    def run(self) -> Line:
+        """Never raises for what the product or the machine does; the line says what happened."""
+        cleanup.claim(self.folder)
+        problem, reason = "", ""
+        try:
+            with ExitStack() as stack:
+                self._play(stack)
+        except (ChaosError, LoadError, OSError, subprocess.SubprocessError) as error:
+            problem, reason = FAILED, f"{type(error).__name__}: {error}"
+        run = self.run_
+        harms = run.harms if run else []
+        if self.verdict.broken:
+            problem, reason = BROKEN, "; ".join(self.verdict.broken) + (f"; {reason}" if reason else "")
+        elif not problem and (blunt := [harm for harm in harms if not harm.bit]):
+            problem = NO_BITE
+            reason = "; ".join(f"{harm.name}: not seen: {', '.join(harm.unseen)}" for harm in blunt)
+        elif not problem and (self.verdict.thin or not harms):
+            problem, reason = NO_BITE, "; ".join(self.verdict.thin) or "nothing was harmed"
+        return Line(
+            time=self._time,
+            tree=tree_hash(),
+            commit=commit(),
+            scenario=self.scenario.name,
+            seed=self.seed,
+            verdict=problem or PASSED,
+            reason=reason[:3000],
+            minutes=round(self.minutes, 3),
+            injected=len(harms),
+            bitten=sum(harm.bit for harm in harms),
+            acked=self.verdict.acked,
+            read=self.verdict.read,
+            replica_bytes=self.verdict.replica_bytes,
+            metadata_changes=self.verdict.metadata_changes,
+            longest_gap_ms=round(self.verdict.longest_gap_ms, 1),
+            counts=dict(run.cluster.log.counts()) if run else {},
+        )
+
+    def say(self, text: str) -> None:
+        """A line of what happens, with the seconds since the beginning."""
+        print(f"  {time.monotonic() - self._began_s:6.1f} s  {text}", flush=True)
+
+    def _play(self, stack: ExitStack) -> None:
+        fault = self.scenario.fault
+        cluster = Cluster(self.folder)
+        stack.callback(cluster.down)
+        cluster.up()
+        cluster.follow()
+        traffic = Traffic(cluster, self.scenario.workload, self.folder / "history")
+        run = self.run_ = Run(
+            cluster=cluster, traffic=traffic, random=Random(f"{self.scenario.name} {self.seed}"), say=self.say
+        )
+        stopping = stack.enter_context(ExitStack())
+        stopping.callback(traffic.stop, 2.0)
+        traffic.start()
+        began_s = time.monotonic()
+        self.say(f"cluster and load are up: {self.scenario.workload.text}")
+        for number in range(self.rounds):
+            self._round(run, fault.inject, number)
+        for each in [traffic, *run.extra_traffic]:
+            each.stop()
+        cluster.wait_whole(WHOLE_LIMIT_S)
+        self.minutes = (time.monotonic() - began_s) / 60
+        self.say("the load has ended and everything was read once more")
+        cluster.log.sync()
+        self.verdict = judge(cluster, [traffic, *run.extra_traffic], self.folder / "metadata.jsonl")
+
+    def _round(self, run: Run, inject: Callable[[Run], None], number: int) -> None:
+        """Harm, wait until it shows, wait until all is whole and every partition acknowledges again."""
+        done = len(run.harms)
+        inject(run)
+        limit = time.monotonic() + BITE_LIMIT_S
+        for harm in run.harms[done:]:
+            if not run.cluster.log.wait(harm.look, max(0.1, limit - time.monotonic())):
+                self.say(f"did not bite: {harm.name}: not seen: {', '.join(harm.unseen)}")
+        run.cluster.wait_whole(WHOLE_LIMIT_S)
+        run.traffic.wait_progress(PROGRESS_LIMIT_S)
+        self.say(f"round {number + 1} of {self.rounds} healed, {run.traffic.acked:,} acknowledged")
+        run.sleep(*REST_S)
+
+
+def play(scenario: Scenario, seed: int, folder: Path, *, rounds: int | None = None, keep: bool = False) -> Line:
+    """Run a scenario in a new folder, which is removed when it passed (and is not to be kept)."""
+    folder.mkdir(parents=True)
+    runner = Runner(scenario, seed, folder, rounds)
+    try:
+        line = runner.run()
+    finally:
+        cleanup.clean(folder)
+    (folder / "line.json").write_text(json.dumps({"scenario": line.scenario, "verdict": line.verdict}))
+    if line.verdict == PASSED and not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return line

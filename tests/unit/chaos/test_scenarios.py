@@ -1,0 +1,47 @@
+"""There are enough scenarios, they can be told apart, and a long run is fair to all kinds of faults."""
+
+from random import Random
+
+from tests.chaos.faults import Bite, Harm
+from tests.chaos.scenarios import SAMPLE, deck, scenarios
+from tests.chaos.workloads import WORKLOADS
+
+
+def test_there_are_sixty_scenarios_of_twenty_four_kinds_of_faults():
+    known = scenarios()
+    assert len(known) >= 60
+    assert len({scenario.fault.name for scenario in known.values()}) >= 24
+    assert {scenario.workload.name for scenario in known.values()} == set(WORKLOADS)
+
+
+def test_every_fault_says_what_it_does():
+    assert [s.fault.name for s in scenarios().values() if not s.fault.text] == []
+
+
+def test_the_sample_is_of_scenarios_that_need_no_more_than_processes():
+    known = scenarios()
+    assert [name for name in SAMPLE if known[name].fault.needs] == []
+
+
+def test_a_deck_has_every_scenario_once_and_every_fault_before_any_comes_again():
+    names = list(scenarios())
+    order = deck(Random(3), names)
+    assert sorted(order) == sorted(names)
+    kinds = {name.partition("/")[0] for name in names}
+    assert {name.partition("/")[0] for name in order[: len(kinds)]} == kinds
+
+
+def test_a_deck_follows_from_its_seed():
+    names = list(scenarios())
+    assert deck(Random(5), names) == deck(Random(5), names) != deck(Random(6), names)
+
+
+def test_a_harm_bit_when_all_its_proofs_are_seen():
+    seen = [False, True]
+    harm = Harm("SIGKILL", (Bite("an election", lambda: seen[0]), Bite("a restart", lambda: seen[1])))
+    assert not harm.look()
+    assert harm.unseen == ["an election"]
+    seen[0] = True
+    assert harm.look()
+    assert harm.bit
+    assert harm.unseen == []
