@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.snapshot import LeaseView
+from kafkalite_core.membership.lease import LeaseObserver
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import parse_lease
 from kafkalite_runtime.kube.kinds import LEASES
@@ -15,6 +16,7 @@ from kafkalite_runtime.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from kafkalite_core.resources.leases import LeaseRecord
     from kafkalite_runtime.kube.client import KubeClient
 
 INTERVAL_S = 1.0
@@ -43,16 +45,12 @@ class LeaseReader:
         self._namespaces = namespaces
         self._on_read = on_read
         self._clock = clock
-        self._signatures: dict[tuple[str, str], tuple[str, str, str]] = {}
-        self._since: dict[str, float] = {}
-        self._last: dict[str, float] = {}
+        self._observers: dict[str, LeaseObserver] = {}
 
     def observing_since(self, namespace: str) -> float | None:
         """Since when Leases have been read without a gap; None when the last read is too old."""
-        last = self._last.get(namespace)
-        if last is None or self._clock() - last > GAP_S:
-            return None
-        return self._since[namespace]
+        observer = self._observers.get(namespace)
+        return None if observer is None else observer.since_s(now_s=self._clock())
 
     async def run(self) -> None:
         """Read for ever; a failed read only makes the gap."""
@@ -71,18 +69,15 @@ class LeaseReader:
     async def read(self, namespace: str) -> None:
         """One consistent read. Raises errors of the client."""
         listed = await self._client.list(LEASES, namespace, deadline_s=CALL_DEADLINE_S)
-        now = self._clock()
-        last = self._last.get(namespace)
-        if last is None or now - last > GAP_S:
-            self._since[namespace] = now
-        self._last[namespace] = now
+        records: list[LeaseRecord] = []
         for item in listed.items:
             try:
-                record = parse_lease(item)
+                records.append(parse_lease(item))
             except KafkaLiteError as error:
                 _log.warning("lease not understood", error=str(error))
-                continue
-            key = (namespace, record.name)
-            if self._signatures.get(key) != record.signature:
-                self._signatures[key] = record.signature
-                self._leases[key] = LeaseView(holder=record.holder, changed_at=now)
+        observer = self._observers.setdefault(namespace, LeaseObserver(gap_s=GAP_S))
+        observer.read({record.name: record.signature for record in records}, now_s=self._clock())
+        for record in records:
+            changed_at = observer.changed_s(record.name)
+            assert changed_at is not None
+            self._leases[namespace, record.name] = LeaseView(holder=record.holder, changed_at=changed_at)

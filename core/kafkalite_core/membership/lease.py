@@ -11,75 +11,53 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-GAP_FRACTION = 0.5
-"""Share of the lease duration; an observer that was blind for longer begins anew."""
-
-
-@dataclass(slots=True)
-class _Observation:
-    signature: Hashable
-    changed_s: float
-    seen_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseVerdict:
-    """Whether a holder is silent for too long, with the facts.
-
-    Attributes:
-        expired: The holder may be fenced.
-        reason: A sentence with the inputs.
-        silence_s: Observed silence; 0 for a lease that was never observed.
-    """
-
-    expired: bool
-    reason: str
-    silence_s: float
+    from collections.abc import Hashable, Mapping
 
 
 class LeaseObserver:
-    """Judges leases by name. `now_s` is the observer's monotonic clock and never goes back.
+    """What one observer learns of Leases, each of its reads showing all of them.
 
-    The first observation, a changed signature, and an observation after a blind time longer than half the lease
-    duration count as fresh.
+    Signs of life are the first sight of a Lease and every change of its signature. A holder has been silent since the
+    later one of its last sign (`changed_s`) and the begin of the reads without a gap (`since_s`): nobody could see a
+    renewal in a gap, and perhaps nobody could make one.
+
+    Args:
+        gap_s: Two reads further apart than this leave a gap between them.
     """
 
-    __slots__ = ("_observations",)
+    __slots__ = ("_gap_s", "_read_s", "_seen", "_since_s")
 
-    def __init__(self) -> None:
-        self._observations: dict[str, _Observation] = {}
+    def __init__(self, *, gap_s: float) -> None:
+        self._gap_s = gap_s
+        self._seen: dict[str, tuple[Hashable, float]] = {}
+        self._since_s = 0.0
+        self._read_s: float | None = None
 
-    def observe(self, name: str, signature: Hashable, *, now_s: float, duration_s: float) -> None:
-        """A successful read of the lease; `signature` changes with every renewal and is only compared for equality."""
-        known = self._observations.get(name)
-        if known is None or known.signature != signature or now_s - known.seen_s > duration_s * GAP_FRACTION:
-            self._observations[name] = _Observation(signature, now_s, now_s)
-            return
-        known.seen_s = now_s
+    def read(self, signatures: Mapping[str, Hashable], *, now_s: float) -> None:
+        """A successful read, at `now_s` of the observer's monotonic clock; a Lease that it lacks is forgotten.
 
-    def retain(self, names: Iterable[str]) -> None:
-        """Forget every lease that is not named: it does not exist any more."""
-        keep = set(names)
-        for name in [name for name in self._observations if name not in keep]:
-            del self._observations[name]
+        A signature changes with every renewal and is only compared for equality.
+        """
+        if self._read_s is None or now_s - self._read_s > self._gap_s:
+            self._since_s = now_s
+        self._read_s = now_s
+        for name, signature in signatures.items():
+            known = self._seen.get(name)
+            if known is None or known[0] != signature:
+                self._seen[name] = (signature, now_s)
+        for name in [name for name in self._seen if name not in signatures]:
+            del self._seen[name]
 
-    def judge(self, name: str, *, duration_s: float) -> LeaseVerdict:
-        """Whether the lease has expired, as of its last observation. A lease that was never observed has not."""
-        known = self._observations.get(name)
-        if known is None:
-            return LeaseVerdict(expired=False, reason=f"lease {name} was never observed", silence_s=0.0)
-        silence_s = known.seen_s - known.changed_s
-        expired = silence_s > duration_s
-        verb = "was not renewed" if expired else "was renewed"
-        relation = "longer than" if expired else "within"
-        reason = (
-            f"lease {name} {verb} for {silence_s:.1f} s of observation, {relation} its duration of {duration_s:g} s"
-        )
-        if not expired:
-            reason = f"lease {name} {verb} {silence_s:.1f} s ago, {relation} its duration of {duration_s:g} s"
-        return LeaseVerdict(expired=expired, reason=reason, silence_s=silence_s)
+    def since_s(self, *, now_s: float) -> float | None:
+        """Since when Leases have been read without a gap; None while the last read is too long ago, or without one."""
+        if self._read_s is None or now_s - self._read_s > self._gap_s:
+            return None
+        return self._since_s
+
+    def changed_s(self, name: str) -> float | None:
+        """When the holder of a Lease last gave a sign of life; None for a Lease that was not in the last read."""
+        known = self._seen.get(name)
+        return None if known is None else known[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,52 +5,64 @@ import pytest
 from kafkalite_core.membership.lease import LeaseObserver, plan_renewal
 
 DURATION_S = 5.0
+GAP_S = 2.5
 
 
-def watch(observer, readings):
-    """(time, signature) readings of one lease; the verdict after each."""
-    verdicts = []
+def watch(readings, observer=None):
+    """(time, signature) readings of one lease; the silence after each."""
+    observer = observer or LeaseObserver(gap_s=GAP_S)
+    silences = []
     for now_s, signature in readings:
-        observer.observe("b", signature, now_s=now_s, duration_s=DURATION_S)
-        verdicts.append(observer.judge("b", duration_s=DURATION_S).expired)
-    return verdicts
+        observer.read({"b": signature}, now_s=now_s)
+        silences.append(now_s - max(observer.since_s(now_s=now_s), observer.changed_s("b")))
+    return silences
 
 
-def test_never_observed_is_not_expired():
-    verdict = LeaseObserver().judge("b", duration_s=DURATION_S)
-    assert not verdict.expired
-    assert "never observed" in verdict.reason
+def test_before_the_first_read_nothing_is_known():
+    observer = LeaseObserver(gap_s=GAP_S)
+    assert observer.since_s(now_s=7.0) is None
+    assert observer.changed_s("b") is None
 
 
-def test_expires_when_silent_for_longer_than_its_duration():
-    assert watch(LeaseObserver(), [(t, "x") for t in range(8)]) == [False] * 6 + [True] * 2
+def test_the_first_sight_is_a_sign_of_life():
+    assert watch([(7, "x")]) == [0]
+
+
+def test_silence_grows_while_nothing_changes():
+    assert watch([(t, "x") for t in range(8)]) == list(range(8))
 
 
 def test_a_renewal_makes_it_fresh():
-    readings = [(t, "x") for t in range(6)] + [(6, "y"), (7, "y"), (11, "z")]
-    assert not any(watch(LeaseObserver(), readings))
+    readings = [(t, "x") for t in range(6)] + [(6, "y"), (7, "y"), (9, "z")]
+    assert watch(readings)[-4:] == [5, 0, 1, 0]
 
 
 def test_a_renewal_that_writes_an_earlier_time_is_still_a_renewal():
     readings = [(0, "2026-01-01T10:00"), (2, "2026-01-01T10:00"), (4, "2020-01-01T00:00"), (6, "2020-01-01T00:00")]
-    assert not any(watch(LeaseObserver(), readings))
+    assert watch(readings) == [0, 2, 0, 2]
 
 
-def test_after_a_blind_time_every_lease_has_a_whole_duration_again():
-    observer = LeaseObserver()
-    assert watch(observer, [(0, "x"), (1, "x"), (60, "x"), (62, "x"), (64, "x"), (65, "x")]) == [False] * 6
-    assert watch(observer, [(65.1, "x")]) == [True]
+def test_a_time_in_which_nobody_could_read_counts_for_nobody():
+    assert watch([(0, "x"), (1, "x"), (60, "x"), (62, "x"), (64, "x")]) == [0, 1, 0, 2, 4]
 
 
 def test_a_slow_read_does_not_hide_silence():
-    assert watch(LeaseObserver(), [(0, "x"), (2.4, "x"), (4.8, "x"), (7.2, "x")])[-1] is True
+    assert watch([(0, "x"), (2.4, "x"), (4.8, "x"), (7.2, "x")])[-1] == 7.2
 
 
-def test_forgotten_leases_begin_anew():
-    observer = LeaseObserver()
-    watch(observer, [(t, "x") for t in range(7)])
-    observer.retain(["other"])
-    assert not observer.judge("b", duration_s=DURATION_S).expired
+def test_the_observer_says_when_it_is_blind():
+    observer = LeaseObserver(gap_s=GAP_S)
+    watch([(1, "x"), (3, "x")], observer)
+    assert observer.since_s(now_s=5.5) == 1
+    assert observer.since_s(now_s=5.6) is None
+
+
+def test_a_lease_that_was_gone_begins_anew():
+    observer = LeaseObserver(gap_s=GAP_S)
+    watch([(t, "x") for t in range(5)], observer)
+    observer.read({}, now_s=5)
+    assert observer.changed_s("b") is None
+    assert watch([(6, "x")], observer) == [0]
 
 
 @pytest.mark.parametrize(
