@@ -1,27 +1,25 @@
 """Judges a history: what was acknowledged is in the log, once, in order, where the acknowledgement said.
 
 Pure: events in, a report out. One pass over the events plus one pass over the offsets of each partition; linear time.
-Memory: nine bytes per offset, and a few hundred per anomaly. The invariant, for every partition:
+The invariant, for every partition:
 
     final(o) = the record that readers found at offset o
     acked (r, o)                   =>  final(o) = r                             else lost | wrong-offset | unseen
+    anybody read o                 =>  the final read found the same            else lost | vanished | inconsistent
     final(o1) = final(o2)          =>  o1 = o2                                  else duplicate
     same producer and key, r1 < r2 =>  offset(r1) < offset(r2)                  else reordered
     acked r1 before r2 was sent    =>  offset(r1) < offset(r2)                  else stale-offset
     reads of one consumer          :   o, o+1, o+2, …                           else skip | non-monotonic
-    final(o) exists                =>  somebody sent it                         else unexplained
+    final(o) exists                =>  somebody sent it, and was not refused    else unexplained | failed-read
+    the end of the log was told    =>  behind all acked or told before          else watermark-regressed
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from collections import Counter
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, cast
 
 from kafkalite_cli.verify.history import (
+    FINAL_READ,
     KEYS_MAX,
     PRODUCERS_MAX,
     SEQUENCE_MAX,
@@ -30,141 +28,44 @@ from kafkalite_cli.verify.history import (
     Assign,
     End,
     Event,
+    Failed,
     Fault,
     Foreign,
     Header,
     HistoryError,
     Read,
     Unknown,
+    Watermark,
 )
+from kafkalite_cli.verify.partition_log import ACKED, FINAL, PAGE_BITS, READ, SLOT, PartitionLog, Stream
+from kafkalite_cli.verify.pauses import Pauses
+from kafkalite_cli.verify.report import EXAMPLES_MAX, KINDS, Anomaly, Findings, Kind, Pause, Report, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
-Kind = Literal[
-    "lost",
-    "unseen",
-    "duplicate",
-    "reordered",
-    "stale-offset",
-    "wrong-offset",
-    "wrong-partition",
-    "inconsistent",
-    "skip",
-    "non-monotonic",
-    "unexplained",
-]
+__all__ = ["EXAMPLES_MAX", "KINDS", "Anomaly", "Checker", "Kind", "Pause", "Report", "check", "name_of"]
 
-EXAMPLES_MAX = 20  # per kind; the counts are exact
-OFFSET_MAX = (1 << 63) - 1
-_PAGE_BITS = 12
-_PAGE = 1 << _PAGE_BITS
-_SLOT = _PAGE - 1
-_ACKED = 1
-_READ = 2
-_REAL_TIME_WINDOW = 1 << 16  # acknowledgements per partition that real-time order looks back at
-
-
-class Anomaly(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken promise. `record` is "producer/key/sequence"; `text` says what was seen."""
-
-    kind: Kind
-    partition: int
-    offset: int
-    record: str
-    text: str
-
-
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """From a fault to the first acknowledgement of a record sent after it, the slowest of the fault's partitions.
-
-    `pause_ms` is None when a partition never acknowledged again.
-    """
-
-    fault: str
-    at_us: int
-    pause_ms: float | None
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict. `ok` iff there is no anomaly; `counts` has one entry per kind that occurred."""
-
-    ok: bool
-    operations: int
-    acked: int
-    unknown: int
-    read: int
-    partitions: int
-    counts: dict[str, int]
-    examples: list[Anomaly]
-    longest_ack_gap_ms: float
-    pauses: list[Pause]
-
-
-def name_of(code: int) -> str:
-    """The record "producer/key/sequence" behind its 64-bit code."""
-    return f"{code >> 52}/{code >> 32 & KEYS_MAX - 1}/{code & SEQUENCE_MAX}"
-
-
-class _Page:
-    """4,096 consecutive offsets: which record is there (0: none seen), and who says so."""
-
-    __slots__ = ("codes", "flags")
-
-    def __init__(self) -> None:
-        self.codes = array("Q", bytes(8 * _PAGE))
-        self.flags = bytearray(_PAGE)
-
-
-class _Partition:
-    """What the history says about one partition so far."""
-
-    __slots__ = ("acked_max", "ends", "misplaced", "number", "pages", "positions", "times", "tops", "unknown")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.pages: dict[int, _Page] = {}
-        self.positions: dict[int, int] = {}  # consumer -> next offset it must get, -1: any
-        self.misplaced: list[tuple[int, int]] = []  # (code, offset) acknowledged where another record is
-        self.unknown: set[int] = set()
-        self.ends: int | None = None  # where the last consumer to finish stood
-        self.acked_max = -1
-        self.times: list[int] = []  # acknowledgement times, ascending, and
-        self.tops: list[int] = []  # the highest offset acknowledged until then
-
-    def page(self, offset: int) -> _Page:
-        """The page of an offset, made when it is the first."""
-        found = self.pages.get(offset >> _PAGE_BITS)
-        if found is None:
-            if not 0 <= offset <= OFFSET_MAX:
-                raise HistoryError(f"partition {self.number}: offset {offset} is out of range")
-            found = self.pages[offset >> _PAGE_BITS] = _Page()
-        return found
-
-    def scan(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (offset, code, flags) of every known offset, ascending."""
-        for index in sorted(self.pages):
-            page = self.pages[index]
-            base = index << _PAGE_BITS
-            for slot, flag in enumerate(page.flags):
-                if flag:
-                    yield base + slot, page.codes[slot], flag
+MISSING_MAX = 1_000_000  # records of one partition that are looked for elsewhere; further ones are just missing
 
 
 class Checker:
-    """Feed it every event of one history in the order of the file, then ask for the report once."""
+    """Feed it every event of one history in the order of the file, then ask for the report once.
 
-    def __init__(self) -> None:
-        self._partitions: dict[int, _Partition] = {}
-        self._counts: Counter[str] = Counter()
-        self._examples: list[Anomaly] = []
-        self._operations = self._acked = self._unknown = self._read = 0
+    Args:
+        allowed: Kinds of anomaly that are counted and shown, and do not make the verdict bad: what the clients of the
+            run were not promised, for example `duplicate` for a producer that is not idempotent.
+    """
+
+    def __init__(self, allowed: Collection[str] = ()) -> None:
+        if unknown := set(allowed) - set(KINDS):
+            raise ValueError(f"no kind of anomaly: {', '.join(sorted(unknown))}")
+        self._allowed = frozenset(allowed)
+        self._partitions: dict[int, PartitionLog] = {}
+        self._findings = Findings()
+        self._operations = self._acked = self._unknown = self._failed = self._read = 0
         self._header: Header | None = None
-        self._last_ack_us = 0
-        self._gap_us = 0
-        self._faults: list[Fault] = []
-        self._waiting: list[tuple[int, int, int]] = []  # (index of fault, partition, instant)
-        self._pause_us: dict[int, int] = {}
+        self._pauses = Pauses(self._partitions)
 
     def feed(self, events: Iterable[Event]) -> Checker:
         """Take in events; returns self. Raises HistoryError for numbers that no run could have written."""
@@ -189,102 +90,89 @@ class Checker:
             case Unknown():
                 self._unknown += 1
                 self._partition(event.partition).unknown.add(_code(event))
+            case Failed():
+                self._failed += 1
+                self._partition(event.partition).failed.add(_code(event))
             case Assign():
-                self._partition(event.partition).positions[event.consumer] = event.offset
+                partition = self._partition(event.partition)
+                partition.positions[event.consumer] = event.offset
+                if event.consumer >= FINAL_READ:
+                    partition.final_from = event.offset if event.offset >= 0 else None
             case Foreign():
                 self._position(self._partition(event.partition), event.consumer, event.offset, 0)
             case End():
                 self._partition(event.partition).ends = event.offset
+            case Watermark():
+                self._watermark(self._partition(event.partition), event)
             case Fault():
-                index = len(self._faults)
-                self._faults.append(event)
-                self._waiting += [(index, partition, event.at_us) for partition in event.partitions]
+                self._pauses.fault(event)
             case _:
                 raise AssertionError(event)
 
-    def _partition(self, number: int) -> _Partition:
+    def _partition(self, number: int) -> PartitionLog:
         found = self._partitions.get(number)
         if found is None:
-            found = self._partitions[number] = _Partition(number)
+            found = self._partitions[number] = PartitionLog(number)
         return found
-
-    def _anomaly(self, kind: Kind, partition: int, offset: int, code: int, text: str) -> None:
-        self._counts[kind] += 1
-        if self._counts[kind] <= EXAMPLES_MAX:
-            record = name_of(code) if code else ""
-            self._examples.append(Anomaly(kind=kind, partition=partition, offset=offset, record=record, text=text))
 
     def _ack(self, event: Ack) -> None:
         self._acked += 1
-        offset, code = event.offset, _code(event)
+        offset, code, acked_us = event.offset, _code(event), event.acked_us
         partition = self._partitions.get(event.partition) or self._partition(event.partition)
-        page = partition.pages.get(offset >> _PAGE_BITS) or partition.page(offset)
-        slot = offset & _SLOT
+        page = partition.pages.get(offset >> PAGE_BITS) or partition.page(offset)
+        slot = offset & SLOT
         known = page.codes[slot]
         if known in (0, code):
             page.codes[slot] = code
-            page.flags[slot] |= _ACKED
+            page.flags[slot] |= ACKED
         else:
             partition.misplaced.append((code, offset))
-        self._gap_us = max(self._gap_us, event.acked_us - self._last_ack_us) if self._last_ack_us else 0
-        self._last_ack_us = event.acked_us
-        self._real_time_order(partition, event, code)
-        if self._waiting:
-            self._settle_pauses(event)
-
-    def _real_time_order(self, partition: _Partition, event: Ack, code: int) -> None:
-        """A record sent after an acknowledgement lies behind the acknowledged one."""
-        times, tops = partition.times, partition.tops
-        before = bisect_right(times, event.invoked_us - 1)
-        if before and tops[before - 1] >= event.offset:
-            text = f"sent after offset {tops[before - 1]} was acknowledged, and got a lower one"
-            self._anomaly("stale-offset", partition.number, event.offset, code, text)
-        partition.acked_max = max(partition.acked_max, event.offset)
-        times.append(max(event.acked_us, times[-1]) if times else event.acked_us)
-        tops.append(partition.acked_max)
-        if len(times) > 2 * _REAL_TIME_WINDOW:
-            del times[:_REAL_TIME_WINDOW], tops[:_REAL_TIME_WINDOW]
-
-    def _settle_pauses(self, event: Ack) -> None:
-        still = []
-        for index, partition, at_us in self._waiting:
-            if partition == event.partition and event.invoked_us > at_us:
-                self._pause_us[index] = event.acked_us - at_us  # acknowledgements come in the order of time
-            else:
-                still.append((index, partition, at_us))
-        self._waiting = still
+        acked = partition.acked
+        if acked.highest >= offset and (before := acked.before(event.invoked_us)) >= offset:
+            text = f"sent after offset {before} was acknowledged, and got a lower one"
+            self._findings.add("stale-offset", partition.number, offset, code, text)
+        acked.add(acked_us, offset)
+        self._pauses.ack(partition, event)
 
     def _on_read(self, event: Read) -> None:
         self._read += 1
-        offset, code = event.offset, _code(event)
+        offset, code, consumer = event.offset, _code(event), event.consumer
         partition = self._partitions.get(event.partition) or self._partition(event.partition)
-        page = partition.pages.get(offset >> _PAGE_BITS) or partition.page(offset)
-        slot = offset & _SLOT
+        page = partition.pages.get(offset >> PAGE_BITS) or partition.page(offset)
+        slot = offset & SLOT
         known = page.codes[slot]
         if known != code:
             flag = page.flags[slot]
-            if flag & _READ:
+            if flag & READ:
                 text = f"held {name_of(known)} when it was read before"
-                self._anomaly("inconsistent", partition.number, offset, code, text)
-            elif flag & _ACKED:  # what is read is what is there
+                self._findings.add("inconsistent", partition.number, offset, code, text)
+            if flag & ACKED:  # what is read is what is there
                 partition.misplaced.append((known, offset))
-                page.flags[slot] = 0
+            page.flags[slot] = 0
             page.codes[slot] = code
-        page.flags[slot] |= _READ
-        if partition.positions.get(event.consumer) == offset:
-            partition.positions[event.consumer] = offset + 1
+        page.flags[slot] |= READ if consumer < FINAL_READ else READ | FINAL
+        if partition.positions.get(consumer) == offset:
+            partition.positions[consumer] = offset + 1
         else:
-            self._position(partition, event.consumer, offset, code)
+            self._position(partition, consumer, offset, code)
 
-    def _position(self, partition: _Partition, consumer: int, offset: int, code: int) -> None:
+    def _position(self, partition: PartitionLog, consumer: int, offset: int, code: int) -> None:
         expected = partition.positions.get(consumer, -1)
         if 0 <= expected < offset:
             text = f"consumer {consumer} expected offset {expected}: {offset - expected} skipped"
-            self._anomaly("skip", partition.number, offset, code, text)
+            self._findings.add("skip", partition.number, offset, code, text)
         elif offset < expected:
             text = f"consumer {consumer} expected offset {expected}"
-            self._anomaly("non-monotonic", partition.number, offset, code, text)
+            self._findings.add("non-monotonic", partition.number, offset, code, text)
         partition.positions[consumer] = offset + 1
+
+    def _watermark(self, partition: PartitionLog, event: Watermark) -> None:
+        """Who asks for the end of the log is told one behind all that was acknowledged or told before (KIP-207)."""
+        least = max(partition.acked.before(event.invoked_us) + 1, partition.told.before(event.invoked_us))
+        if event.offset < least:
+            text = f"client {event.client} was told that the log ends at {event.offset}, after {least} had been known"
+            self._findings.add("watermark-regressed", partition.number, event.offset, 0, text)
+        partition.told.add(event.at_us, event.offset)
 
     def report(self) -> Report:
         """Judge what was fed. Raises HistoryError when there was no header."""
@@ -292,101 +180,111 @@ class Checker:
             raise HistoryError("the history has no header: it is empty or not a history")
         homes: dict[int, int] = {}
         for number in sorted(self._partitions):
-            self._judge(self._partitions[number], homes)
+            _Judgement(self._partitions[number], self._findings).judge(homes)
         return Report(
-            ok=not self._counts,
+            ok=self._findings.ok(self._allowed),
             operations=self._operations,
             acked=self._acked,
             unknown=self._unknown,
+            failed=self._failed,
             read=self._read,
             partitions=len(self._partitions),
-            counts=dict(self._counts),
-            examples=self._examples,
-            longest_ack_gap_ms=self._gap_us / 1000,
-            pauses=[self._pause(index, fault) for index, fault in enumerate(self._faults)],
+            counts=dict(self._findings.counts),
+            examples=self._findings.examples,
+            longest_ack_gap_ms=self._pauses.longest_us / 1000,
+            pauses=self._pauses.finish(),
         )
 
-    def _pause(self, index: int, fault: Fault) -> Pause:
-        unsettled = any(waiting == index for waiting, _, _ in self._waiting)
-        pause_us = None if unsettled else self._pause_us.get(index, 0)
-        return Pause(fault=fault.name, at_us=fault.at_us, pause_ms=None if pause_us is None else pause_us / 1000)
 
-    def _judge(self, partition: _Partition, homes: dict[int, int]) -> None:
-        """One pass over the offsets of a partition, a second one only when something is missing or misplaced."""
-        number, unknown = partition.number, partition.unknown
-        missing: list[tuple[int, int]] = []
-        streams: dict[int, _Stream] = {}
+class _Judgement:
+    """One pass over the offsets of a partition, a second one only when something is missing or misplaced."""
+
+    def __init__(self, partition: PartitionLog, findings: Findings) -> None:
+        self._partition, self._findings = partition, findings
+        self._missing: list[tuple[int, int]] = []  # (code, offset) acknowledged and not read
+        self._suspects: list[tuple[int, int]] = []  # (code, offset) read, and neither acknowledged here nor unknown
+
+    def judge(self, homes: dict[int, int]) -> None:
+        """`homes` are the partitions in which each producer and key was found first."""
+        partition, findings = self._partition, self._findings
+        number, unknown, failed = partition.number, partition.unknown, partition.failed
+        final_from, misplaced = partition.final_from, frozenset(partition.misplaced)
+        streams: dict[int, Stream] = {}
         for offset, code, flag in partition.scan():
-            if flag & _READ:
-                stream = streams.get(code >> 32)
-                if stream is None:
-                    stream = streams[code >> 32] = _Stream()
-                    if homes.setdefault(code >> 32, number) != number:
-                        text = f"its key also lives in partition {homes[code >> 32]}"
-                        self._anomaly("wrong-partition", number, offset, code, text)
-                if (code & SEQUENCE_MAX) == stream.highest + 1:
-                    stream.highest += 1
-                elif kind := stream.take(code & SEQUENCE_MAX):
-                    text = f"after sequence {stream.highest} of the same producer and key"
-                    self._anomaly(kind, number, offset, code, text)
-                if not flag & _ACKED and code not in unknown:
-                    missing.append((code, -offset - 1))
-            else:
-                missing.append((code, offset))
-        if missing or partition.misplaced:
-            self._judge_missing(partition, missing)
+            if not flag & READ:
+                self._note(self._missing, code, offset)
+                continue
+            stream = streams.get(code >> 32)
+            if stream is None:
+                stream = streams[code >> 32] = Stream()
+                if homes.setdefault(code >> 32, number) != number:
+                    text = f"its key also lives in partition {homes[code >> 32]}"
+                    findings.add("wrong-partition", number, offset, code, text)
+            if (code & SEQUENCE_MAX) == stream.highest + 1:
+                stream.highest += 1
+            elif kind := stream.take(code & SEQUENCE_MAX):
+                text = f"after sequence {stream.highest} of the same producer and key"
+                findings.add(cast("Kind", kind), number, offset, code, text)
+            if failed and code in failed:
+                findings.add("failed-read", number, offset, code, "was read, and its producer had been refused")
+            elif not flag & ACKED and code not in unknown:
+                self._note(self._suspects, code, offset)
+            if not flag & FINAL and final_from is not None and offset >= final_from:
+                self._gone(offset, code, acked=bool(flag & ACKED) or (code, offset) in misplaced)
+        if self._missing or self._suspects or partition.misplaced:
+            self._look_elsewhere()
 
-    def _judge_missing(self, partition: _Partition, missing: list[tuple[int, int]]) -> None:
+    def _note(self, where: list[tuple[int, int]], code: int, offset: int) -> None:
+        if len(where) < MISSING_MAX:
+            where.append((code, offset))
+        elif where is self._missing:
+            self._not_read(code, offset)
+
+    def _gone(self, offset: int, code: int, *, acked: bool) -> None:
+        """A consumer had been given the record, and the final read did not find it."""
+        end = self._partition.ends
+        if end is None or offset >= end:
+            text = f"had been read; the final read ended at offset {end}"
+            self._findings.add("unseen", self._partition.number, offset, code, text)
+        else:
+            text = "had been read, and the final read did not find it"
+            self._findings.add("lost" if acked else "vanished", self._partition.number, offset, code, text)
+
+    def _not_read(self, code: int, offset: int) -> None:
+        end = self._partition.ends
+        if end is None or offset >= end:
+            text = f"was acknowledged; the final read ended at offset {end}"
+            self._findings.add("unseen", self._partition.number, offset, code, text)
+        else:
+            text = "was acknowledged and nobody ever read it"
+            self._findings.add("lost", self._partition.number, offset, code, text)
+
+    def _look_elsewhere(self) -> None:
         """Sort out records that are not where they were acknowledged, and records that nobody sent."""
-        wanted = {code for code, offset in missing if offset >= 0} | {code for code, _ in partition.misplaced}
-        suspects = {code for code, offset in missing if offset < 0}
+        partition, number = self._partition, self._partition.number
+        absent = self._missing + partition.misplaced
+        wanted = {code for code, _ in absent}
+        suspects = {code for code, _ in self._suspects}
+        sent = suspects & wanted
         elsewhere: dict[int, int] = {}
-        sent = set(wanted)
         for at, code, flag in partition.scan():
-            if flag & _READ and code in wanted:
+            if flag & READ and code in wanted:
                 elsewhere[code] = at
-            if flag & _ACKED and code in suspects:
+            if flag & ACKED and code in suspects:
                 sent.add(code)
-        number = partition.number
-        for code, offset in missing + partition.misplaced:
-            if offset < 0:
-                if code not in sent:
-                    self._anomaly("unexplained", number, -offset - 1, code, "was read, and nobody sent it")
-            elif code in elsewhere:
-                text = f"was acknowledged here and is at offset {elsewhere[code]}"
-                self._anomaly("wrong-offset", number, offset, code, text)
-            elif partition.ends is None or offset >= partition.ends:
-                text = f"was acknowledged; the final read ended at offset {partition.ends}"
-                self._anomaly("unseen", number, offset, code, text)
-            else:
-                self._anomaly("lost", number, offset, code, "was acknowledged and nobody ever read it")
+        for code, offset in self._suspects:
+            if code not in sent:
+                self._findings.add("unexplained", number, offset, code, "was read, and nobody sent it")
+        for code, offset in absent:
+            place = elsewhere.get(code)
+            if place is None:
+                self._not_read(code, offset)
+            elif place != offset:  # else several records were read there, which is an anomaly of its own
+                text = f"was acknowledged here and is at offset {place}"
+                self._findings.add("wrong-offset", number, offset, code, text)
 
 
-class _Stream:
-    """The sequences of one producer and key, in the order of their offsets: the highest, and the ranges left out."""
-
-    __slots__ = ("highest", "holes")
-
-    def __init__(self) -> None:
-        self.highest = 0
-        self.holes: list[tuple[int, int]] = []  # [first, behind the last)
-
-    def take(self, sequence: int) -> Kind | None:
-        """Note one sequence; returns what is wrong with it. Left-out sequences alone are not wrong here."""
-        if sequence > self.highest:
-            if sequence > self.highest + 1:
-                self.holes.append((self.highest + 1, sequence))
-            self.highest = sequence
-            return None
-        for index, (first, behind) in enumerate(self.holes):
-            if first <= sequence < behind:
-                rest = [(first, sequence), (sequence + 1, behind)]
-                self.holes[index : index + 1] = [hole for hole in rest if hole[0] < hole[1]]
-                return "reordered"
-        return "duplicate"
-
-
-def _code(event: Ack | Read | Unknown) -> int:
+def _code(event: Ack | Read | Unknown | Failed) -> int:
     """(producer, key, sequence) as one number of 64 bits; 0 is no record."""
     producer, key, sequence = event.producer, event.key, event.sequence
     if not (0 <= producer < PRODUCERS_MAX and 0 <= key < KEYS_MAX and 0 < sequence <= SEQUENCE_MAX):
@@ -394,6 +292,6 @@ def _code(event: Ack | Read | Unknown) -> int:
     return producer << 52 | key << 32 | sequence
 
 
-def check(events: Iterable[Event]) -> Report:
-    """Judge one whole history."""
-    return Checker().feed(events).report()
+def check(events: Iterable[Event], allowed: Collection[str] = ()) -> Report:
+    """Judge one whole history; `allowed` as for `Checker`."""
+    return Checker(allowed).feed(events).report()

@@ -1,4 +1,4 @@
-"""`kafkalite verify run` and `kafkalite verify check`."""
+"""`kafkalite verify`: the group of commands, and those of the history of clients, `run` and `check`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kafkalite_cli.verify.checker import Checker, Report
-from kafkalite_cli.verify.history import read_history
+from kafkalite_cli.verify.checker import KINDS, Checker, Report
+from kafkalite_cli.verify.history import read_history_parts
+from kafkalite_cli.verify.state_command import (
+    check_metadata_files,
+    output_option,
+    record_metadata,
+    replicas,
+)
 from kafkalite_core.model.errors import KafkaLiteError
 
 if TYPE_CHECKING:
     from kafkalite_cli.verify.load import Load
 
-FEED = 20_000  # events between two movements of the progress bar
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Form of the verdict.",
+allow_option = click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(KINDS),
+    metavar="KIND",
+    help="An anomaly that does not spoil the verdict (what these clients were not promised); may be repeated.",
 )
 
 
@@ -40,7 +44,15 @@ def verify() -> None:
       kafkalite verify run --topic quickstart --rate 2000 --duration 30
       kafkalite verify run --topic quickstart --count 100000 --rate 0 --history run.jsonl
       kafkalite verify check run.jsonl -o json
+      kafkalite verify record-metadata metadata.jsonl
+      kafkalite verify check-metadata metadata.jsonl
+      kafkalite verify replicas
     """
+
+
+verify.add_command(record_metadata)
+verify.add_command(check_metadata_files)
+verify.add_command(replicas)
 
 
 @verify.command()
@@ -101,14 +113,15 @@ def run(
 
 @verify.command()
 @click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@allow_option
 @output_option
-def check(histories: tuple[Path, ...], output: str) -> None:
+def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> None:
     """Judge histories that earlier runs wrote. Exit code 1: at least one of them has an anomaly."""
     reports = {}
     try:
         with _progress() as progress:
             for path in histories:
-                reports[str(path)] = _check_file(path, progress)
+                reports[str(path)] = _check_file(path, allow, progress)
     except KafkaLiteError as error:
         _fail(error)
     if output == "json":
@@ -119,19 +132,13 @@ def check(histories: tuple[Path, ...], output: str) -> None:
     sys.exit(0 if all(report.ok for report in reports.values()) else 1)
 
 
-def _check_file(path: Path, progress: Progress) -> Report:
-    checker = Checker()
+def _check_file(path: Path, allow: tuple[str, ...], progress: Progress) -> Report:
+    checker = Checker(allow)
     task = progress.add_task(path.name, total=None)
-    events = read_history(path)
-    chunk = []
-    for event in events:
-        chunk.append(event)
-        if len(chunk) == FEED:
-            checker.feed(chunk)
-            progress.advance(task, len(chunk))
-            chunk.clear()
-    progress.advance(task, len(chunk))
-    return checker.feed(chunk).report()
+    for events in read_history_parts(path):
+        checker.feed(events)
+        progress.advance(task, len(events))
+    return checker.report()
 
 
 def _progress() -> Progress:
@@ -172,7 +179,7 @@ def _show(report: Report, output: str) -> NoReturn:
 
 def _print(report: Report, title: str) -> None:
     console = Console()
-    if not report.ok:
+    if report.examples:
         table = Table("anomaly", "count", "partition", "offset", "record", "what was seen")
         for example in report.examples:
             counted = str(report.counts[example.kind])
@@ -183,7 +190,7 @@ def _print(report: Report, title: str) -> None:
     anomalies = sum(report.counts.values())
     console.print(
         f"{title}: {'OK' if report.ok else 'BROKEN'}: {report.acked:,} acknowledged, {report.unknown:,} unknown, "
-        f"{report.read:,} read on {report.partitions} partitions, {anomalies:,} anomalies; "
+        f"{report.failed:,} refused, {report.read:,} read on {report.partitions} partitions, {anomalies:,} anomalies; "
         f"longest pause between acknowledgements {report.longest_ack_gap_ms:,.0f} ms",
         highlight=False,
         soft_wrap=True,

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
+    FINAL_READ,
     KEYS_MAX,
     PRODUCERS_MAX,
     Ack,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 METADATA_TIMEOUT_S = 20.0
-FINAL_READ = 1 << 16  # consumer number of the final read, far above the live ones
 
 
 class LoadError(KafkaLiteError):

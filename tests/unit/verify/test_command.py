@@ -15,7 +15,7 @@ def test_a_clean_history_is_ok(tmp_path):
     write_history(tmp_path / "clean", CLEAN)
     result = CliRunner().invoke(verify, ["check", str(tmp_path / "clean")])
     assert result.exit_code == 0
-    assert "OK: 1 acknowledged, 0 unknown, 1 read on 1 partitions, 0 anomalies" in result.output
+    assert "OK: 1 acknowledged, 0 unknown, 0 refused, 1 read on 1 partitions, 0 anomalies" in result.output
 
 
 def test_an_anomaly_is_shown_and_is_exit_code_1(tmp_path):
@@ -41,3 +41,13 @@ def test_a_file_that_is_no_history_is_exit_code_2(tmp_path):
     result = CliRunner().invoke(verify, ["check", str(tmp_path / "noise")])
     assert result.exit_code == 2
     assert "noise, line 1" in result.stderr
+
+
+def test_an_allowed_anomaly_is_shown_and_is_exit_code_0(tmp_path):
+    write_history(tmp_path / "broken", BROKEN)
+    result = CliRunner().invoke(verify, ["check", str(tmp_path / "broken"), "--allow", "lost"])
+    assert result.exit_code == 0
+    assert "lost" in result.output
+    assert "OK: 1 acknowledged" in result.output
+    result = CliRunner().invoke(verify, ["check", str(tmp_path / "broken"), "--allow", "gone"])
+    assert result.exit_code == 2

@@ -1,0 +1,139 @@
+"""`kafkalite verify record-metadata`, `check-metadata` and `replicas`: what brokers and operator did to the state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from kafkalite_cli.connection import choose_target, with_client
+from kafkalite_cli.options import kubeconfig_option
+from kafkalite_cli.verify.metadata_checker import check_metadata
+from kafkalite_cli.verify.replicas import compare_replicas
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_runtime.home import Home
+
+if TYPE_CHECKING:
+    from kafkalite_cli.verify.metadata_checker import MetadataReport
+    from kafkalite_runtime.kube import KubeClient
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the verdict.",
+)
+
+
+@click.command("record-metadata")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--duration", type=click.FloatRange(min=0), help="Seconds to record for.  [default: until Ctrl-C]")
+@click.option("-n", "--namespace", help="Namespace of the cluster.  [default: all]")
+@kubeconfig_option
+def record_metadata(file: Path, duration: float | None, namespace: str | None, kubeconfig: Path | None) -> None:
+    r"""Write down every change of topics, brokers and clusters, for `check-metadata`.
+
+    \b
+    Examples:
+      kafkalite verify record-metadata metadata.jsonl
+      kafkalite verify record-metadata metadata.jsonl --duration 60 -n kafka
+    """
+    from kafkalite_cli.verify.metadata_recorder import record
+
+    async def work(client: KubeClient) -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        if duration is not None:
+            loop.call_later(duration, stop.set)
+        return await record(client, namespace, file, stop, lambda: click.echo(f"recording to {file}", err=True))
+
+    changes = with_client(choose_target(kubeconfig), work)
+    click.echo(f"{changes} changes recorded", err=True)
+
+
+@click.command("check-metadata")
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--allow", multiple=True, metavar="KIND", help="An anomaly that does not spoil the verdict.")
+@output_option
+def check_metadata_files(files: tuple[Path, ...], allow: tuple[str, ...], output: str) -> None:
+    """Judge recorded changes: epochs, leaders and in-sync replicas. Exit code 1: a rule was broken."""
+    try:
+        reports = {str(path): check_metadata(path, allow) for path in files}
+    except KafkaLiteError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    if output == "json":
+        sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
+    else:
+        for name, report in reports.items():
+            _print_metadata(name, report)
+    sys.exit(0 if all(report.ok for report in reports.values()) else 1)
+
+
+def _print_metadata(name: str, report: MetadataReport) -> None:
+    console = Console()
+    if report.examples:
+        table = Table("anomaly", "count", "where", "version", "what was seen")
+        for example in report.examples:
+            counted = str(report.counts[example.kind])
+            table.add_row(example.kind, counted, example.name, str(example.version), example.text)
+        console.print(table)
+    console.print(
+        f"{name}: {'OK' if report.ok else 'BROKEN'}: {report.changes:,} changes, {report.partition_changes:,} of "
+        f"partitions, {report.elections:,} elections ({report.unclean_elections} unclean, {report.unjudged} unjudged), "
+        f"{report.isr_shrinks:,} shrinks and {report.isr_expands:,} expansions of ISRs, {report.brokers} brokers, "
+        f"{report.gaps} gaps, {sum(report.counts.values()):,} anomalies",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@click.command()
+@click.argument("directories", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@output_option
+def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str) -> None:
+    r"""Compare the brokers' data directories: equal bytes below the high watermarks. Exit code 1: a difference.
+
+    DIRECTORIES are one for each broker; by default those of the local cluster of this directory. Brokers may run.
+
+    \b
+    Examples:
+      kafkalite verify replicas
+      kafkalite verify replicas /mnt/broker-0 /mnt/broker-1 /mnt/broker-2 -t orders
+    """
+    folders = directories or tuple(sorted(Home.from_environment(os.environ).volumes.glob("*")))
+    try:
+        if not folders:
+            raise KafkaLiteError("no data directories: name them, or start a local cluster")
+        report = compare_replicas(folders, topics=set(topics) or None)
+    except KafkaLiteError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    if output == "json":
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    else:
+        for example in report.examples:
+            click.echo(
+                f"{example.kind}: {example.topic}-{example.partition} at offset {example.offset}: {example.text}"
+            )
+        for name in report.uncompared:
+            click.echo(f"{name}: nothing to compare (no high watermark was written down, or all of it was compacted)")
+        verdict = "OK" if report.ok else "BROKEN"
+        click.echo(
+            f"replicas: {verdict}: {report.partitions:,} partitions, {report.records:,} offsets in {report.batches:,} "
+            f"batches ({report.bytes:,} bytes) compared, {sum(report.counts.values()):,} differences"
+        )
+    sys.exit(0 if report.ok else 1)

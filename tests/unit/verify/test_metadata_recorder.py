@@ -1,0 +1,120 @@
+"""The recorder: what a watch shows is written as it comes, and what a broken watch may have hidden is marked."""
+
+import asyncio
+import itertools
+import json
+
+import pytest
+
+from kafkalite_cli.verify import metadata_recorder
+from kafkalite_cli.verify.metadata_checker import check_metadata
+from kafkalite_cli.verify.metadata_history import read_changes
+from kafkalite_cli.verify.metadata_recorder import MetadataRecorder, RecordingError, record
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeGone, KubeList, WatchEvent
+from tests.unit.verify.test_metadata_checker import entry
+
+VERSIONS = itertools.count(1)
+
+
+def topic(name, **status):
+    version = str(next(VERSIONS))
+    metadata = {"name": name, "uid": name, "resourceVersion": version, "managedFields": [{}]}
+    return {"kind": TOPICS.kind, "metadata": metadata, "spec": {}, "status": status}
+
+
+class Api:
+    """Answers lists and watches of topics from a script; the other kinds are empty and quiet."""
+
+    def __init__(self, *script):
+        for step in script:
+            if step[0] == "event":
+                del step[2]["kind"]  # a server may leave it out
+        self.script = list(script)  # ("list", objects) | ("event", type, object) | ("gone",)
+        self.quiet = asyncio.Event()
+        self.closed = False
+
+    async def list(self, kind, _namespace, *, label_selector):
+        assert label_selector == ""
+        return KubeList(self.script.pop(0)[1] if kind is TOPICS else [], "1")
+
+    async def watch(self, kind, _namespace, **_options):
+        while kind is TOPICS and self.script:
+            step = self.script.pop(0)
+            if step[0] == "gone":
+                raise KubeGone(410, "Expired", "too old")
+            yield WatchEvent(step[1], step[2])
+        if kind is TOPICS:
+            self.quiet.set()
+        await asyncio.Event().wait()
+        yield WatchEvent("BOOKMARK", {})
+
+    async def close(self):
+        self.closed = True
+
+
+async def record_script(path, *script):
+    api, stop = Api(*script), asyncio.Event()
+    task = asyncio.create_task(record(api, None, path, stop))
+    await asyncio.wait_for(api.quiet.wait(), 10)
+    stop.set()
+    return await asyncio.wait_for(task, 10)
+
+
+def seen(path):
+    return [(change.type, change.object and change.object["metadata"]["name"]) for change in read_changes(path)]
+
+
+def test_the_first_list_and_every_event_are_written(tmp_path):
+    path = tmp_path / "metadata.jsonl"
+    script = [("list", [topic("a")]), ("event", "ADDED", topic("b")), ("event", "MODIFIED", topic("a"))]
+    lines = asyncio.run(record_script(path, *script, ("event", "DELETED", topic("b"))))
+    assert seen(path) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+    assert lines == 4
+    assert {change.kind for change in read_changes(path)} == {"KafkaLiteTopic"}
+    assert "managedFields" not in path.read_text()
+
+
+def test_a_watch_that_expired_is_a_gap_and_then_what_has_changed(tmp_path):
+    path = tmp_path / "metadata.jsonl"
+    same, moved = topic("same"), topic("moved")
+    again = [dict(same, metadata=dict(same["metadata"])), topic("moved"), topic("new")]
+    asyncio.run(record_script(path, ("list", [same, moved, topic("away")]), ("gone",), ("list", again)))
+    assert seen(path)[:3] == [("ADDED", "same"), ("ADDED", "moved"), ("ADDED", "away")]
+    assert seen(path)[3:] == [("GAP", None), ("DELETED", "away"), ("MODIFIED", "moved"), ("ADDED", "new")]
+
+
+def test_the_recording_of_a_program(tmp_path):
+    path, apis = tmp_path / "metadata.jsonl", []
+
+    def make():
+        apis.append(Api(("list", [topic("a", topicId="x", partitions={"0": entry()})])))
+        return apis[0]
+
+    with MetadataRecorder(make, path):
+        assert json.loads(path.read_text())["type"] == "ADDED", "all that exists is there when the body begins"
+    assert apis[0].closed
+    assert check_metadata(path).changes == 1
+
+
+def test_a_recording_that_cannot_begin_says_so(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("no such server")
+
+    with (
+        pytest.raises(RecordingError, match="nothing could be listed") as caught,
+        MetadataRecorder(fail, tmp_path / "m"),
+    ):
+        pass
+    assert "no such server" in str(caught.value.__cause__)
+
+    class Silent(Api):
+        async def list(self, *_arguments, **_options):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(metadata_recorder, "START_LIMIT_S", 0.1)
+    with pytest.raises(RecordingError), MetadataRecorder(Silent, tmp_path / "m"):
+        pass
+
+
+def test_all_kinds_that_the_checker_judges_are_recorded():
+    assert set(metadata_recorder.KINDS) == {TOPICS, BROKERS, CLUSTERS}

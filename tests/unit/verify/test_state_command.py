@@ -1,0 +1,73 @@
+"""The commands around metadata histories and data directories: verdicts, exit codes, JSON."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from kafkalite_cli.verify.command import verify
+from tests.unit.verify.test_metadata_checker import FAILED_OVER, Store, entry
+from tests.unit.verify.test_replicas import HIGH_WATERMARK, Broker, batch
+
+
+def run(*arguments):
+    return CliRunner().invoke(verify, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    def write(*entries):
+        store = Store()
+        for each in entries:
+            store.topic(each)
+        path = tmp_path / "metadata.jsonl"
+        lines = [json.dumps({"at_us": c.at_us, "type": c.type, "object": c.object}) for c in store.changes]
+        path.write_text("\n".join([*lines, ""]))
+        return path
+
+    return write
+
+
+def test_recorded_changes_are_judged(recorded):
+    result = run("check-metadata", recorded(entry(), FAILED_OVER))
+    assert result.exit_code == 0
+    assert "OK: 2 changes, 1 of partitions, 1 elections (0 unclean, 0 unjudged)" in result.output
+
+
+def test_a_broken_rule_is_shown_and_may_be_allowed(recorded):
+    path = recorded(entry(), entry(0, 0, 2))
+    result = run("check-metadata", path)
+    assert result.exit_code == 1
+    assert "leader-epoch-fell" in result.output
+    assert run("check-metadata", path, "--allow", "leader-epoch-fell").exit_code == 0
+    result = run("check-metadata", path, "-o", "json")
+    assert json.loads(result.stdout)[str(path)]["counts"] == {"leader-epoch-fell": 1}
+
+
+def test_a_file_that_is_no_recording_is_exit_code_2(tmp_path):
+    (tmp_path / "noise").write_text("noise\n")
+    result = run("check-metadata", tmp_path / "noise")
+    assert result.exit_code == 2
+    assert "noise, line 1" in result.stderr
+
+
+def test_data_directories_are_compared(tmp_path):
+    brokers = [Broker(tmp_path, number) for number in range(2)]
+    for broker in brokers:
+        broker.write(batch(0)).checkpoint(HIGH_WATERMARK, 2)
+    folders = [broker.path for broker in brokers]
+    result = run("replicas", *folders)
+    assert result.exit_code == 0
+    assert "OK: 1 partitions, 2 offsets in 1 batches" in result.output
+    brokers[1].write(batch(0, text="y"))
+    result = run("replicas", *folders)
+    assert result.exit_code == 1
+    assert "differs: orders-0 at offset 0: first at byte 17 (crc)" in result.output
+    assert json.loads(run("replicas", *folders, "-o", "json").stdout)["counts"] == {"differs": 1}
+    assert run("replicas", *folders, "-t", "other").exit_code == 0
+
+
+def test_no_data_directory_is_exit_code_2(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "home"))
+    assert run("replicas").exit_code == 2
+    assert run("replicas", tmp_path).exit_code == 2
