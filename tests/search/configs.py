@@ -1,0 +1,78 @@
+"""The configurations of the search by name: which faults there are, and the bounds within which everything is tried."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Bounds and faults.
+
+    Attributes:
+        about: What the configuration is for.
+        isr: Members of the ISR at the beginning.
+        min_isr: `min.insync.replicas`.
+        records: Records produced at most.
+        leader_epochs: Leader epochs, the first one included.
+        changes: Changes of the partition entry at most.
+        crashes: Crashes at most; each may be followed by a restart at any time, or never.
+        wipes: Restarts with an empty disk at most.
+        fences: Fences at most; a fenced broker that lives registers anew.
+        lost_answers: Patches whose answer is lost at most, applied at once, later (`copies`) or never.
+        copies: Patches that may be under way unanswered at once.
+        flight: Fetch answers on their way: a follower takes them later, and meanwhile everything may happen.
+        flushes: Flushes take time; else each append reaches the disk at once.
+        late_answers: Answers to patches take time.
+        operator_lags: The controller's patches are under way too, and land late or never.
+        preferred: The controller moves leaderships for the sake of preferred leaders.
+        lapses: Followers may be found lagging.
+    """
+
+    about: str
+    isr: int = 3
+    min_isr: int = 2
+    records: int = 2
+    leader_epochs: int = 3
+    changes: int = 5
+    crashes: int = 0
+    wipes: int = 0
+    fences: int = 0
+    lost_answers: int = 0
+    copies: int = 1
+    flight: bool = False
+    flushes: bool = False
+    late_answers: bool = False
+    operator_lags: bool = False
+    preferred: bool = True
+    lapses: bool = True
+
+    def bounds(self) -> dict[str, object]:
+        """All but the text."""
+        bounds = asdict(self)
+        del bounds["about"]
+        return bounds
+
+
+CONFIGS: dict[str, Config] = {
+    "epochs": Config(
+        about="leader changes without faults: truncation by leader epochs, fetches that arrive late",
+        records=3, leader_epochs=4, changes=4, lapses=False,
+    ),
+    "isr": Config(
+        about="shrinking and expanding ISR while leaders change",
+        records=2, leader_epochs=3, changes=5,
+    ),
+    "restart": Config(
+        about="crashes that lose what was not flushed, restarts as a new incarnation, fencing",
+        records=2, leader_epochs=3, changes=4, crashes=2, fences=1, flushes=True, preferred=False,
+    ),
+    "ambiguous": Config(
+        about="compare-and-swaps whose answer is lost: applied, applied later, never applied",
+        records=1, leader_epochs=2, changes=4, lost_answers=2, late_answers=True,
+    ),
+    "wipe": Config(
+        about="a broker comes back with an empty disk, while it is in the ISR or about to join it",
+        records=2, leader_epochs=3, changes=5, crashes=1, wipes=1, fences=1, preferred=False,
+    ),
+}  # fmt: skip

@@ -1,0 +1,277 @@
+"""What can happen to one part, or between two: every step is run once by the production code, then remembered.
+
+Each function returns a list of outcomes; an outcome begins with the words for the trace, in which {i} stands for the
+broker at hand and {1}, {2}, {3} for brokers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalite_core.membership.settlement import Attempt
+from kafkalite_core.replica.events import CasOutcome, Role
+from tests.search import node as nodes
+from tests.search import store as stores
+from tests.search.node import Answer, Down, Node, Patch, Response, Stepped, Up
+from tests.search.parts import REPLICA_ROLE, Violation, facts_of
+from tests.search.small_log import EMPTY
+from tests.search.store import Store
+
+if TYPE_CHECKING:
+    from kafkalite_core.model.partition import Partition
+    from tests.search.configs import Config
+
+Copies = tuple[tuple["Partition", "Partition"], ...]
+"""Patches under way that nobody waits for any more: (expected, proposed)."""
+
+
+class Outcome(NamedTuple):
+    """One thing that can happen; a part that is None stays as it is.
+
+    Attributes:
+        words: For the trace.
+        node: The node after it.
+        store: The store after it.
+        copy: A patch that is now under way with nobody waiting.
+        costs: Which counter it is counted by, or the empty string.
+    """
+
+    words: str
+    node: Node | None = None
+    store: Store | None = None
+    copy: tuple[Partition, Partition] | None = None
+    costs: str = ""
+
+
+def checked(stepped: Stepped, *, unchecked: int = 0) -> Up:
+    """The node after a step, once what the step said to clients is known to be true."""
+    node = stepped.node
+    facts = facts_of(node)
+    for answer in stepped.answers:
+        if answer.error_code or answer.token == unchecked:
+            continue
+        offset = answer.base_offset
+        if facts.high_watermark <= offset or facts.records[offset][1] != answer.token:
+            raise Violation("AckedIsCommitted", f"offset {offset} acknowledged, high watermark {facts.high_watermark}")
+    if facts.leads != (node.replica[0][REPLICA_ROLE] is Role.LEADER):
+        raise Violation("RoleMatches", "role and leadership differ")
+    if facts.leads:
+        assert facts.entry is not None
+        if facts.entry.leader != node.id or facts.entry.isr_epoch_of(node.id) != node.epoch:
+            raise Violation(
+                "OneLeaderPerEpoch",
+                f"broker epoch {node.epoch} leads in leader epoch {facts.entry.leader_epoch}, "
+                f"which was given to broker epoch {facts.entry.isr_epoch_of(node.id)}",
+            )
+        if facts.high_watermark > len(facts.records):
+            raise Violation("HighWatermarkInLog", f"{facts.high_watermark} beyond {len(facts.records)}")
+    return node
+
+
+def local(node: Node, config: Config) -> list[Outcome]:
+    """What needs nobody else."""
+    if isinstance(node, Down):
+        return []
+    outcomes = []
+    records, on_disk, _ = node.log
+    if on_disk < len(records):
+        outcomes.append(Outcome("broker {i} flushes", checked(nodes.flushed(node))))
+    facts = facts_of(node)
+    if facts.leads:
+        outcomes.append(Outcome("broker {i} looks at the clock", checked(nodes.ticked(node))))
+        if config.lapses:
+            outcomes += [
+                Outcome(f"broker {{i}} finds that broker {{{follower}}} lags", checked(stepped))
+                for follower, stepped in nodes.lapses(node)
+            ]
+    if isinstance(node.wire, Answer):
+        words = f"broker {{i}} hears that its patch is {node.wire.outcome.value}"
+        outcomes.append(Outcome(words, checked(nodes.cas_told(node))))
+    outcomes += [Outcome(_crash_words(down, node), down, costs="crashes") for down in nodes.crashes(node)]
+    return outcomes
+
+
+def _crash_words(down: Down, node: Up) -> str:
+    lost = len(node.log[0]) - len(down.log[0])
+    return f"broker {{i}} crashes{f', loses {lost} unflushed' if lost else ''}, checkpointed mark {down.high_watermark}"
+
+
+def produced(node: Node, value: int, config: Config) -> Node | None:
+    """A record is written to a leader; None when the broker does not lead."""
+    if not isinstance(node, Up) or not facts_of(node).leads:
+        return None
+    stepped, acks = nodes.produced(node, value)
+    after = checked(stepped, unchecked=value if acks == 0 else 0)
+    return after if config.flushes else checked(nodes.flushed(after))
+
+
+def sees(node: Node, store: Store) -> list[Outcome]:
+    """The broker's watches show it something new."""
+    if isinstance(node, Down):
+        return []
+    facts = facts_of(node)
+    new_entry, new_brokers = facts.entry != store.entry, facts.brokers != store.brokers
+    outcomes = []
+    if new_entry or new_brokers:
+        outcomes.append(
+            Outcome("broker {i} sees the metadata", checked(nodes.metadata(node, store.entry, store.brokers)))
+        )
+    if new_entry and new_brokers:
+        outcomes.append(Outcome("broker {i} sees the entry", checked(nodes.metadata(node, store.entry, facts.brokers))))
+        outcomes.append(
+            Outcome("broker {i} sees the registrations", checked(nodes.metadata(node, facts.entry, store.brokers)))
+        )
+    return outcomes
+
+
+def asked(leader: Node, request: nodes.Request) -> tuple[Node, Response] | None:
+    """A fetch reaches the broker that it is for; None when there is no process or it refuses."""
+    if isinstance(leader, Down):
+        return None
+    stepped = nodes.answered_fetch(leader, request)
+    assert stepped.response is not None
+    if stepped.response.error_code:
+        return None
+    return checked(stepped), stepped.response
+
+
+def took(node: Node, response: Response, config: Config) -> Node:
+    """A follower takes an answer."""
+    assert isinstance(node, Up)
+    after = checked(nodes.took_response(node, response))
+    if not config.flushes and after.log[1] < len(after.log[0]):
+        after = checked(nodes.flushed(after))
+    return after
+
+
+def swaps(node: Node, store: Store, config: Config) -> list[Outcome]:
+    """The patch that a broker sent comes to its end, one way or another."""
+    if not isinstance(node, Up) or not isinstance(node.wire, Patch):
+        return []
+    patch = node.wire
+    outcomes = []
+    after = commit(store, patch.expected, patch.proposed, config)
+    if after is not OUT_OF_BOUNDS:
+        if after is None:
+            ended = nodes.cas_ended(node, Attempt.REFUSED, store.entry)
+            outcomes.append(_told("the patch of broker {i} is refused", ended, None, config))
+        else:
+            ended = nodes.cas_ended(node, Attempt.APPLIED)
+            outcomes.append(_told("the patch of broker {i} is applied", ended, after, config))
+            unheard = nodes.cas_ended(node, Attempt.AMBIGUOUS)
+            outcomes.append(
+                _told("the patch of broker {i} is applied, its answer lost", unheard, after, config, costs="lost")
+            )
+    delayed = nodes.cas_ended(node, Attempt.AMBIGUOUS)
+    copy = (patch.expected, patch.proposed)
+    outcomes.append(_told("the patch of broker {i} is late", delayed, None, config, copy=copy, costs="lost"))
+    unsent = nodes.cas_ended(node, Attempt.NOT_APPLIED)
+    outcomes.append(_told("the patch of broker {i} is not sent", unsent, None, config, costs="lost"))
+    return outcomes
+
+
+def _told(
+    words: str,
+    node: Up,
+    store: Store | None,
+    config: Config,
+    *,
+    copy: tuple[Partition, Partition] | None = None,
+    costs: str = "",
+) -> Outcome:
+    """The answer reaches the broker now, or later."""
+    if not config.late_answers:
+        assert isinstance(node.wire, Answer)
+        if node.wire.outcome is not CasOutcome.APPLIED:
+            words += f" ({node.wire.outcome.value})"
+        node = checked(nodes.cas_told(node))
+    return Outcome(words, node, store, copy, costs)
+
+
+OUT_OF_BOUNDS = Store.__new__(Store, None, ())  # type: ignore[arg-type]
+
+
+def commit(store: Store, expected: Partition, proposed: Partition, config: Config) -> Store | None:
+    """The compare-and-swap; None when it is refused, `OUT_OF_BOUNDS` when the search ends here."""
+    after = stores.swap(store, expected, proposed)
+    if after is None:
+        return None
+    before, entry = store.entry, after.entry
+    if entry.partition_epoch > 1 + config.changes or entry.leader_epoch > config.leader_epochs:
+        return OUT_OF_BOUNDS
+    if entry.leader_epoch < before.leader_epoch or entry.partition_epoch <= before.partition_epoch:
+        raise Violation("EpochsRise", f"{before} became {entry}")
+    same = entry.leader_epoch == before.leader_epoch
+    if same and entry.has_leader:
+        one, other = before.isr_epoch_of(before.leader), entry.isr_epoch_of(entry.leader)
+        if before.leader != entry.leader or one != other:
+            raise Violation("OneLeaderPerEpoch", f"{before} became {entry}")
+    return after
+
+
+def lands(copies: Copies, store: Store, config: Config) -> list[tuple[str, Copies, Store]]:
+    """A patch that nobody waits for is applied after all."""
+    outcomes = []
+    for slot, (expected, proposed) in enumerate(copies):
+        after = commit(store, expected, proposed, config)
+        if after is not None and after is not OUT_OF_BOUNDS:
+            outcomes.append(("a late patch lands", alive(copies[:slot] + copies[slot + 1 :], after), after))
+    return outcomes
+
+
+def alive(copies: Copies, store: Store) -> Copies:
+    """The patches that may still be applied: partitionEpoch never falls."""
+    kept = [one for one in copies if one[0].partition_epoch >= store.entry.partition_epoch]
+    return tuple(sorted(kept, key=repr))
+
+
+def controls(store: Store, config: Config) -> list[Outcome]:
+    """What the controller does: one patch, or a fence."""
+    outcomes = []
+    for words, proposed in stores.decisions(store):
+        if words == "prefers" and not config.preferred:
+            continue
+        after = commit(store, store.entry, proposed, config)
+        if after is None:
+            raise Violation("ControllerKeepsFences", f"{store.entry} -> {proposed}")
+        if after is OUT_OF_BOUNDS:
+            continue
+        leader = f"broker {{{proposed.leader}}}" if proposed.has_leader else "nobody"
+        text = f"the controller {words}" + (
+            f": {leader} leads epoch {proposed.leader_epoch}" if "ISR" not in words else ""
+        )
+        outcomes.append(Outcome(text, store=after))
+        if config.operator_lags:
+            outcomes.append(Outcome(f"{text}; the patch is late", copy=(store.entry, proposed)))
+    if config.fences:
+        outcomes += [
+            Outcome(f"broker {{{broker.id}}} is fenced", store=stores.fence(store, broker.id), costs="fences")
+            for broker in store.brokers
+            if not broker.fenced
+        ]
+    return outcomes
+
+
+def registers(node: Node, store: Store) -> list[Outcome]:
+    """A process starts on a disk, or one that was fenced registers anew."""
+    broker = store.broker(node.id)
+    if isinstance(node, Up):
+        if not broker.fenced or broker.epoch != node.epoch:
+            return []
+        identity = stores.identity_of(broker, new_directory=False, same_process=True)
+        registered = stores.register(store, node.id, identity, known=node.epoch)
+        assert registered is not None
+        after, epoch = registered
+        seen = nodes.metadata(node, after.entry, after.brokers, epoch)
+        return [Outcome("broker {i} registers anew", checked(seen), after)]
+    outcomes = []
+    for wiped in (False, True):
+        registered = stores.register(store, node.id, stores.identity_of(broker, new_directory=wiped))
+        if registered is None:
+            continue
+        after, epoch = registered
+        process = nodes.started(node, epoch, 0 if wiped else node.high_watermark, EMPTY if wiped else None)
+        seen = nodes.metadata(process, after.entry, after.brokers)
+        words = "broker {i} starts " + ("with an empty disk" if wiped else "again")
+        outcomes.append(Outcome(words, checked(seen), after, costs="wipes" if wiped else ""))
+    return outcomes

@@ -1,0 +1,120 @@
+"""The search itself: that it finds nothing, that it would find something, and that its parts do what they say."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from kafkalite_core.replica.follower import Follower
+from kafkalite_core.replica.isr import IsrChanges
+from tests.search import symmetry
+from tests.search.cluster import Cluster
+from tests.search.configs import CONFIGS, Config
+from tests.search.engine import Search, Visited
+from tests.search.invariants import Canonical, Invariants
+
+SECONDS = float(os.environ.get("SEARCH_SECONDS", "40"))
+STATES_MIN = 300
+
+
+@pytest.mark.timeout(SECONDS + 240)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_nothing_is_violated(name, capsys):
+    result = Search(CONFIGS[name]).run(seconds=SECONDS / len(CONFIGS))
+    with capsys.disabled():
+        print(
+            f"\n{name}: {result.states:,} distinct states after symmetry to depth {result.depth} in "
+            f"{result.seconds:.0f} s{', all of them' if result.exhausted else ''}; bounds {CONFIGS[name].bounds()}"
+        )
+    assert result.violation is None, "\n".join([result.violation.text, *result.violation.trace])
+    assert result.states >= STATES_MIN
+
+
+# ---------------------------------------------------------------------------------- it would find something
+
+
+def test_truncation_to_the_high_watermark_is_found(monkeypatch):
+    made = Follower.__init__
+
+    def cuts(self, state, leader, epoch):
+        made(self, state, leader, epoch)
+        state.log.truncate_to(state.high_watermark)
+
+    monkeypatch.setattr(Follower, "__init__", cuts)
+    result = Search(CONFIGS["isr"]).run()
+    assert result.violation is not None
+    assert result.violation.invariant == "NoCommittedRecordLost"
+    assert len(result.violation.trace) == 8, "a shortest trace"
+
+
+def test_a_leader_that_forgets_its_proposal_is_found(monkeypatch):
+    monkeypatch.setattr(IsrChanges, "maximal_isr", lambda _, committed: committed.isr)
+    result = Search(CONFIGS["isr"]).run()
+    assert result.violation is not None
+
+
+def test_an_error_in_the_core_is_found(monkeypatch):
+    def broken(*_):
+        raise AssertionError("broken")
+
+    for name, length in (("responded", 2), ("__init__", 1)):
+        with monkeypatch.context() as patched:
+            patched.setattr(Follower, name, broken)
+            result = Search(CONFIGS["isr"]).run()
+        assert result.violation is not None
+        assert result.violation.invariant == "NoError"
+        assert len(result.violation.trace) == length
+
+
+# ------------------------------------------------------------------------------------------------ its parts
+
+
+def walk(config: Config, seed: int, length: int):
+    """States along a random walk, with the cluster that they belong to."""
+    chance = random.Random(seed)
+    cluster = Cluster(config)
+    invariants = Invariants(cluster)
+    state = cluster.first()
+    for _ in range(length):
+        yield cluster, state
+        moves = cluster.successors(state)
+        if not moves:
+            return
+        state = invariants.committed(chance.choice(moves)[0])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_brokers_are_interchangeable(name):
+    """What can happen to a renumbered state is what can happen to the state, renumbered."""
+    config = CONFIGS[name]
+    for seed in range(3):
+        for cluster, state in walk(config, seed, 40):
+            canonical = Canonical(cluster)
+            for p in symmetry.PERMUTATIONS[1:]:
+                one = {canonical.moved(moved, p) for moved, _ in cluster.successors(state)}
+                other = {moved for moved, _ in cluster.successors(canonical.moved(state, p))}
+                assert one == other
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_six_numberings_are_one_state(name):
+    for seed in range(5):
+        for cluster, state in walk(CONFIGS[name], seed, 40):
+            canonical = Canonical(cluster)
+            forms = {canonical.of(canonical.moved(state, p))[0] for p in symmetry.PERMUTATIONS}
+            assert len(forms) == 1
+
+
+def test_visited_keeps_what_it_was_given():
+    chance = random.Random(1)
+    visited = Visited()
+    values = [chance.getrandbits(64) | 1 for _ in range(1000)]
+    for value in values:
+        slot = value & visited.mask
+        while visited.table[slot]:
+            slot = (slot + 1) & visited.mask
+        visited.table[slot] = value
+    visited.grow()
+    assert sorted(value for value in visited.table if value) == sorted(values)
