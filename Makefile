@@ -98,6 +98,10 @@ bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" fo
 groups-proof: $(STAMP) ## Kill every broker in turn under a consumer group for 10 minutes, and judge; ARGS="--minutes 1"
 	@$(BIN)/python bench/groups.py $(ARGS)
 
+.PHONY: group-matrix
+group-matrix: $(STAMP) java-tools ## Every client in groups of one to six, members and coordinators killed; ARGS="--cells 10"
+	@$(BIN)/python -m tests.integration.group_matrix $(ARGS)
+
 # -- checks ----------------------------------------------------------------------------------------------------------
 
 .PHONY: lint

@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly ALL=(lint unit property scripted contract integration spark)
+readonly ALL=(lint unit property scripted search mutants contract integration spark)
 readonly BIN=.venv/bin
 tiers=("$@")
 [[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
