@@ -11,6 +11,8 @@ import sys
 import pytest
 
 from tests.mutants.catalog import WANTED, BadPatch, all_mutants, patched_core, read_mutant
+from tests.mutants.hunting import Engine
+from tests.search.configs import CONFIGS
 
 MUTANTS = all_mutants()
 
@@ -43,6 +45,21 @@ def test_the_patch_fits_and_the_core_still_imports(mutant, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(core / files[0]), "another core than the patched one was imported"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.key)
+def test_the_configurations_that_reach_it_exist(mutant):
+    assert set(mutant.searches) <= set(CONFIGS)
+
+
+@pytest.mark.parametrize(("key", "invariant"), [("M07", "MaximalIsrHoldsIsr"), ("M23", "OneLeaderPerEpoch")])
+def test_two_of_them_are_found_in_seconds(key, invariant, tmp_path):
+    """A sample, for the whole chain: patch, copy, process, verdict. All of them: `python -m tests.mutants`."""
+    mutant = by_key(key)
+    found = Engine(core=patched_core(mutant, tmp_path)).explore(mutant.searches[0], budget_s=120.0)
+    assert found.sighting is not None
+    assert found.sighting.invariant == invariant
+    assert found.sighting.trace
 
 
 def test_a_patch_that_does_not_fit_is_an_error(tmp_path):
