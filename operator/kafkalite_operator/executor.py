@@ -25,6 +25,7 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
+from kafkalite_core.controller.reassignment import is_moving, origin_of
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
@@ -215,6 +216,10 @@ class Executor:
 
     def _tell(self, action: ChangePartitions, applied: list[int], elected: list[int]) -> None:
         uid = action.topic.uid
+        for reason, numbers in _moves(action, applied).items():
+            self._record(TOPICS, uid, "Normal", reason, _sentences(action, numbers))
+        applied = [number for number in applied if number not in action.moved]
+        elected = [number for number in elected if number not in action.moved]
         unclean = [number for number in elected if number in action.unclean]
         offline = [number for number in elected if not action.changes[number].proposed.has_leader]
         plain = [number for number in elected if number not in unclean and number not in offline]
@@ -392,6 +397,22 @@ class Executor:
         _log.info("controller epoch taken", cluster=cluster.name, namespace=cluster.namespace, epoch=epoch)
         message = f"{holder} is the controller with epoch {epoch}"
         self._record(CLUSTERS, cluster.uid, "Normal", "ControllerElected", message)
+
+
+def _moves(action: ChangePartitions, applied: list[int]) -> dict[str, list[int]]:
+    """Partitions with a step of a reassignment by the reason of the Event."""
+    reasons: dict[str, list[int]] = {}
+    for number in applied:
+        if number in action.moved:
+            change = action.changes[number]
+            if is_moving(change.proposed):
+                reason = "ReassignmentStarted"
+            elif is_moving(change.expected) and set(change.proposed.replicas) == set(origin_of(change.expected)):
+                reason = "ReassignmentCancelled"
+            else:
+                reason = "ReassignmentCompleted"
+            reasons.setdefault(reason, []).append(number)
+    return reasons
 
 
 def _sentences(action: ChangePartitions, numbers: list[int]) -> str:

@@ -88,7 +88,11 @@ def check_change(state, action, number):
     assert new.isr, "the ISR never becomes empty"
     assert set(new.isr_ids()) <= set(new.replicas)
     assert new.leader == -1 or new.leader in new.isr_ids()
-    assert new.replicas == old.replicas
+    if number in action.moved:
+        assert number in action.elected or set(old.replicas) <= set(new.replicas)
+        assert {m.id for m in counting if m.id not in new.removing} & set(new.isr_ids()) or old.leader == -1
+    else:
+        assert new.replicas == old.replicas
     if number in action.unclean:
         assert state.topics["uid-orders"].spec.config == {"unclean.leader.election.enable": "true"}
         assert not any(state.brokers[m.id].alive for m in counting)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_broker.cluster.attempts import DEADLINE_S
 from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC, offsets_topic
 from kafkalite_broker.cluster.persistence import Persistence
+from kafkalite_broker.cluster.reassigning import judge_reassignment
 from kafkalite_broker.cluster.topic_errors import (
     check_increase,
     object_names_taken,
@@ -41,6 +42,7 @@ from kafkalite_runtime.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from kafkalite_broker.cluster.reassigning import Judgement, ReassignmentWish
     from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.cluster import Cluster
     from kafkalite_core.model.partition import Topic, TopicRef
@@ -266,6 +268,35 @@ class TopicWriter:
             return True
 
         await self._persistence.until_answered(f"the growth of topic {topic_name!r}", deadline_s, attempt)
+
+    async def reassign(
+        self, topic_name: str, wish: ReassignmentWish, *, brokers: Collection[int], deadline_s: float
+    ) -> Judgement:
+        """Write other replicas of partitions into the spec; the operator moves them then. Tells what was refused."""
+        topic = await self._known(topic_name, deadline_s)
+
+        async def attempt(unsure: bool, limit_s: float) -> Judgement | None:
+            found = await self._read_incarnation(topic, limit_s)
+            judgement = judge_reassignment(found, wish, brokers, unsure=unsure)
+            if not judgement.operations:
+                self._took(found)
+                return judgement
+            name = topic.ref.object_name
+            try:
+                changed = await self._client.json_patch(
+                    TOPICS, self._namespace, name, judgement.operations, deadline_s=limit_s
+                )
+            except KubeConflict:
+                return None
+            except KubeInvalid as error:
+                again = await self._read_incarnation(topic, limit_s)
+                if again["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+                    return None
+                raise refusal(error) from error
+            self._took(changed)
+            return judgement
+
+        return await self._persistence.until_answered(f"the reassignment of {topic_name!r}", deadline_s, attempt)
 
     async def set_config(
         self,

@@ -40,6 +40,7 @@ class ChangePartitions:
         elected: Partitions whose leader is chosen anew (a leader or none).
         unclean: Partitions with an unclean election among them.
         consent: Value of the annotation that allows it, where the configuration does not.
+        moved: Partitions whose change is a step of a reassignment.
     """
 
     topic: TopicRef
@@ -49,6 +50,7 @@ class ChangePartitions:
     elected: frozenset[int] = frozenset()
     unclean: frozenset[int] = frozenset()
     consent: str = ""
+    moved: frozenset[int] = frozenset()
 
     @property
     def key(self) -> tuple[str, str]:

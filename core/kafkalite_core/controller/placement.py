@@ -1,7 +1,7 @@
 """Where replicas go: evenly, never twice on a broker, over as many racks as there are, leaders spread.
 
 The first replica of a partition is its preferred leader; the others follow in an order that spreads the leaderships
-of a lost broker over the rest. Existing replicas never move: more partitions go where the load is least.
+of a lost broker over the rest. More partitions go where the load is least, and existing replicas do not move for them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ class Load:
         for place, broker_id in enumerate(replicas):
             self.replicas[broker_id] += 1
             self.places[place, broker_id] += 1
+
+    def replace(self, before: Iterable[int], after: Iterable[int]) -> None:
+        """Count one partition anew whose replicas change."""
+        for place, broker_id in enumerate(before):
+            self.replicas[broker_id] -= 1
+            self.places[place, broker_id] -= 1
+        self.add(after)
 
 
 def place(

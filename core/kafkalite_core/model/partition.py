@@ -120,6 +120,7 @@ class Topic:
         deletion_policy: `Delete` or `Retain`.
         deleting: The object has a deletion timestamp.
         cluster: Name of the `KafkaLiteCluster` that it belongs to.
+        replica_assignment: `spec.replicaAssignment`, broker ids by partition number.
     """
 
     ref: TopicRef
@@ -131,3 +132,4 @@ class Topic:
     deletion_policy: str = "Delete"
     deleting: bool = False
     cluster: str = DEFAULT_CLUSTER_NAME
+    replica_assignment: dict[int, tuple[int, ...]] = field(default_factory=dict)

@@ -65,6 +65,35 @@ def growth(obj: Mapping[str, Any], partitions: int, assignment: Mapping[int, Seq
     return operations
 
 
+def reassignment(
+    obj: Mapping[str, Any], targets: Mapping[int, Sequence[int]], *, tested: Mapping[int, int] | None = None
+) -> list[dict[str, Any]]:
+    """Other replicas for partitions of a topic, decided on `obj` as read; empty when its spec says so already.
+
+    `spec.replicas` follows when every partition is named and all have the same number of replicas. `tested` are
+    partition epochs that must not have changed.
+    """
+    metadata, spec = obj["metadata"], obj.get("spec") or {}
+    before = dict(spec.get("replicaAssignment") or {})
+    after = {**before, **assignment_json(targets)}
+    if after == before:
+        return []
+    operations: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        {"op": "test", "path": "/metadata/generation", "value": metadata["generation"]},
+    ]
+    for number, epoch in sorted((tested or {}).items()):
+        operations.append({"op": "test", "path": f"/status/partitions/{number}/partitionEpoch", "value": epoch})
+    operations.append({"op": "add", "path": "/spec/replicaAssignment", "value": after})
+    factors = {len(after[str(n)]) if str(n) in after else 0 for n in range(spec.get("partitions", 1))}
+    min_isr = (spec.get("config") or {}).get("min.insync.replicas", "1")
+    if len(factors) == 1 and 0 not in factors and factors != {spec.get("replicas")}:
+        factor = factors.pop()
+        if min_isr.isdigit() and int(min_isr) <= factor:
+            operations.append({"op": "add", "path": "/spec/replicas", "value": factor})
+    return operations
+
+
 def config_change(uid: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
     """Set or remove (None) keys of `spec.config` of that very object, as a merge patch; other keys stay."""
     return {"metadata": {"uid": uid}, "spec": {"config": dict(changes)}}

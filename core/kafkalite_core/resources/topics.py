@@ -39,6 +39,7 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
         deletion_policy=spec.deletion_policy,
         deleting=metadata.has("deletionTimestamp"),
         cluster=spec.cluster,
+        replica_assignment=spec.replica_assignment,
     )
 
 

@@ -111,12 +111,6 @@ def test_more_than_256_partitions_are_refused():
     assert conditions(state)["Ready"].reason == "TooManyPartitions"
 
 
-def test_a_changed_replication_factor_is_not_supported_yet():
-    state = settle(snapshot(topic_view(partitions={0: entry()}, spec={"replicas": 2})))
-    assert conditions(state)["Progressing"].reason == "NotSupported"
-    assert state.topics["uid-orders"].topic.partitions[0].replicas == (0, 1, 2)
-
-
 def test_manual_assignment():
     assignment = {0: (2, 0), 1: (1, 9)}
     bad = settle(snapshot(topic_view(spec={"partitions": 2, "replica_assignment": assignment})))

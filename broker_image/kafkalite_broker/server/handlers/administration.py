@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.alter_configs import alter_configs_handler, incremental_alter_configs_handler
+from kafkalite_broker.server.handlers.alter_partition_reassignments import AlterPartitionReassignmentsHandler
 from kafkalite_broker.server.handlers.delete_records import DeleteRecordsHandler
 from kafkalite_broker.server.handlers.describe_cluster import DescribeClusterHandler
 from kafkalite_broker.server.handlers.describe_configs import DescribeConfigsHandler
@@ -29,6 +30,7 @@ def administration_handlers(services: Services) -> dict[int, Callable[[Request],
         35: DescribeLogDirsHandler(services),
         43: ElectLeadersHandler(services),
         44: incremental_alter_configs_handler(services),
+        45: AlterPartitionReassignmentsHandler(services),
         46: ListPartitionReassignmentsHandler(services),
         60: DescribeClusterHandler(services),
         75: DescribeTopicPartitionsHandler(services),

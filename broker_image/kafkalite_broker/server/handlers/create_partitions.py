@@ -8,6 +8,7 @@ from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.cluster.topic_requests import TOPICS_PER_REQUEST_MAX, check_assignment
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_broker.server.handlers.topic_admin import Deadline, duplicates, not_in_time, outcomes
+from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX
 from kafkalite_core.protocol.create_partitions import (
@@ -86,7 +87,7 @@ class CreatePartitionsHandler:
             )
         first = known.partitions.get(0)
         check_assignment(
-            rows, self._services.cache.brokers.keys(), replicas=None if first is None else len(first.replicas)
+            rows, self._services.cache.brokers.keys(), replicas=None if first is None else len(target_of(first))
         )
         return dict(enumerate(rows, start=have))
 

@@ -3,6 +3,7 @@
 from kafkalite_core.protocol.api_spec import ApiSpec
 from kafkalite_core.protocol.generated import (
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     create_partitions,
     create_topics,
@@ -346,6 +347,18 @@ SPECS: tuple[ApiSpec, ...] = (
         encode_request=incremental_alter_configs.encode_request,
         decode_response=incremental_alter_configs.decode_response,
         encode_response=incremental_alter_configs.encode_response,
+    ),
+    ApiSpec(
+        key=45,
+        name="AlterPartitionReassignments",
+        min_version=0,
+        max_version=1,
+        advertised_min=0,
+        flexible_from=0,
+        decode_request=alter_partition_reassignments.decode_request,
+        encode_request=alter_partition_reassignments.encode_request,
+        decode_response=alter_partition_reassignments.decode_response,
+        encode_response=alter_partition_reassignments.encode_response,
     ),
     ApiSpec(
         key=46,

@@ -1,6 +1,7 @@
 """What the messages of each API look like; `APIS` lists every API that has a codec."""
 
 from kafkalite_core.protocol.schema.alter_configs import ALTER_CONFIGS
+from kafkalite_core.protocol.schema.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from kafkalite_core.protocol.schema.api_versions import API_VERSIONS
 from kafkalite_core.protocol.schema.create_partitions import CREATE_PARTITIONS
 from kafkalite_core.protocol.schema.create_topics import CREATE_TOPICS
@@ -59,6 +60,7 @@ APIS: tuple[Api, ...] = (
     DELETE_GROUPS,
     ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
     DESCRIBE_CLUSTER,

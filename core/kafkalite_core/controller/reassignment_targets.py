@@ -1,0 +1,85 @@
+"""Where replicas of a partition that exists go when its number of replicas changes, with as little movement as can be.
+
+Replicas that stay keep their places, so nothing is copied that need not be. A replica that comes goes to a rack that
+the partition does not use yet, then where the load is least; one that leaves is, in this order: one whose copying has
+not ended, one that is not in sync, one on a cordoned broker, one that shares its rack, one that does not lead, one
+that is not the preferred leader, and one where the load is greatest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.reassignment import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.controller.placement import Load
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.partition import Partition
+
+
+def rack_of(broker_id: int, brokers: Mapping[int, Broker]) -> str:
+    """Rack of a broker as last registered, or the empty string."""
+    broker = brokers.get(broker_id)
+    return broker.registration.rack if broker is not None and broker.registration is not None else ""
+
+
+def takes_replicas(broker: Broker) -> bool:
+    """Whether replicas are placed there by themselves."""
+    return broker.alive and not broker.cordoned
+
+
+def grown(
+    entry: Partition, replicas: int, brokers: Mapping[int, Broker], load: Load, number: int
+) -> tuple[int, ...] | None:
+    """The present target and as many more as it takes to be `replicas`; None when too few brokers can take one."""
+    chosen = list(target_of(entry))
+    used = Counter(rack_of(broker_id, brokers) for broker_id in chosen)
+    ids = sorted(brokers)
+    while len(chosen) < replicas:
+        free = [i for i in ids if i not in chosen and takes_replicas(brokers[i])]
+        if not free:
+            return None
+        best = min(
+            free,
+            key=lambda i: (
+                i not in entry.replicas,
+                used[rack_of(i, brokers)],
+                load.replicas[i],
+                load.places[len(chosen), i],
+                (ids.index(i) - number) % len(ids),
+            ),
+        )
+        chosen.append(best)
+        used[rack_of(best, brokers)] += 1
+    return tuple(chosen)
+
+
+def shrunk(entry: Partition, replicas: int, brokers: Mapping[int, Broker], load: Load) -> tuple[int, ...]:
+    """The present target without those that have to leave for it to be `replicas`, in its order."""
+    kept = list(target_of(entry))
+    in_sync = {member.id for member in entry.isr}
+    while len(kept) > replicas:
+        used = Counter(rack_of(broker_id, brokers) for broker_id in kept)
+
+        def reluctance(
+            broker_id: int, used: Counter[str] = used
+        ) -> tuple[int, ...]:
+            broker = brokers.get(broker_id)
+            place = kept.index(broker_id)
+            return (
+                broker_id not in entry.adding,
+                broker_id in in_sync,
+                broker is not None and not broker.cordoned,
+                used[rack_of(broker_id, brokers)] == 1,
+                broker_id == entry.leader,
+                place == 0,
+                -load.replicas[broker_id],
+                -place,
+            )
+
+        kept.remove(min(kept, key=reluctance))
+    return tuple(kept)

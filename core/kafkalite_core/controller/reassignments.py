@@ -1,0 +1,156 @@
+"""Which partitions move, and when: the wishes in `spec` against the state, with a bound on what moves at once.
+
+A partition's wish is its list in `spec.replicaAssignment`; without one it is `spec.replicas`, and the brokers are
+chosen. A move begins when every broker that it adds is alive and fewer than
+`kafkalite.reassignment.partitions.max` partitions are being copied in the cluster (a move whose new brokers are away
+copies nothing and does not count). Changes that copy nothing (another order, a cancellation, fewer replicas) and new
+targets of moves under way need no slot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.configs import effective_min_isr
+from kafkalite_core.controller.election import Verdict, describe_broker
+from kafkalite_core.controller.growth import Obstacle, topic_load
+from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.reassignment import is_moving, move, retargeted, target_of
+from kafkalite_core.controller.reassignment_targets import grown, shrunk, takes_replicas
+from kafkalite_core.model.limits import REPLICAS_PER_PARTITION_MAX
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.partition import Partition
+
+MOVES_KEY = "kafkalite.reassignment.partitions.max"
+LISTED_MAX = 5
+NOTHING = Verdict(change=None, reason="")
+
+
+class Reassignments:
+    """The moves of one round. Call `decide` for every partition that needs no election, then `obstacle`."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._load = topic_load(snapshot)
+        limit = setting(snapshot.cluster.config, MOVES_KEY)
+        assert isinstance(limit, int)
+        self._limit = limit
+        self._copying = sum(
+            self._copies(entry) for view in snapshot.placed_topics() for entry in view.topic.partitions.values()
+        )
+        self._waiting: dict[str, list[str]] = {}
+        self._problems: dict[str, Obstacle] = {}
+
+    def _copies(self, entry: Partition) -> bool:
+        return bool(entry.adding) and not self._absent(entry.adding)
+
+    def _absent(self, ids: tuple[int, ...]) -> list[int]:
+        brokers = self._snapshot.brokers
+        return [i for i in ids if i not in brokers or not brokers[i].alive]
+
+    def decide(self, view: TopicView, number: int, entry: Partition, *, relaxed_flush: bool) -> Verdict:
+        """The next step of one partition, if there is one; what it waits for is remembered for `obstacle`."""
+        if view.paused:
+            return NOTHING
+        target = self._wish(view, number, entry)
+        if target is not None and self._has_to_wait(view, number, entry, target):
+            target = None
+        snapshot = self._snapshot
+        verdict = move(
+            entry,
+            target,
+            snapshot.brokers,
+            relaxed_flush=relaxed_flush,
+            min_isr_of=lambda replicas: effective_min_isr(snapshot, view, replicas),
+        )
+        after = entry if verdict.change is None else verdict.change.proposed
+        if target is not None:
+            self._load.replace(target_of(entry), target_of(after))
+            self._copying += self._copies(after) - self._copies(entry)
+        if verdict.change is None and verdict.reason:
+            self._wait(view, number, f"moving to {list(target_of(entry))}, {verdict.reason}")
+        return verdict
+
+    def _has_to_wait(self, view: TopicView, number: int, entry: Partition, target: tuple[int, ...]) -> bool:
+        new = tuple(broker_id for broker_id in target if broker_id not in entry.replicas)
+        absent = self._absent(new)
+        if absent:
+            words = ", ".join(describe_broker(broker_id, self._snapshot.brokers) for broker_id in absent[:LISTED_MAX])
+            self._wait(view, number, f"to be moved to {list(target)}, but {words}")
+            return True
+        wanted = retargeted(entry, target)
+        if not wanted.adding or self._copies(entry) or self._copying < self._limit:
+            return False
+        self._wait(view, number, f"to be moved to {list(target)} when it is its turn ({MOVES_KEY} is {self._limit})")
+        return True
+
+    def _wait(self, view: TopicView, number: int, text: str) -> None:
+        self._waiting.setdefault(view.topic.ref.uid, []).append(f"partition {number}: {text}")
+
+    # -- wishes -------------------------------------------------------------------------------------------------
+
+    def _wish(self, view: TopicView, number: int, entry: Partition) -> tuple[int, ...] | None:
+        """The target that is wanted and not there yet; None without such a wish, or with one that cannot be."""
+        target = view.spec.replica_assignment.get(number)
+        present = target_of(entry)
+        if target is not None:
+            if target == present:
+                return None
+            problem = assignment_problem(self._snapshot, number, target)
+            if problem:
+                self._problem(view, "InvalidReplicaAssignment", f"correct spec.replicaAssignment: {problem}")
+                return None
+            return target
+        if len(present) == view.spec.replicas:
+            return None
+        if len(present) > view.spec.replicas:
+            return shrunk(entry, view.spec.replicas, self._snapshot.brokers, self._load)
+        return self._grown(view, number, entry)
+
+    def _grown(self, view: TopicView, number: int, entry: Partition) -> tuple[int, ...] | None:
+        snapshot, wanted = self._snapshot, view.spec.replicas
+        target = grown(entry, wanted, snapshot.brokers, self._load, number)
+        if target is not None:
+            return target
+        message = f"{wanted} replicas need {wanted} brokers"
+        if wanted > min(snapshot.cluster.replicas, REPLICAS_PER_PARTITION_MAX):
+            message = f"{message}, but the cluster has {snapshot.cluster.replicas}; lower spec.replicas or add brokers"
+            self._problem(view, "NotEnoughBrokers", message)
+        else:
+            able = sorted(i for i, broker in snapshot.brokers.items() if takes_replicas(broker))
+            message = f"{message} that run and are not cordoned; there are {len(able)} ({able})"
+            self._wait(view, number, message)
+        return None
+
+    def _problem(self, view: TopicView, reason: str, message: str) -> None:
+        self._problems.setdefault(view.topic.ref.uid, Obstacle(reason, message))
+
+    # -- what to tell -------------------------------------------------------------------------------------------
+
+    def obstacle(self, view: TopicView) -> Obstacle | None:
+        """What keeps the topic's moves from being over: what the user has to correct, else what they wait for."""
+        uid = view.topic.ref.uid
+        problem = self._problems.get(uid)
+        if problem is not None:
+            return problem
+        waiting = self._waiting.get(uid)
+        if not waiting:
+            return None
+        more = f"; and {len(waiting) - LISTED_MAX} more" if len(waiting) > LISTED_MAX else ""
+        moving = sum(is_moving(entry) for entry in view.topic.partitions.values())
+        message = f"{moving} of {len(view.topic.partitions)} partitions are moving: {'; '.join(waiting[:LISTED_MAX])}"
+        return Obstacle("Reassigning", f"{message}{more}", waiting=True)
+
+
+def assignment_problem(snapshot: Snapshot, number: int, target: tuple[int, ...]) -> str:
+    """What is wrong with a manual list of replicas, as a sentence; empty when it is right."""
+    if not target:
+        return f"partition {number} names no broker"
+    if len(set(target)) != len(target):
+        return f"partition {number} names a broker twice"
+    if len(target) > REPLICAS_PER_PARTITION_MAX:
+        return f"partition {number} names more than {REPLICAS_PER_PARTITION_MAX} brokers"
+    unknown = sorted(set(target) - set(range(snapshot.cluster.replicas)) - set(snapshot.brokers))
+    return f"partition {number} names unknown brokers {unknown}" if unknown else ""
