@@ -1,0 +1,1 @@
+"""Whole clusters of the production core in virtual time, seeded and replayable."""

@@ -1,0 +1,303 @@
+"""The API server: objects with versions, compare-and-swap behind the CRDs' fences, watches, and its own troubles.
+
+Clients reach it over the network. A call ends in exactly one of `Outcome`; after a time-out nobody knows whether the
+request was applied, is on its way still, or is lost: all three happen.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.patching import Json, Refused, apply_patch, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.network import Network
+    from tests.simulation.world import Process, World
+
+HOST = "api"
+KINDS = ("clusters", "brokers", "topics", "pods", "leases")
+
+
+class Outcome(Enum):
+    """How a call ended."""
+
+    OK = 200
+    NOT_FOUND = 404
+    CONFLICT = 409
+    INVALID = 422
+    THROTTLED = 429
+    REFUSED = "connection refused: certainly not applied"
+    AMBIGUOUS = "no answer in time, reset, or 5xx"
+
+
+class Call:
+    """One request under way."""
+
+    __slots__ = ("answer", "args", "done", "host", "process", "verb")
+
+    def __init__(
+        self, host: str, process: Process, verb: str, args: tuple[Any, ...], answer: Callable[[Outcome, Any], None]
+    ) -> None:
+        self.host = host
+        self.process = process
+        self.verb = verb
+        self.args = args
+        self.answer = answer
+        self.done = False
+
+
+class Watch:
+    """One stream of events of one kind to one process."""
+
+    __slots__ = ("dead", "host", "kind", "lag_ms", "last_ms", "on_broken", "on_event", "process")
+
+    def __init__(
+        self,
+        host: str,
+        process: Process,
+        kind: str,
+        on_event: Callable[[str, Json], None],
+        on_broken: Callable[[bool], None],
+    ) -> None:
+        self.host = host
+        self.process = process
+        self.kind = kind
+        self.on_event = on_event
+        self.on_broken = on_broken
+        self.lag_ms = 0.0
+        self.last_ms = 0.0
+        self.dead = False
+
+
+class ApiServer:
+    """See the module.
+
+    Attributes:
+        objects: By kind and name.
+        version: The last resourceVersion given out.
+        up: Whether it listens.
+        delay_ms: Mean time of serving a request.
+        lose_answer: Share of answers that are lost after the request was applied.
+        lose_request: Share of requests that time out and are never applied.
+        delay_request: Share of requests that time out and are applied later.
+        throttle: Share of requests that are answered 429.
+        on_change: Told every accepted change: kind, old object, new object.
+    """
+
+    def __init__(self, world: World, network: Network) -> None:
+        self._world = world
+        self._network = network
+        self._random = world.rng("api").random
+        self.objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
+        self.version = 1
+        self.up = True
+        self.delay_ms = 1.0
+        self.lose_answer = 0.0
+        self.lose_request = 0.0
+        self.delay_request = 0.0
+        self.throttle = 0.0
+        self.watches: list[Watch] = []
+        self.events: dict[str, list[tuple[int, str, Json]]] = {kind: [] for kind in KINDS}
+        self.on_change: Callable[[str, Json | None, Json | None], None] = lambda _kind, _old, _new: None
+        self._uids = 0
+        self._verbs: dict[str, Callable[..., tuple[Outcome, Any]]] = {
+            "get": self._get,
+            "list": self._list,
+            "patch": self.patch,
+            "create": self.create,
+            "replace": self._replace,
+            "delete": self.delete,
+        }
+
+    # ------------------------------------------------------------------------------------------------ calls
+
+    def call(
+        self,
+        host: str,
+        process: Process,
+        verb: str,
+        *args: Any,
+        answer: Callable[[Outcome, Any], None],
+        deadline_ms: float = 2000.0,
+    ) -> None:
+        """Ask; `answer` is called once, unless the process dies before."""
+        call = Call(host, process, verb, args, answer)
+        self._world.at(deadline_ms, process, self._expire, call)
+        if not self.up:
+            self._world.bite("api_outage")
+            self._world.at(0.5, process, self._answered, call, Outcome.REFUSED, None)
+            return
+        self._network.send(host, HOST, None, self._arrived, call)
+
+    def _arrived(self, call: Call) -> None:
+        world, chance = self._world, self._random
+        if not self.up:
+            world.bite("api_outage")
+            return
+        if self.throttle and chance() < self.throttle:
+            world.bite("api_throttle")
+            self._reply(call, Outcome.THROTTLED, None)
+            return
+        if self.lose_request and chance() < self.lose_request:
+            world.bite("api_lost_request")
+            return
+        if self.delay_request and chance() < self.delay_request:
+            world.bite("api_delayed_request")
+            world.at(2000.0 + chance() * 8000.0, None, self._serve, call, False)
+            return
+        world.at(self.delay_ms * (0.5 + chance()), None, self._serve, call, True)
+
+    def _serve(self, call: Call, reply: bool) -> None:
+        outcome, result = self._verbs[call.verb](*call.args)
+        if not reply:
+            return
+        if self.lose_answer and self._random() < self.lose_answer:
+            self._world.bite("api_lost_answer")
+            return
+        self._reply(call, outcome, result)
+
+    def _reply(self, call: Call, outcome: Outcome, result: Any) -> None:
+        self._network.send(HOST, call.host, call.process, self._answered, call, outcome, result)
+
+    def _answered(self, call: Call, outcome: Outcome, result: Any) -> None:
+        if not call.done:
+            call.done = True
+            call.answer(outcome, result)
+
+    def _expire(self, call: Call) -> None:
+        if not call.done:
+            call.done = True
+            call.answer(Outcome.AMBIGUOUS, None)
+
+    # ------------------------------------------------------------------------------------------------ verbs
+
+    def _get(self, kind: str, name: str) -> tuple[Outcome, Any]:
+        found = self.objects[kind].get(name)
+        return (Outcome.NOT_FOUND, None) if found is None else (Outcome.OK, found)
+
+    def _list(self, kind: str) -> tuple[Outcome, Any]:
+        return Outcome.OK, (list(self.objects[kind].values()), self.version)
+
+    def patch(self, kind: str, name: str, operations: list[Json]) -> tuple[Outcome, Any]:
+        """JSON Patch; a change of `spec` raises the generation."""
+        found = self.objects[kind].get(name)
+        if found is None:
+            return Outcome.NOT_FOUND, None
+        try:
+            patched = apply_patch(found, operations)
+            check(kind, found, patched)
+        except Refused as refusal:
+            return Outcome.INVALID, str(refusal)
+        return Outcome.OK, self._write(kind, found, patched)
+
+    def create(self, kind: str, obj: Json) -> tuple[Outcome, Any]:
+        """A new object; 409 when the name is taken."""
+        name = obj["metadata"]["name"]
+        if name in self.objects[kind]:
+            return Outcome.CONFLICT, None
+        self._uids += 1
+        metadata = {
+            "namespace": "default",
+            **obj["metadata"],
+            "uid": f"uid-{self._uids:06d}",
+            "generation": 1,
+            "creationTimestamp": f"2026-01-01T00:00:{self._uids:09d}Z",
+        }
+        return Outcome.OK, self._write(kind, None, {**obj, "metadata": metadata})
+
+    def _replace(self, kind: str, name: str, obj: Json) -> tuple[Outcome, Any]:
+        found = self.objects[kind].get(name)
+        if found is None:
+            return Outcome.NOT_FOUND, None
+        wanted = obj["metadata"].get("resourceVersion")
+        if wanted and wanted != found["metadata"]["resourceVersion"]:
+            return Outcome.CONFLICT, None
+        return Outcome.OK, self._write(kind, found, {**obj, "metadata": {**found["metadata"], **obj["metadata"]}})
+
+    def delete(self, kind: str, name: str) -> tuple[Outcome, Any]:
+        """The object is gone."""
+        found = self.objects[kind].pop(name, None)
+        if found is None:
+            return Outcome.NOT_FOUND, None
+        self.version += 1
+        self.on_change(kind, found, None)
+        self._publish(kind, "DELETED", found)
+        return Outcome.OK, found
+
+    def _write(self, kind: str, old: Json | None, new: Json) -> Json:
+        if old is not None and new == old:
+            return old
+        self.version += 1
+        metadata = {**new["metadata"], "resourceVersion": str(self.version)}
+        if old is not None and old.get("spec") != new.get("spec"):
+            metadata["generation"] = metadata.get("generation", 0) + 1
+        new = {**new, "metadata": metadata}
+        self.objects[kind][metadata["name"]] = new
+        self.on_change(kind, old, new)
+        self._publish(kind, "ADDED" if old is None else "MODIFIED", new)
+        return new
+
+    # ------------------------------------------------------------------------------------------------ watches
+
+    def watch(self, watch: Watch, version: int) -> bool:
+        """Begin to stream what happened after `version`; False (410) when that is forgotten."""
+        events = self.events[watch.kind]
+        self.watches.append(watch)
+        for number, kind, obj in events:
+            if number > version:
+                self._stream(watch, kind, obj)
+        return True
+
+    def _publish(self, kind: str, event: str, obj: Json) -> None:
+        if kind == "leases":
+            return
+        self.events[kind].append((self.version, event, obj))
+        for watch in self.watches:
+            if watch.kind == kind:
+                self._stream(watch, event, obj)
+
+    def _stream(self, watch: Watch, event: str, obj: Json) -> None:
+        world = self._world
+        if watch.dead or not watch.process.alive:
+            return
+        link = self._network.link(HOST, watch.host)
+        if link.cut:
+            watch.dead = True  # TCP notices nothing; the reader's silence limit does
+            world.bite("watch_silent")
+            return
+        due = world.now + link.delay_ms * (0.5 + self._random()) + watch.lag_ms
+        if watch.lag_ms:
+            world.bite("watch_lag")
+        watch.last_ms = max(due, watch.last_ms)
+        world.at(watch.last_ms - world.now, watch.process, self._deliver, watch, event, obj)
+
+    @staticmethod
+    def _deliver(watch: Watch, event: str, obj: Json) -> None:
+        if not watch.dead:
+            watch.on_event(event, obj)
+
+    def forget_dead(self) -> None:
+        """Streams of processes that ended are closed."""
+        self.watches = [watch for watch in self.watches if watch.process.alive and not watch.dead]
+
+    def break_watches(self, *, host: str = "", expired: bool = False) -> None:
+        """Streams end, all or those of one host; with `expired` their readers have to list anew (410)."""
+        for watch in self.watches:
+            if not watch.dead and watch.process.alive and (not host or watch.host == host):
+                watch.dead = True
+                self._world.at(1.0, watch.process, watch.on_broken, expired)
+        self.forget_dead()
+
+    # ------------------------------------------------------------------------------------------------ outages
+
+    def stop(self) -> None:
+        """Nobody listens any more."""
+        self.up = False
+        self.break_watches()
+
+    def start(self) -> None:
+        """It listens again, with everything that it had stored."""
+        self.up = True

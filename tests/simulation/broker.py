@@ -1,0 +1,308 @@
+"""One broker process: recover, register, catch up, serve, hand over, end; crash at any point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.membership.lease import plan_renewal
+from kafkalite_core.membership.producer_ids import ProducerIds
+from kafkalite_core.membership.registration_events import Identity
+from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.topic import Stray
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import ProduceRequested
+from kafkalite_core.storage.errors import DiskFailure
+from tests.simulation.driver import Produce
+from tests.simulation.groups import Groups
+from tests.simulation.leases import LeaseRenewer
+from tests.simulation.link import Link
+from tests.simulation.logs import Logs
+from tests.simulation.partitions import Partitions
+from tests.simulation.producer_ids import Draws
+from tests.simulation.registrar import Registrar
+from tests.simulation.world import Process, ProcessDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_core.membership.metadata_cache import MetadataCache
+    from kafkalite_core.model.partition import Topic, TopicRef
+    from kafkalite_core.protocol.record_batch import BatchHeader
+    from tests.simulation.api import Outcome
+    from tests.simulation.driver import Driver
+    from tests.simulation.host import Host
+
+HAND_OVER_BY_OPERATOR_MS = 2_000.0
+HAND_OVER_LIMIT_MS = 6_000.0
+CLOSE_MS = 300.0
+
+
+class Broker:
+    """See the module.
+
+    Attributes:
+        fuse: After so many more effects the process dies; 0 for not at all.
+        serving: Requests are taken.
+    """
+
+    def __init__(self, host: Host, incarnation: str) -> None:
+        self.host = host
+        self.cluster = host.cluster
+        self.world = host.world
+        self.network = host.cluster.network
+        self.api = host.cluster.api
+        self.oracles = host.cluster.oracles
+        self.shape = host.cluster.shape
+        self.chance = host.chance.random
+        self.incarnation = incarnation
+        self.process = Process(f"{host.name}/{incarnation}", host.died)
+        self.fuse = 0
+        self.fuse_power = False
+        self.serving = False
+        self.stopping = False
+        self.started_undamaged = True
+        self._opening = False
+        self._running_said = False
+        self._ticked_ms = 0.0
+        self.registrar: Registrar | None = None
+        self.link = Link(self)
+        self.producer_ids = ProducerIds()
+        self.draws = Draws(self)
+        self.logs: Logs
+        self.partitions: Partitions
+        self.groups = Groups(self)
+
+    # ------------------------------------------------------------ time, chance, death
+
+    def mono_ms(self) -> float:
+        """This machine's monotonic clock."""
+        return self.host.clock.mono_ms(self.world.now)
+
+    def wall_ms(self) -> int:
+        """This machine's wall clock."""
+        return self.host.clock.wall_ms(self.world.now)
+
+    def after(self, local_ms: float, action: Callable[..., None], *args: object) -> None:
+        """Call `action` after a while by this machine's clock."""
+        self.world.at(local_ms / self.host.clock.rate, self.process, action, *args)
+
+    def burn(self) -> None:
+        """One more effect: it may be the last."""
+        self.fuse -= 1
+        if not self.fuse:
+            raise ProcessDied(self.process, "died between two effects", power=self.fuse_power)
+
+    def die(self, reason: str) -> None:
+        """The process ends itself, at once."""
+        raise ProcessDied(self.process, reason)
+
+    def trace(self, text: str) -> None:
+        """A line of the readable trace."""
+        if self.world.tracing:
+            self.world.trace(self.host.name, text)
+
+    def call(self, verb: str, *args: Any, answer: Callable[[Outcome, Any], None]) -> None:
+        """Ask the API server."""
+        self.api.call(self.host.name, self.process, verb, *args, answer=answer)
+
+    # ------------------------------------------------------------ life
+
+    def begin(self) -> None:
+        """The process has started."""
+        self.host.disk.process = self.process
+        self.started_undamaged = not self.host.damaged
+        self.trace(f"{self.incarnation} starts")
+        self.world.at(0.0, self.process, self.link.start)
+
+    @property
+    def cache(self) -> MetadataCache:
+        """The metadata."""
+        return self.link.cache
+
+    @property
+    def broker_epoch(self) -> int:
+        """The registered epoch, -1 before the first registration."""
+        return -1 if self.registrar is None else self.registrar.broker_epoch
+
+    def link_moved(self) -> None:
+        """The link may know enough now to begin."""
+        if not self._opening and self.link.synced:
+            self._opening = True
+            self.world.at(1.0 + self.chance() * 50.0, self.process, self._open)
+
+    def _open(self) -> None:
+        assert self.link.cluster is not None
+        self.logs = Logs(
+            self.host.disk,
+            broker_id=self.host.id,
+            cluster_id=self.link.cluster.cluster_id,
+            wall_ms=self.wall_ms,
+            tail_bytes=self.shape.tail_bytes,
+        )
+        try:
+            findings = self.logs.open(f"d-{self.incarnation}")
+        except (StorageError, DiskFailure) as error:
+            self.die(f"cannot open the data directory: {error}")
+        self.partitions = Partitions(self, self.logs)
+        self.producer_ids.raise_floor(self.logs.highest_producer_id())
+        self.trace(f"recovered: {findings} {[(r.directory, r.end_offset, r.reason) for r in self.logs.reports]}")
+        identity = Identity(
+            broker_id=self.host.id,
+            incarnation=self.incarnation,
+            directory_id=findings.directory_id,
+            trusted=not (findings.fresh or findings.cut_below_flushed or findings.checkpoint_lost),
+            clean_epoch=findings.clean_epoch,
+            host=self.host.name,
+            port=9092,
+        )
+        self.registrar = Registrar(self, identity)
+        LeaseRenewer(self).turn()
+        self.serving = True
+        try:
+            self.partitions.reconcile_all()
+            self.logs.set_unclaimed_aside()
+        except StorageError as error:
+            self.die(f"no room to begin: {error}")
+        self.report_strays()
+        self._ticked_ms = self.mono_ms()
+        self.after(self.shape.tick_ms, self._tick)
+        self.after(self.shape.checkpoint_ms * (0.5 + self.chance()), self._checkpoint)
+        self.registrar.want_state(BrokerState.RUNNING)
+
+    def _tick(self) -> None:
+        self._ticked_ms = self.mono_ms()
+        self.partitions.tick()
+        self.groups.tick()
+        self.after(self.shape.tick_ms, self._tick)
+
+    def _checkpoint(self) -> None:
+        marks = self.partitions.high_watermarks()
+        self.logs.checkpoint(marks)
+        if self.shape.retention:
+            try:
+                self.logs.retention_pass(marks)
+            except StorageError:
+                self.trace("no room for retention")
+        self.after(self.shape.checkpoint_ms, self._checkpoint)
+
+    def stop(self) -> None:
+        """SIGTERM: the controlled shutdown."""
+        if self.stopping or self.registrar is None or not self.serving:
+            self.world.at(0.0, self.process, self.die, "stopped before it served")
+            return
+        self.stopping = True
+        self.trace("stopping")
+        self.registrar.want_state(BrokerState.SHUTTING_DOWN)
+        self.after(HAND_OVER_BY_OPERATOR_MS, self._hand_over, self.mono_ms() + HAND_OVER_LIMIT_MS)
+
+    def _hand_over(self, deadline_ms: float) -> None:
+        if self.partitions.led_count() and self.mono_ms() < deadline_ms:
+            self.partitions.hand_over_all("the broker is stopping")
+            self.after(250.0, self._hand_over, deadline_ms)
+        else:
+            self.after(CLOSE_MS, self._close)
+
+    def _close(self) -> None:
+        self.serving = False
+        self.groups.close()
+        if not self.partitions.flusher.idle:
+            self.after(2.0, self._close)
+            return
+        try:
+            self.logs.close(self.partitions.high_watermarks(), broker_epoch=self.broker_epoch)
+        except StorageError as error:
+            self.die(f"no room to close: {error}")
+        self.die("stopped in order")
+
+    # ------------------------------------------------------------ what the link tells
+
+    def partitions_changed(self, changed: set[tuple[TopicRef, int]]) -> None:
+        """Entries of the cache changed."""
+        if self.serving:
+            self.partitions.partitions_changed(changed)
+            self.report_strays()
+
+    def brokers_changed(self) -> None:
+        """Brokers of the cache changed."""
+        if self.serving:
+            self.partitions.brokers_changed()
+
+    def topics_gone(self, topics: list[Topic]) -> None:
+        """Topics left the cache."""
+        if self.serving:
+            self.groups.topics_gone(topics)
+
+    def registered(self, broker_epoch: int) -> None:
+        """A new broker epoch."""
+        self.trace(f"registered with epoch {broker_epoch}")
+        self.brokers_changed()
+
+    def report_strays(self) -> None:
+        """List the directories that were set aside (S10)."""
+        assert self.registrar is not None
+        known = [stray for _, stray in sorted(self.logs.strays.items()) if stray.metadata is not None]
+        self.registrar.want_strays(
+            tuple(
+                Stray(
+                    topic=stray.metadata.topic,
+                    topic_id=stray.metadata.topic_id,
+                    partition=stray.metadata.partition,
+                    leader_epoch=stray.metadata.leader_epoch,
+                    partition_epoch=stray.metadata.partition_epoch,
+                    end_offset=stray.end_offset,
+                    deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
+                )
+                for stray in known
+                if stray.metadata is not None
+            )
+        )
+
+    # ------------------------------------------------------------ what others ask
+
+    def peer(self, broker_id: int) -> Broker | None:
+        """The broker that is reached at the registered address of another one."""
+        known = self.cache.brokers.get(broker_id)
+        if known is None or known.registration is None:
+            return None
+        return self.cluster.hosts[broker_id].broker
+
+    def may_renew(self, lease_duration_s: float) -> bool:
+        """Whether this process may claim to be alive."""
+        now_ms = self.mono_ms()
+        oldest = self.partitions.flusher.oldest_ms
+        return plan_renewal(
+            broker_epoch=self.broker_epoch,
+            lease_duration_s=lease_duration_s,
+            main_loop_age_s=(now_ms - self._ticked_ms) / 1000.0,
+            oldest_flush_age_s=0.0 if oldest is None else (self.world.now - oldest) / 1000.0,
+        ).renew
+
+    def driver(self, topic: str, number: int) -> Driver | None:
+        """The replica here, None when there is none."""
+        return self.partitions.drivers.get((topic, number)) if self.serving else None
+
+    def produce(
+        self,
+        topic: str,
+        number: int,
+        batch: bytearray,
+        header: BatchHeader,
+        acks: int,
+        reply: Callable[[int, str, int, int], None],
+    ) -> None:
+        """A client's batch; `reply(error code, topic id, base offset, leader epoch)` once, when acks asks for it."""
+        driver = self.driver(topic, number)
+        if driver is None:
+            reply(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "", -1, -1)
+            return
+        driver.step(
+            ProduceRequested(
+                token=Produce(acks, header.record_count, reply),
+                acks=acks,
+                batch=bytearray(batch),
+                header=header,
+                deadline_ms=self.mono_ms() + self.shape.request_timeout_ms,
+                wall_ms=self.wall_ms(),
+            )
+        )

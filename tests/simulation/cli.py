@@ -1,0 +1,136 @@
+"""The command line: one history by its seed, or many."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import kafkalite_core
+from tests.simulation.run import NAMES, Result, run_seed
+from tests.simulation.swarm import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+CLEAN, VIOLATED, USAGE = 0, 1, 2
+TRACE_LINES = 400
+
+
+def tree_hash() -> str:
+    """SHA-256 over the files of the core as it was imported."""
+    root = Path(kafkalite_core.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    which = made.add_mutually_exclusive_group(required=True)
+    which.add_argument("--seed", type=int, help="run one history")
+    which.add_argument("--seeds", metavar="FROM:TO", help="run the histories of a range of seeds, TO excluded")
+    made.add_argument("--jobs", type=int, default=1, help="processes")
+    made.add_argument("--seconds", type=float, default=0.0, help="begin no history after that time")
+    made.add_argument("--stop-on-violation", action="store_true", help="end with the first violation")
+    made.add_argument("--json", action="store_true", help="one line of JSON for each history and a last one for all")
+    made.add_argument("--trace", action="store_true", help="print what happened")
+    made.add_argument("--lines", type=int, default=TRACE_LINES, help="so many last lines of the trace; 0 for all")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0 when all histories are clean, 1 for a violation, 2 for wrong usage."""
+    options = parser().parse_args(arguments)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    else:
+        try:
+            first, _, last = options.seeds.partition(":")
+            seeds = range(int(first), int(last))
+        except ValueError:
+            print(f"--seeds {options.seeds!r} is not FROM:TO", file=sys.stderr)
+            return USAGE
+    started = time.perf_counter()
+    results: list[Result] = []
+    for result in _results(seeds, options):
+        results.append(result)
+        _show(result, options)
+        if options.stop_on_violation and not result.ok:
+            break
+    summary = summarize(results, time.perf_counter() - started)
+    print(json.dumps(summary) if options.json else _text(summary), flush=True)
+    return VIOLATED if summary["violations"] else CLEAN
+
+
+def _results(seeds: range, options: argparse.Namespace) -> Iterator[Result]:
+    deadline = time.perf_counter() + (options.seconds or 1e12)
+    if options.jobs <= 1 or len(seeds) == 1:
+        for seed in seeds:
+            if time.perf_counter() > deadline:
+                return
+            yield run_seed(seed, tracing=options.trace)
+        return
+    with ProcessPoolExecutor(options.jobs) as pool:
+        rest = iter(seeds)
+        chunk = options.jobs * 8
+        while numbers := list(islice(rest, chunk)):
+            yield from pool.map(run_seed, numbers)
+            if time.perf_counter() > deadline:
+                return
+
+
+def _show(result: Result, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps(result.line()), flush=True)
+    elif not result.ok or options.seed is not None:
+        print(f"seed {result.seed}: {'clean' if result.ok else result.violation}")
+        if not result.ok:
+            print("\n".join(draw(result.seed).lines()))
+        if options.seed is not None:
+            refusals = {NAMES.get(code, "no answer"): count for code, count in sorted(result.refusals.items())}
+            print(
+                f"  events {result.events} acked {result.acked} elections {result.elections} wall {result.wall_s:.2f} s"
+            )
+            print(f"  faults {result.faults_bitten}\n  refusals {refusals}\n  digest {result.digest}")
+    if options.trace and not options.json:
+        print("\n".join(result.trace[-options.lines :] if options.lines else result.trace))
+
+
+def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
+    """The last line."""
+    found = list(results)
+    events = sum(result.events for result in found)
+    busy_s = sum(result.wall_s for result in found)
+    return {
+        "summary": True,
+        "histories": len(found),
+        "events": events,
+        "events_per_s": round(events / busy_s) if busy_s else 0,
+        "median_events": _median([result.events for result in found]),
+        "median_faults": _median([sum(result.faults_bitten.values()) for result in found]),
+        "median_fault_kinds": _median([len(result.faults_bitten) for result in found]),
+        "median_acked": _median([result.acked for result in found]),
+        "elections": sum(result.elections for result in found),
+        "virtual_s": round(sum(result.virtual_ms for result in found) / 1000.0),
+        "wall_s": round(wall_s, 2),
+        "violations": sum(not result.ok for result in found),
+        "tree": tree_hash(),
+    }
+
+
+def _median(numbers: list[int]) -> int:
+    return int(median(numbers)) if numbers else 0
+
+
+def _text(summary: dict[str, object]) -> str:
+    return "  ".join(f"{name} {value}" for name, value in summary.items() if name != "summary")

@@ -1,0 +1,294 @@
+"""Producers and consumers over the simulated network, with the patience and the retries of real ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered, FetchRequested
+from tests.simulation.batches import batch_of, marks_of
+from tests.simulation.world import Process
+
+if TYPE_CHECKING:
+    from kafkalite_core.protocol.record_batch import BatchHeader
+    from tests.simulation.broker import Broker
+    from tests.simulation.cluster import SimCluster
+
+PATIENCE_MS = 2_500.0
+RETRY_MS = 100.0
+FATAL = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID}
+)
+
+
+class Client:
+    """Knows, a little late, who leads; sends requests whose answers may never come."""
+
+    def __init__(self, cluster: SimCluster, name: str) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.network = cluster.network
+        self.name = name
+        self.process = Process(name)
+        self.chance = self.world.rng(name).random
+        self.leaders: dict[tuple[str, int], int] = {}
+        self._asked_ms = -1e9
+
+    def refresh(self) -> None:
+        """Ask some broker who leads; not too often."""
+        if self.world.now - self._asked_ms < 20.0:
+            return
+        self._asked_ms = self.world.now
+        hosts = self.cluster.host_list
+        host = hosts[int(self.chance() * len(hosts))]
+        broker = host.broker
+        if broker is not None and broker.serving:
+            self.network.send(self.name, host.name, broker.process, self._at_broker, broker)
+
+    def _at_broker(self, broker: Broker) -> None:
+        known = {
+            (topic.ref.name, number): entry.leader
+            for topic in broker.cache.topics()
+            for number, entry in topic.partitions.items()
+        }
+        self.network.send(broker.host.name, self.name, self.process, self._learned, known)
+
+    def _learned(self, known: dict[tuple[str, int], int]) -> None:
+        self.leaders = known
+
+    def leader(self, topic: str, number: int) -> Broker | None:
+        """The broker that is thought to lead, if something listens there."""
+        host = self.cluster.hosts.get(self.leaders.get((topic, number), -1))
+        broker = None if host is None else host.broker
+        return broker if broker is not None and broker.serving else None
+
+
+class Producer(Client):
+    """One producer: a lane for each partition, one batch in flight on each."""
+
+    def __init__(self, cluster: SimCluster, number: int, *, idempotent: bool, acks: int) -> None:
+        super().__init__(cluster, f"p{number}")
+        self.idempotent = idempotent
+        self.acks = acks
+        self.producer_id = -1
+        self.stopped = False
+        self._lanes = [
+            Lane(self, topic.name, partition) for topic in cluster.shape.topics for partition in range(topic.partitions)
+        ]
+
+    def begin(self) -> None:
+        """Start all lanes."""
+        self.refresh()
+        for lane in self._lanes:
+            self.world.at(100.0 + self.chance() * 200.0, self.process, lane.begin)
+
+    def ask_id(self) -> None:
+        """InitProducerId, of any broker."""
+        hosts = self.cluster.host_list
+        host = hosts[int(self.chance() * len(hosts))]
+        broker = host.broker
+        if broker is not None and broker.serving:
+            self.network.send(self.name, host.name, broker.process, self._at_broker_for_id, broker)
+
+    def _at_broker_for_id(self, broker: Broker) -> None:
+        def reply(error_code: int, producer_id: int) -> None:
+            self.network.send(broker.host.name, self.name, self.process, self._got_id, error_code, producer_id)
+
+        broker.draws.take(reply)
+
+    def _got_id(self, error_code: int, producer_id: int) -> None:
+        if not error_code and self.producer_id < 0:
+            self.cluster.history.id_given(self.name, producer_id)
+            self.producer_id = producer_id
+            for lane in self._lanes:
+                lane.sequence = 0
+
+    def bump(self) -> None:
+        """The id cannot be used any more."""
+        self.producer_id = -1
+
+
+class Lane:
+    """One partition of one producer."""
+
+    __slots__ = ("_attempt", "_batch", "_count", "_header", "_number", "_producer", "_producer_id", "_topic", "_value",
+                 "sequence")  # fmt: skip
+
+    def __init__(self, producer: Producer, topic: str, number: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._number = number
+        self._batch: bytearray | None = None
+        self._header: BatchHeader
+        self._attempt = 0
+        self._producer_id = -1
+        self._count = 0
+        self._value = 0
+        self.sequence = 0
+
+    def begin(self) -> None:
+        """Make the next batch and send it."""
+        producer = self._producer
+        if producer.stopped:
+            return
+        if producer.idempotent and producer.producer_id < 0:
+            producer.ask_id()
+            producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self.begin)
+            return
+        world = producer.world
+        self._count = 1 + int(producer.chance() * 4)
+        self._value = producer.cluster.history.new_values(self._count)
+        self._producer_id = producer.producer_id
+        self._batch, self._header = batch_of(
+            self._value,
+            self._count,
+            1_700_000_000_000 + int(world.now),
+            producer=self._producer_id,
+            producer_epoch=0 if self._producer_id >= 0 else -1,
+            sequence=self.sequence if self._producer_id >= 0 else -1,
+        )
+        self._send()
+
+    def _send(self) -> None:
+        producer, batch = self._producer, self._batch
+        world = producer.world
+        self._attempt += 1
+        attempt = self._attempt
+        leader = producer.leader(self._topic, self._number)
+        if leader is None:
+            producer.refresh()
+            world.at(RETRY_MS, producer.process, self._answered, attempt, -2, "", -1)
+            return
+        name, network = leader.host.name, producer.network
+
+        def reply(error_code: int, topic_id: str, base: int, _epoch: int) -> None:
+            network.send(name, producer.name, producer.process, self._answered, attempt, error_code, topic_id, base)
+
+        sent = network.send(
+            producer.name, name, leader.process, leader.produce,
+            self._topic, self._number, batch, self._header, producer.acks, reply,
+        )  # fmt: skip
+        if sent:
+            world.at(PATIENCE_MS, producer.process, self._give_up, attempt)
+        else:
+            producer.refresh()
+            world.at(RETRY_MS, producer.process, self._answered, attempt, -2, "", -1)
+
+    def _give_up(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self._answered(attempt, -2, "", -1)
+        else:
+            self._producer.world.events -= 1  # the answer came long ago
+
+    def _answered(self, attempt: int, error_code: int, topic_id: str, base: int) -> None:
+        producer = self._producer
+        if attempt != self._attempt:
+            return
+        self._attempt += 1
+        if not error_code:
+            producer.cluster.history.acknowledged(
+                (topic_id, self._number), base, self._count, self._header.crc, producer.acks
+            )
+            self._next(sent=True)
+            return
+        producer.refresh()
+        producer.cluster.history.refused(error_code)
+        if not producer.idempotent:
+            self._next(sent=False)  # sent again it might be there twice
+        elif error_code in FATAL or self._producer_id != producer.producer_id:
+            if self._producer_id == producer.producer_id:
+                producer.bump()
+            self._next(sent=False)
+        else:
+            producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self._send)
+
+    def _next(self, *, sent: bool) -> None:
+        producer = self._producer
+        if sent and self._producer_id == producer.producer_id:
+            self.sequence += self._count
+        pause = producer.cluster.shape.pause_ms if sent else RETRY_MS
+        producer.world.at(pause * (0.5 + producer.chance()), producer.process, self.begin)
+
+
+class Consumer(Client):
+    """Reads partitions from their start, again and again from the end of what it has."""
+
+    POLL_MS = 400.0
+
+    def __init__(self, cluster: SimCluster, number: int) -> None:
+        super().__init__(cluster, f"c{number}")
+        self._positions: dict[tuple[str, int], tuple[str, int]] = {}
+        self._partitions = [
+            (topic.name, partition) for topic in cluster.shape.topics for partition in range(topic.partitions)
+        ]
+        self._waiting: dict[tuple[str, int], int] = {}
+
+    def begin(self) -> None:
+        """Start reading."""
+        self.refresh()
+        for topic, number in self._partitions:
+            self.world.at(200.0 + self.chance() * self.POLL_MS, self.process, self._poll, topic, number)
+
+    def _poll(self, topic: str, number: int) -> None:
+        leader = self.leader(topic, number)
+        key = (topic, number)
+        turn = self._waiting[key] = self._waiting.get(key, 0) + 1
+        if leader is None:
+            self.refresh()
+        else:
+            topic_id, position = self._positions.get(key, ("", 0))
+            self.network.send(
+                self.name, leader.host.name, leader.process, self._at_leader, leader, topic, number, topic_id, position
+            )
+        self.world.at(self.POLL_MS * (0.75 + 0.5 * self.chance()), self.process, self._again, topic, number, turn)
+
+    def _again(self, topic: str, number: int, turn: int) -> None:
+        if self._waiting[topic, number] == turn:
+            self._poll(topic, number)
+        else:
+            self.world.events -= 1
+
+    def _at_leader(self, broker: Broker, topic: str, number: int, topic_id: str, position: int) -> None:
+        driver = broker.driver(topic, number)
+        if driver is None:
+            answer, records, known = FetchAnswered(token=None, error_code=3), b"", ""
+        else:
+            known = driver.ref.topic_id
+            if topic_id and known != topic_id:
+                position = 0  # the topic was made again
+            answer = driver.fetch(
+                FetchRequested(
+                    token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1,
+                    fetch_offset=position, last_fetched_epoch=-1,
+                )
+            )  # fmt: skip
+            records = driver.read(answer, 4_000)
+            self.cluster.oracles.watermark.latest(driver)
+        self.network.send(
+            broker.host.name, self.name, self.process, self._got, topic, number, known, position, answer, records
+        )
+
+    def _got(
+        self, topic: str, number: int, topic_id: str, position: int, answer: FetchAnswered, records: bytes
+    ) -> None:
+        if answer.error_code:
+            self.refresh()
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+                self._positions[topic, number] = (topic_id, answer.log_start_offset)
+            return
+        known_id, reached = self._positions.get((topic, number), ("", 0))
+        if known_id == topic_id:
+            if reached != position:
+                return  # an answer that came late or twice
+        elif known_id and position:
+            return
+        ledger = self.cluster.oracles.ledgers[topic_id, number]
+        for mark, sound in marks_of(records):
+            if not sound:
+                self.world.bite("consumer_saw_damage")
+                return
+            self.cluster.oracles.watermark.read(ledger, self.name, mark)
+            position = max(position, mark.next)
+        self._positions[topic, number] = (topic_id, position)
+        if records:
+            self._poll(topic, number)

@@ -1,0 +1,76 @@
+"""Everything of one history put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.api import ApiServer
+from tests.simulation.clients import Consumer, Producer
+from tests.simulation.clock import Clock
+from tests.simulation.history import History
+from tests.simulation.host import Host
+from tests.simulation.network import Network
+from tests.simulation.operator import OperatorHost
+from tests.simulation.oracles.oracles import Oracles
+
+if TYPE_CHECKING:
+    from tests.simulation.swarm import Shape, TopicShape
+    from tests.simulation.world import World
+
+CLUSTER = "kafkalite"
+
+
+class SimCluster:
+    """Machines, operators, API server, network, clients, oracles."""
+
+    def __init__(self, world: World, shape: Shape) -> None:
+        self.world = world
+        self.shape = shape
+        self.network = Network(world, delay_ms=shape.network_ms)
+        self.api = ApiServer(world, self.network)
+        self.oracles = Oracles(world, shape)
+        self.api.on_change = self.oracles.store_changed
+        self.history = History()
+        chance = world.rng("shape")
+        spread = shape.clock_rate_spread
+
+        def clock() -> Clock:
+            rate = 1.0 + chance.uniform(-spread, spread)
+            return Clock(mono_ms=chance.uniform(0.0, 1e6), wall_offset_ms=chance.uniform(-5e3, 5e3), rate=rate)
+
+        self.hosts = {
+            number: Host(self, number, clock(), fsync_ms=shape.fsync_ms, room=shape.disk_room)
+            for number in range(shape.brokers)
+        }
+        self.host_list = list(self.hosts.values())
+        self.oracles.hosts = self.hosts
+        self.operators = [OperatorHost(self, number, clock()) for number in range(shape.operators)]
+        self.producers = [
+            Producer(self, number, idempotent=number != 2, acks=-1 if number != 2 or chance.random() < 0.5 else 1)
+            for number in range(shape.producers)
+        ]
+        self.consumers = [Consumer(self, number) for number in range(shape.consumers)]
+
+    def begin(self) -> None:
+        """The user applies a cluster and its topics; everything starts."""
+        config = {"leader.imbalance.check.interval.seconds": str(self.shape.auto_balance_s)}
+        self.api.create(
+            "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
+        )
+        for topic in self.shape.topics:
+            self.create_topic(topic)
+        for host in self.host_list:
+            host.start(host.chance.random() * 100.0)
+        for operator in self.operators:
+            self.world.at(operator.chance.random() * 50.0, None, operator.start)
+        for client in (*self.producers, *self.consumers):
+            self.world.at(0.0, client.process, client.begin)
+
+    def create_topic(self, topic: TopicShape) -> None:
+        """The user applies a topic."""
+        spec = {"partitions": topic.partitions, "replicas": topic.replicas, "config": dict(topic.config)}
+        self.api.create("topics", {"metadata": {"name": topic.name}, "spec": spec})
+
+    def bounded(self) -> dict[str, int]:
+        """Sizes of queues that must not grow without bound."""
+        return {"events": self.world.queued, "watches": len(self.api.watches)}

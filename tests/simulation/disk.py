@@ -1,0 +1,332 @@
+"""A disk with a write-back cache: what was not synced may be lost or torn when the power fails.
+
+Every `.log` file also keeps its batches as they were written (`Mark`): the simulator's own view of every log,
+independent of the code under test.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from kafkalite_core.storage.checkpoints import RECOVERY_POINT, decode_offsets
+from kafkalite_core.storage.errors import CorruptCheckpoint, ReadInterrupted
+from tests.simulation.platter import HEADER, LENGTH_OVERHEAD, Directory, Inode, Mark, Tag, mark_of, torn
+from tests.simulation.world import ProcessDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from tests.simulation.world import Process
+
+Buffer = bytes | bytearray | memoryview
+
+
+class SimFile:
+    """An open file."""
+
+    __slots__ = ("_disk", "_directory", "_inode", "_closed")  # noqa: RUF023
+
+    def __init__(self, disk: SimDisk, directory: Directory, inode: Inode) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._inode = inode
+        self._closed = False
+
+    def append(self, data: Buffer) -> int:
+        """See `kafkalite_core.storage.disk.File`."""
+        disk, inode = self._disk, self._inode
+        disk.step()
+        size = len(data)
+        if size > disk.room:
+            if disk.room <= 0:
+                disk.bite("disk_full")
+                raise OSError(errno.ENOSPC, "No space left on device")
+            data = bytes(data)[: disk.room]
+            size = len(data)
+        position = len(inode.data)
+        inode.data += data
+        disk.room -= size
+        if inode.marks is not None:
+            self._note_batches(inode.marks, data, position)
+        return size
+
+    def _note_batches(self, marks: list[Mark], data: Buffer, position: int) -> None:
+        at, size = 0, len(data)
+        while at + HEADER.size <= size:
+            fields = HEADER.unpack_from(data, at)
+            at += fields[1] + LENGTH_OVERHEAD
+            if at > size:
+                return
+            mark = mark_of(position + at, fields)
+            marks.append(mark)
+            if self._directory.tag is not None:
+                self._disk.on_batch(self._directory.tag, mark)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See `File`."""
+        if self._closed:
+            raise ReadInterrupted("closed")
+        return bytes(self._inode.data[offset : offset + size])
+
+    def size(self) -> int:
+        """See `File`."""
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        """See `File`."""
+        disk, inode = self._disk, self._inode
+        disk.step()
+        if size >= len(inode.data):
+            return
+        if size < inode.synced:
+            if inode.old is None:
+                inode.old = bytes(inode.data[: inode.synced])
+                inode.floor = size
+            inode.floor = min(inode.floor, size)
+        disk.room += len(inode.data) - size
+        del inode.data[size:]
+        if inode.lost:
+            inode.lost = [(start, min(stop, size)) for start, stop in inode.lost if start < size]
+        marks = inode.marks
+        while marks and marks[-1].stop > size:
+            marks.pop()
+
+    def sync(self) -> None:
+        """See `File`; after an error the cache still shows what the platter never got."""
+        if self._closed:
+            raise ReadInterrupted("closed")
+        disk, inode = self._disk, self._inode
+        disk.step()
+        if disk.sync_errors:
+            disk.sync_errors -= 1
+            disk.bite("sync_error")
+            start = inode.durable_prefix
+            if start < len(inode.data):
+                inode.lost.append((start, len(inode.data)))
+            inode.synced, inode.old = len(inode.data), None
+            raise OSError(errno.EIO, "Input/output error")
+        inode.synced, inode.old = len(inode.data), None
+
+    def drop_cached(self, offset: int) -> None:
+        """See `File`: what was never written is seen to be missing now."""
+        del offset
+        inode = self._inode
+        if inode.lost:
+            inode.synced = len(inode.data)
+            inode.old = None
+            inode.reread(inode.durable())
+
+    def close(self) -> None:
+        """See `File`."""
+        self._closed = True
+
+
+class SimDisk:
+    """One data directory, one level of directories deep.
+
+    Attributes:
+        room: Bytes that may still be written.
+        sync_errors: So many of the next syncs fail.
+        fuse: After so many more operations the process dies; 0 for not at all.
+        fuse_power: It dies because the power fails.
+        process: Whose disk operations these are.
+    """
+
+    def __init__(self, *, room: int, bite: Callable[[str], None], on_batch: Callable[[Tag, Mark], None]) -> None:
+        self.room = room
+        self.bite = bite
+        self.on_batch = on_batch
+        self.sync_errors = 0
+        self.fuse = 0
+        self.fuse_power = False
+        self.process: Process | None = None
+        self.root = Directory()
+
+    def step(self) -> None:
+        """Every operation comes through here: the process may die before it."""
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse and self.process is not None:
+                raise ProcessDied(self.process, "died between two disk operations", power=self.fuse_power)
+
+    # ------------------------------------------------------------------------------------------------ the port
+
+    def _place(self, path: str) -> tuple[Directory, str]:
+        head, slash, name = path.rpartition("/")
+        if not slash:
+            return self.root, path
+        directory = self.root.entries.get(head)
+        if not isinstance(directory, Directory):
+            raise FileNotFoundError(errno.ENOENT, path)
+        return directory, name
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        """See `kafkalite_core.storage.disk.Disk`."""
+        directory, name = self._place(path)
+        node = directory.entries.get(name)
+        if node is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, path)
+            self.step()
+            node = directory.entries[name] = Inode(is_log=name.endswith(".log"))
+            directory.note("set", name, node=node)
+        assert isinstance(node, Inode), path
+        return SimFile(self, directory, node)
+
+    def exists(self, path: str) -> bool:
+        """See `Disk`."""
+        try:
+            directory, name = self._place(path)
+        except FileNotFoundError:
+            return False
+        return name in directory.entries
+
+    def is_directory(self, path: str) -> bool:
+        """Whether there is a directory of that name."""
+        return isinstance(self.root.entries.get(path), Directory)
+
+    def directory(self, path: str) -> Directory:
+        """A directory of the data directory."""
+        found = self.root.entries[path]
+        assert isinstance(found, Directory)
+        return found
+
+    def list(self, directory: str) -> list[str]:
+        """See `Disk`."""
+        found = self.root.entries.get(directory) if directory else self.root
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(errno.ENOENT, directory)
+        return sorted(found.entries)
+
+    def makedirs(self, directory: str) -> None:
+        """See `Disk`."""
+        if directory not in self.root.entries:
+            self.step()
+            made = self.root.entries[directory] = Directory()
+            self.root.note("set", directory, node=made)
+
+    def rename(self, source: str, target: str) -> None:
+        """See `Disk`; always within one directory."""
+        self.step()
+        directory, name = self._place(source)
+        other, new_name = self._place(target)
+        assert other is directory, (source, target)
+        node = directory.entries.pop(name, None)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, source)
+        replaced = directory.entries.get(new_name)
+        if isinstance(replaced, Inode):
+            self.room += len(replaced.data)
+        directory.entries[new_name] = node
+        directory.note("move", name, new_name, node)
+
+    def remove(self, path: str) -> None:
+        """See `Disk`."""
+        self.step()
+        directory, name = self._place(path)
+        node = directory.entries.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, path)
+        if isinstance(node, Directory):
+            if node.entries:
+                raise OSError(errno.ENOTEMPTY, path)
+        else:
+            self.room += len(node.data)
+        del directory.entries[name]
+        directory.note("unlink", name)
+
+    def sync_directory(self, directory: str) -> None:
+        """See `Disk`."""
+        self.step()
+        found = self.root.entries.get(directory) if directory else self.root
+        if not isinstance(found, Directory):
+            raise FileNotFoundError(errno.ENOENT, directory)
+        found.sync()
+
+    def free_bytes(self) -> int:
+        """See `Disk`."""
+        return max(self.room, 0)
+
+    def remove_tree(self, name: str) -> None:
+        """A directory with all its files."""
+        for entry in list(self.directory(name).entries):
+            self.remove(f"{name}/{entry}")
+        self.remove(name)
+
+    def tree_bytes(self, name: str) -> int:
+        """Bytes of all files of a directory."""
+        return sum(len(node.data) for node in self.directory(name).entries.values() if isinstance(node, Inode))
+
+    # ------------------------------------------------------------------------------------------------ faults
+
+    def crash(self, chance: Random) -> None:
+        """The power fails."""
+        before = self._used()
+        seen: set[int] = set()
+        for directory in [self.root, *self._directories(self.root)]:
+            if id(directory) not in seen:
+                seen.add(id(directory))
+                directory.crash(chance)
+        for directory in [self.root, *self._directories(self.root)]:
+            for node in directory.entries.values():
+                if isinstance(node, Inode) and id(node) not in seen:
+                    seen.add(id(node))
+                    if node.synced != len(node.data) or node.old is not None or node.lost:
+                        node.reread(torn(node, chance))
+        self.room += before - self._used()
+
+    def _directories(self, root: Directory) -> list[Directory]:
+        nodes = [*root.entries.values(), *root.durable.values(), *(step[3] for step in root.journal)]
+        return list(dict.fromkeys(node for node in nodes if isinstance(node, Directory)))
+
+    def _used(self) -> int:
+        directories = [self.root, *(n for n in self.root.entries.values() if isinstance(n, Directory))]
+        return sum(len(n.data) for d in directories for n in d.entries.values() if isinstance(n, Inode))
+
+    def wipe(self) -> None:
+        """Another, empty disk is in its place."""
+        self.room += self._used()
+        self.root = Directory()
+
+    def flip_bit(self, chance: Random) -> bool:
+        """One bit of a log changes on the platter, in what recovery checks and below the checkpointed flushed end.
+
+        Beyond the checkpoint a broken batch looks like a write that was under way, which nobody can tell apart; what
+        lies in segments before the one with the recovery point is not read again by a recovery.
+        """
+        try:
+            file = self.open(RECOVERY_POINT)
+            points = decode_offsets(file.pread(file.size(), 0), RECOVERY_POINT)
+        except (FileNotFoundError, CorruptCheckpoint):
+            return False
+        victims: list[tuple[Inode, int, int]] = []
+        for key, point in sorted(points.items()):
+            directory = self.root.entries.get(f"{key.topic}-{key.partition}")
+            if isinstance(directory, Directory):
+                for _, inode in directory.segments():
+                    marks = inode.marks or []
+                    if marks and marks[0].base < point <= marks[-1].next:
+                        start = 0
+                        for mark in marks:
+                            if mark.next <= point:
+                                victims.append((inode, start, mark.stop))
+                            start = mark.stop
+        if not victims:
+            return False
+        inode, start, stop = chance.choice(victims)
+        content = bytearray(inode.data)
+        content[chance.randrange(start, stop)] ^= 1 << chance.randrange(8)
+        inode.reread(content)
+        return True
+
+    # ------------------------------------------------------------------------------------------------ the truth
+
+    def tagged(self) -> dict[Tag, Directory]:
+        """Directories that hold a partition's log, strays left out."""
+        return {
+            node.tag: node
+            for name, node in self.root.entries.items()
+            if isinstance(node, Directory) and node.tag is not None and not name.endswith(".stray")
+        }

@@ -1,0 +1,401 @@
+"""Faults: each begins at a moment of chance, has its effect, and ends; it counts only if something felt it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.cluster import entry_counts
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.host import Host
+    from tests.simulation.oracles.ledger import Ledger
+
+
+class Faults:
+    """Draws and carries out faults until it is told to heal."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._chance = cluster.world.rng("faults")
+        self._kinds = list(cluster.shape.faults)
+        self._weights = [cluster.shape.faults[kind] for kind in self._kinds]
+        self._healed = False
+        self._frozen: list[Host] = []
+
+    def begin(self) -> None:
+        """The chaos starts."""
+        self._later()
+
+    def _later(self) -> None:
+        delay = self._chance.expovariate(1.0 / self._cluster.shape.fault_every_ms)
+        self._world.at(delay, None, self._strike)
+
+    def _strike(self) -> None:
+        if self._healed:
+            return
+        (kind,) = self._chance.choices(self._kinds, self._weights)
+        if self._world.tracing:
+            self._world.trace("fault", kind)
+        getattr(self, f"_{kind}")()
+        self._later()
+
+    def _duration(self, longest_ms: float) -> float:
+        return 50.0 + self._chance.random() ** 2 * longest_ms
+
+    def _any_host(self) -> Host:
+        return self._chance.choice(self._cluster.host_list)
+
+    def _until(self, longest_ms: float, action: object, *args: object) -> None:
+        self._world.at(self._duration(longest_ms), None, action, *args)  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ processes and machines
+
+    def _kill(self, host: Host, kind: str, *, power: bool) -> None:
+        broker = host.broker
+        if broker is None:
+            return
+        if broker.serving and broker.broker_epoch >= 0:
+            self._world.bite(kind)
+        host.silent = self._chance.random() < 0.3
+        broker.process.paused = False
+        self._world.bury_now(broker.process, kind, power=power)
+        host.silent = False
+
+    def _hold(self, host: Host, longest_ms: float) -> None:
+        host.held += 1
+        self._until(longest_ms, host.release)
+
+    def _crash(self) -> None:
+        host = self._any_host()
+        self._kill(host, "crash", power=False)
+        if self._chance.random() < 0.3:
+            self._hold(host, 15_000.0)
+
+    def _power(self) -> None:
+        host = self._any_host()
+        self._kill(host, "power", power=True)
+        if self._chance.random() < 0.3:
+            self._hold(host, 15_000.0)
+
+    def _power_all(self) -> None:
+        for host in self._cluster.host_list:
+            self._kill(host, "power_all", power=True)
+
+    def _crash_effect(self) -> None:
+        broker = self._any_host().broker
+        if broker is not None and broker.serving:
+            broker.fuse = self._chance.randrange(1, 40)
+            broker.fuse_power = self._chance.random() < 0.5
+            self._world.bite("crash_effect")
+
+    def _crash_disk(self) -> None:
+        host = self._any_host()
+        if host.broker is not None:
+            host.disk.fuse = self._chance.randrange(1, 30)
+            host.disk.fuse_power = self._chance.random() < 0.6
+            self._world.bite("crash_disk")
+
+    def _stop(self) -> None:
+        broker = self._any_host().broker
+        if broker is not None and not broker.stopping and not broker.process.paused:
+            if broker.serving:
+                self._world.bite("stop")
+            self._world.at(0.0, broker.process, broker.stop)
+
+    def _pause(self) -> None:
+        broker = self._any_host().broker
+        if broker is not None and not broker.process.paused:
+            self._world.pause(broker.process)
+            self._until(12_000.0, self._resume, broker.process, "pause")
+
+    def _resume(self, process: object, kind: str) -> None:
+        if self._world.resume(process) and process.alive:  # type: ignore[arg-type, attr-defined]
+            self._world.bite(kind)
+
+    # ------------------------------------------------------------ disks
+
+    def _survivable(self, host: Host) -> bool:
+        """Whether every partition keeps a live member of the ISR, caught up and counting, on another machine."""
+        return all(self._has_other(ledger, host) for ledger in self._cluster.oracles.ledgers.values())
+
+    def _has_other(self, ledger: Ledger, host: Host) -> bool:
+        entry = ledger.entry
+        if entry is None or host.id not in {*entry.isr_ids(), *(member.id for member in entry.elr)}:
+            return True
+        oracles = self._cluster.oracles
+        for member in entry.isr:
+            other = oracles.hosts[member.id]
+            if member.id == host.id or other.damaged or other.disk.sync_errors or other.broker is None:
+                continue
+            counts = entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed)
+            if counts and ledger.durable_end(other) >= ledger.committed_end:
+                return True
+        return False
+
+    def _wipe(self) -> None:
+        host = self._any_host()
+        if not self._survivable(host):
+            return
+        self._kill(host, "wipe", power=True)
+        if host.broker is None:
+            self._damage(host)
+            host.disk.wipe()
+            self._world.trace(host.name, "its disk is wiped")
+
+    def _bit_flip(self) -> None:
+        host = self._any_host()
+        if not self._survivable(host):
+            return
+        self._kill(host, "bit_flip", power=self._chance.random() < 0.5)
+        if host.broker is None and host.disk.flip_bit(self._chance):
+            self._damage(host)
+            self._world.trace(host.name, "a bit of its disk flipped")
+
+    def _damage(self, host: Host) -> None:
+        host.damaged = True
+        for ledger in self._cluster.oracles.ledgers.values():
+            entry = ledger.entry
+            if entry is not None and host.id in entry.replicas:
+                ledger.damaged = True
+
+    def _disk_full(self) -> None:
+        host = self._any_host()
+        taken = host.disk.room - self._chance.randrange(2_000)
+        if taken > 0:
+            host.disk.room -= taken
+            self._until(8_000.0, self._free, host, taken)
+
+    @staticmethod
+    def _free(host: Host, taken: int) -> None:
+        host.disk.room += taken
+
+    def _sync_error(self) -> None:
+        host = self._any_host()
+        if self._survivable(host):
+            host.disk.sync_errors = 1
+
+    def _slow_disk(self) -> None:
+        host = self._any_host()
+        host.fsync_ms *= 100.0
+        self._until(8_000.0, self._fast_disk, host)
+        if host.broker is not None and host.broker.serving:
+            self._world.bite("slow_disk")
+
+    @staticmethod
+    def _fast_disk(host: Host) -> None:
+        host.fsync_ms /= 100.0
+
+    # ------------------------------------------------------------ network
+
+    def _pair(self) -> tuple[str, str]:
+        first, second = self._chance.sample(self._cluster.host_list, 2)
+        return first.name, second.name
+
+    def _cut(self) -> None:
+        """Between two brokers, one way or both."""
+        one, other = self._pair()
+        self._sever([(one, other)] if self._chance.random() < 0.5 else [(one, other), (other, one)])
+
+    def _isolate(self) -> None:
+        """One broker from all others, or from all clients; the API server still hears it, or not."""
+        victim = self._any_host().name
+        others = [host.name for host in self._cluster.host_list if host.name != victim]
+        if self._chance.random() < 0.4:
+            others.append("api")
+        pairs = [(victim, other) for other in others] + [(other, victim) for other in others]
+        self._sever(pairs)
+
+    def _api_cut(self) -> None:
+        names = [host.name for host in self._cluster.host_list] + [host.name for host in self._cluster.operators]
+        victim = self._chance.choice(names)
+        pairs = [(victim, "api"), ("api", victim)]
+        self._sever(pairs if self._chance.random() < 0.6 else [self._chance.choice(pairs)])
+
+    def _sever(self, pairs: list[tuple[str, str]]) -> None:
+        links = [self._cluster.network.link(*pair) for pair in pairs]
+        for link in links:
+            link.cut = True
+        self._until(10_000.0, self._mend, links)
+
+    @staticmethod
+    def _mend(links: list[object]) -> None:
+        for link in links:
+            link.cut = False  # type: ignore[attr-defined]
+
+    def _loss(self) -> None:
+        network = self._cluster.network
+        network.drop = self._chance.choice((0.01, 0.05, 0.2))
+        self._until(5_000.0, setattr, network, "drop", 0.0)
+
+    def _repeat(self) -> None:
+        network = self._cluster.network
+        network.repeat = self._chance.choice((0.05, 0.3))
+        self._until(8_000.0, setattr, network, "repeat", 0.0)
+
+    def _delay(self) -> None:
+        one, other = self._pair()
+        link = self._cluster.network.link(one, other)
+        if not link.slow:
+            link.slow = True
+            before, link.delay_ms = link.delay_ms, link.delay_ms * self._chance.choice((20.0, 300.0))
+            self._until(8_000.0, self._speed_up, link, before)
+
+    @staticmethod
+    def _speed_up(link: object, before: float) -> None:
+        link.slow, link.delay_ms = False, before  # type: ignore[attr-defined]
+
+    def _reset(self) -> None:
+        one, other = self._pair()
+        self._cluster.network.reset(one, other)
+        for name, leader in ((one, other), (other, one)):
+            broker = self._cluster.hosts[int(name[1:])].broker
+            if broker is not None and broker.serving and not broker.process.paused:
+                self._world.at(0.0, broker.process, broker.partitions.connections_reset, int(leader[1:]))
+
+    # ------------------------------------------------------------ clocks
+
+    def _clock_rate(self) -> None:
+        hosts = [*self._cluster.host_list, *self._cluster.operators]
+        host = self._chance.choice(hosts)
+        before = host.clock.rate
+        host.clock.set_rate(self._world.now, self._chance.uniform(0.5, 2.0))
+        self._until(10_000.0, self._clock_back, host, before)
+        self._world.bite("clock_rate")
+
+    def _clock_back(self, host: Host, rate: float) -> None:
+        host.clock.set_rate(self._world.now, rate)
+
+    def _clock_jump(self) -> None:
+        host = self._any_host()
+        host.clock.wall_offset_ms += self._chance.choice((-1.0, 1.0)) * self._chance.uniform(1e3, 4e6)
+        if host.broker is not None and host.broker.serving:
+            self._world.bite("clock_jump")
+
+    # ------------------------------------------------------------ the API server
+
+    def _api_outage(self) -> None:
+        api = self._cluster.api
+        if api.up:
+            api.stop()
+            self._until(15_000.0, api.start)
+
+    def _api_slow(self) -> None:
+        api = self._cluster.api
+        api.delay_ms = self._chance.choice((100.0, 900.0))
+        self._until(6_000.0, setattr, api, "delay_ms", 1.0)
+        self._world.bite("api_slow")
+
+    def _api_ambiguous(self) -> None:
+        api = self._cluster.api
+        name = self._chance.choice(("lose_answer", "lose_request", "delay_request"))
+        setattr(api, name, self._chance.choice((0.1, 0.4, 0.8)))
+        self._until(6_000.0, setattr, api, name, 0.0)
+
+    def _api_throttle(self) -> None:
+        api = self._cluster.api
+        api.throttle = self._chance.choice((0.2, 0.7))
+        self._until(4_000.0, setattr, api, "throttle", 0.0)
+
+    def _watch_lag(self) -> None:
+        live = [watch for watch in self._cluster.api.watches if watch.process.alive and not watch.dead]
+        if live:
+            host = self._chance.choice(live).host
+            lagging = [watch for watch in live if watch.host == host and self._chance.random() < 0.7]
+            for watch in lagging:
+                watch.lag_ms = self._chance.choice((200.0, 3_000.0, 20_000.0))
+            self._until(15_000.0, self._keep_up, lagging)
+
+    @staticmethod
+    def _keep_up(lagging: list[object]) -> None:
+        for watch in lagging:
+            watch.lag_ms = 0.0  # type: ignore[attr-defined]
+
+    def _watch_break(self) -> None:
+        self._cluster.api.break_watches()
+
+    def _watch_expired(self) -> None:
+        self._cluster.api.break_watches(expired=True)
+
+    # ------------------------------------------------------------ operators and users
+
+    def _operator_crash(self) -> None:
+        operator = self._chance.choice(self._cluster.operators).operator
+        if operator is not None:
+            if operator.elector.held():
+                self._world.bite("operator_crash")
+            if self._chance.random() < 0.5:
+                operator.fuse = self._chance.randrange(1, 20)
+            else:
+                operator.process.paused = False
+                self._world.bury_now(operator.process, "operator_crash")
+
+    def _operator_pause(self) -> None:
+        operator = self._chance.choice(self._cluster.operators).operator
+        if operator is not None and not operator.process.paused:
+            self._world.pause(operator.process)
+            self._until(12_000.0, self._resume, operator.process, "operator_pause")
+
+    def _recreate_topic(self) -> None:
+        topic = self._chance.choice(self._cluster.shape.topics)
+        api = self._cluster.api
+        if topic.name in api.objects["topics"]:
+            api.delete("topics", topic.name)
+            self._world.bite("recreate_topic")
+            self._world.at(self._duration(3_000.0), None, self._create_again, topic)
+
+    def _create_again(self, topic: object) -> None:
+        if topic.name not in self._cluster.api.objects["topics"]:  # type: ignore[attr-defined]
+            self._cluster.create_topic(topic)  # type: ignore[arg-type]
+
+    def _min_isr(self) -> None:
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None:
+            value = str(self._chance.randint(1, topic.replicas))
+            config = {**obj["spec"]["config"], "min.insync.replicas": value}
+            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
+            self._world.bite("min_isr")
+
+    def _grow(self) -> None:
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None and obj["spec"]["partitions"] < 8:
+            more = obj["spec"]["partitions"] + 1
+            self._cluster.api.patch(
+                "topics", topic.name, [{"op": "replace", "path": "/spec/partitions", "value": more}]
+            )
+            self._world.bite("grow")
+
+    # ------------------------------------------------------------ the end
+
+    def heal(self) -> None:
+        """No new faults; all that last are ended."""
+        self._healed = True
+        cluster, world = self._cluster, self._world
+        cluster.network.heal()
+        api = cluster.api
+        api.delay_ms, api.lose_answer, api.lose_request, api.delay_request, api.throttle = 1.0, 0.0, 0.0, 0.0, 0.0
+        if not api.up:
+            api.start()
+        self._keep_up(list(api.watches))
+        for host in cluster.host_list:
+            host.held = 0
+            host.disk.room = max(host.disk.room, cluster.shape.disk_room)
+            host.disk.sync_errors, host.disk.fuse = 0, 0
+            host.fsync_ms = cluster.shape.fsync_ms
+            if host.broker is None:
+                host.start(host.chance.random() * 500.0)
+            else:
+                host.broker.fuse = 0
+                world.resume(host.broker.process)
+        for operator in cluster.operators:
+            operator.held = 0
+            if operator.operator is None:
+                operator.start()
+            else:
+                operator.operator.fuse = 0
+                world.resume(operator.operator.process)
+        for topic in cluster.shape.topics:
+            self._create_again(topic)

@@ -1,0 +1,51 @@
+"""What the clients saw: the promises that they were given, to be held against the final read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.platter import Tag
+
+
+class History:
+    """See the module.
+
+    Attributes:
+        acked: Records acknowledged with acks=all, as the clients heard it.
+        promised: (base offset, records, crc) of those batches, by partition.
+    """
+
+    def __init__(self) -> None:
+        self.acked = 0
+        self.acked_one = 0
+        self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
+        self.refusals: Counter[int] = Counter()
+        self._values = 0
+        self._ids: dict[int, str] = {}
+
+    def new_values(self, count: int) -> int:
+        """The first of so many values that were never used."""
+        first = self._values
+        self._values += count
+        return first
+
+    def acknowledged(self, tag: Tag, base: int, count: int, crc: int, acks: int) -> None:
+        """A producer heard that its batch is safe."""
+        if acks == -1:
+            self.acked += count
+            self.promised.setdefault(tag, []).append((base, count, crc))
+        else:
+            self.acked_one += count
+
+    def refused(self, error_code: int) -> None:
+        """A producer heard an error, or nothing (-2)."""
+        self.refusals[error_code] += 1
+
+    def id_given(self, name: str, producer_id: int) -> None:
+        """A producer was given an id: nobody else ever is."""
+        if self._ids.setdefault(producer_id, name) != name:
+            raise Violation("unique producer ids", f"{producer_id} was given to {self._ids[producer_id]} and to {name}")

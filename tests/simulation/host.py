@@ -1,0 +1,104 @@
+"""A machine: its disk, its clock, and the kubelet that starts its broker again and tells of its ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.pods import render_termination_message
+from tests.simulation.broker import Broker
+from tests.simulation.disk import SimDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.clock import Clock
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.world import ProcessDied
+
+CLUSTER = "kafkalite"
+RESTART_MS_MAX = 8_000.0
+
+
+class Host:
+    """See the module.
+
+    Attributes:
+        broker: The process that runs, None while there is none.
+        held: The kubelet does not start it.
+        damaged: The disk lost data since the last registration; the store does not know yet.
+        silent: The kubelet tells nobody of an end: only the Lease does.
+    """
+
+    def __init__(self, cluster: SimCluster, broker_id: int, clock: Clock, *, fsync_ms: float, room: int) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.id = broker_id
+        self.name = f"b{broker_id}"
+        self.object_name = broker_name(CLUSTER, broker_id)
+        self.clock = clock
+        self.fsync_ms = fsync_ms
+        self.disk = SimDisk(room=room, bite=self.world.bite, on_batch=cluster.oracles.batch_written)
+        self.chance = self.world.rng(f"host {broker_id}")
+        self.broker: Broker | None = None
+        self.incarnations = 0
+        self.held = 0
+        self.damaged = False
+        self.silent = False
+        self._starts = 0
+
+    def start(self, delay_ms: float = 0.0) -> None:
+        """Start a broker after a while, unless there is one then."""
+        self._starts += 1
+        self.world.at(delay_ms, None, self._start, self._starts)
+
+    def _start(self, number: int) -> None:
+        if self.broker is not None or number != self._starts:
+            return
+        if self.held:
+            return
+        self.incarnations += 1
+        self.broker = Broker(self, f"i{self.id}-{self.incarnations}")
+        self.broker.begin()
+
+    def release(self) -> None:
+        """The kubelet may start the broker again."""
+        self.held = max(0, self.held - 1)
+        if not self.held and self.broker is None:
+            self.start(self.chance.random() * 500.0)
+
+    def died(self, death: ProcessDied) -> None:
+        """The process is gone, by whatever cause."""
+        broker = self.broker
+        assert broker is not None
+        self.broker = None
+        self.disk.fuse, self.disk.process = 0, None
+        self.cluster.oracles.process_ended(broker)
+        if death.power:
+            self.disk.crash(self.chance)
+        if self.world.tracing:
+            self.world.trace(self.name, f"{broker.incarnation} died: {death.reason}")
+        if not self.silent:
+            self._tell(broker, death.reason)
+        self.start(500.0 + self.chance.random() ** 2 * RESTART_MS_MAX)
+
+    def _tell(self, broker: Broker, reason: str) -> None:
+        """The pod's status names the incarnation that ended (S7); it reaches the API server a little later."""
+        message = render_termination_message(broker.incarnation, broker.broker_epoch, reason)
+        self.world.at(20.0 + self.chance.random() * 200.0, None, self._write_exit, message)
+
+    def _write_exit(self, message: str) -> None:
+        api = self.cluster.api
+        if not api.up:
+            self.world.at(1000.0, None, self._write_exit, message)
+            return
+        status = {
+            "containerStatuses": [
+                {
+                    "name": "broker",
+                    "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "message": message}},
+                }
+            ]
+        }
+        if self.object_name not in api.objects["pods"]:
+            api.create("pods", {"metadata": {"name": self.object_name}, "status": status})
+        else:
+            api.patch("pods", self.object_name, [{"op": "add", "path": "/status", "value": status}])

@@ -1,0 +1,72 @@
+"""The renewal of a broker's Lease, on a thread of its own: only a stopped process, or a hung one, falls silent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.resources.leases import parse_lease, render_lease
+from tests.simulation.api import Outcome
+
+if TYPE_CHECKING:
+    from tests.simulation.broker import Broker
+
+
+class LeaseRenewer:
+    """Renews every second while the broker is registered, its loop ticks and its disk answers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._taken_epoch = -1
+
+    def turn(self) -> None:
+        """One look, and a renewal if all is well."""
+        broker = self._broker
+        cluster = broker.link.cluster
+        assert cluster is not None
+        if broker.may_renew(cluster.lease_duration_s):
+            operations = [
+                {"op": "test", "path": "/spec/holderIdentity", "value": broker.incarnation},
+                {"op": "add", "path": "/spec/renewTime", "value": self._stamp()},
+            ]
+            broker.call("patch", "leases", broker.host.object_name, operations, answer=self._renewed)
+        broker.after(cluster.renew_interval_s * 1000.0 * (0.9 + 0.1 * broker.chance()), self.turn)
+
+    def _stamp(self) -> str:
+        return f"{self._broker.wall_ms()}.{self._broker.world.events}"
+
+    def _renewed(self, outcome: Outcome, _result: Any) -> None:
+        broker = self._broker
+        if outcome is Outcome.NOT_FOUND:
+            self._taken_epoch = broker.broker_epoch
+            broker.call("create", "leases", self._render(0, ""), answer=self._ignore)
+        elif outcome is Outcome.INVALID and broker.broker_epoch > self._taken_epoch:
+            broker.call("get", "leases", broker.host.object_name, answer=self._take_over)
+
+    def _take_over(self, outcome: Outcome, result: Any) -> None:
+        if outcome is not Outcome.OK:
+            return
+        broker, found = self._broker, parse_lease(result)
+        epoch = broker.broker_epoch
+        body = self._render(found.transitions + 1, found.resource_version)
+
+        def taken(outcome: Outcome, _result: Any) -> None:
+            if outcome is Outcome.OK:
+                self._taken_epoch = epoch
+
+        broker.call("replace", "leases", broker.host.object_name, body, answer=taken)
+
+    def _ignore(self, _outcome: Outcome, _result: Any) -> None:
+        """The next turn sees what came of it."""
+
+    def _render(self, transitions: int, resource_version: str) -> dict[str, Any]:
+        stamp = self._stamp()
+        return render_lease(
+            "default",
+            self._broker.host.object_name,
+            holder=self._broker.incarnation,
+            renewed=stamp,
+            acquired=stamp,
+            duration_s=5,
+            transitions=transitions,
+            resource_version=resource_version,
+        )

@@ -1,0 +1,115 @@
+"""A broker's link to the API server: watches, metadata cache, registration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.membership.metadata_cache import MetadataCache
+from tests.simulation.parsed import broker_sighting, cluster_of, topic_sighting
+from tests.simulation.reflector import Reflector
+
+if TYPE_CHECKING:
+    from kafkalite_core.membership.metadata_cache import CacheChange
+    from kafkalite_core.model.cluster import Cluster
+    from tests.simulation.broker import Broker
+    from tests.simulation.patching import Json
+
+
+class Link:
+    """See the module."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.cache = MetadataCache()
+        self.cluster: Cluster | None = None
+        self._reflectors = [
+            Reflector(
+                broker.world, broker.network, broker.api, broker.host.name, broker.process, kind, on_list, on_event,
+                broker.chance,
+            )
+            for kind, on_list, on_event in (
+                ("clusters", self._list_clusters, self._cluster_event),
+                ("brokers", self._list_brokers, self._broker_event),
+                ("topics", self._list_topics, self._topic_event),
+            )
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+
+    @property
+    def synced(self) -> bool:
+        """Every kind was listed once, and the cluster has its id."""
+        return (
+            all(reflector.synced for reflector in self._reflectors)
+            and self.cluster is not None
+            and bool(self.cluster.cluster_id)
+        )
+
+    # ------------------------------------------------------------------------------------------------ topics
+
+    def absorb_topic(self, found: Json) -> None:
+        """A topic as the API server returned it."""
+        self._publish(self.cache.see_topic(topic_sighting(found)))
+
+    def _list_topics(self, items: list[Json], _version: int) -> None:
+        self._publish(self.cache.list_topics([topic_sighting(item) for item in items]))
+
+    def _topic_event(self, event: str, found: Json) -> None:
+        if event == "DELETED":
+            self._publish(self.cache.delete_topic(found["metadata"]["uid"]))
+        else:
+            self.absorb_topic(found)
+
+    # ------------------------------------------------------------------------------------------------ brokers
+
+    def absorb_broker(self, found: Json) -> None:
+        """A broker as the API server returned it."""
+        self._publish(self.cache.see_broker(broker_sighting(found)))
+
+    def _list_brokers(self, items: list[Json], _version: int) -> None:
+        sightings = [broker_sighting(item) for item in items]
+        self._publish(self.cache.list_brokers(sightings))
+        registrar = self._broker.registrar
+        if registrar is not None:
+            own = [sighting.value for sighting in sightings if sighting.value.id == self._broker.host.id]
+            registrar.seen(own[0] if own else None)
+
+    def _broker_event(self, event: str, found: Json) -> None:
+        registrar = self._broker.registrar
+        own = registrar is not None and found["metadata"]["name"] == self._broker.host.object_name
+        if event == "DELETED":
+            self._publish(self.cache.delete_broker(found["metadata"]["uid"]))
+            if own and registrar is not None:
+                registrar.seen(None)
+            return
+        sighting = broker_sighting(found)
+        self._publish(self.cache.see_broker(sighting))
+        if own and registrar is not None:
+            registrar.seen(sighting.value)
+
+    # ------------------------------------------------------------------------------------------------ clusters
+
+    def _list_clusters(self, items: list[Json], _version: int) -> None:
+        for found in items:
+            self.cluster = cluster_of(found)
+        self._broker.link_moved()
+
+    def _cluster_event(self, event: str, found: Json) -> None:
+        if event != "DELETED":
+            self.cluster = cluster_of(found)
+            self._broker.link_moved()
+
+    def _publish(self, change: CacheChange) -> None:
+        broker = self._broker
+        broker.oracles.cache_changed(broker, change)
+        # Brokers first: an election names epochs that only the brokers' registrations explain.
+        if change.brokers:
+            broker.brokers_changed()
+        if change.partitions:
+            broker.partitions_changed(change.partitions)
+        if change.deleted:
+            broker.topics_gone(change.deleted)
+        broker.link_moved()

@@ -1,0 +1,281 @@
+"""The logs of one data directory: what the broker's log manager does, on a simulated disk and in one thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
+from kafkalite_core.storage.errors import CorruptCheckpoint
+from kafkalite_core.storage.identity import (
+    DirectoryFindings,
+    Identity,
+    establish_identity,
+    take_clean_shutdown,
+    write_clean_shutdown,
+)
+from kafkalite_core.storage.log import LogEnvironment
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.partition_metadata import (
+    FILE_NAME,
+    STRAY_SUFFIX,
+    PartitionMetadata,
+    Stray,
+    adoptable,
+    directory_name,
+    parse_directory_name,
+    read_metadata,
+    stray_name,
+    write_metadata,
+)
+from kafkalite_core.storage.recovery import open_log
+from kafkalite_core.storage.tail import TailBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite_core.model.config import TopicConfig
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.storage.log import Log
+    from kafkalite_core.storage.recovery import RecoveryReport
+    from tests.simulation.disk import SimDisk
+
+
+class Logs:
+    """See the module. Raises what the core's storage raises."""
+
+    def __init__(
+        self, disk: SimDisk, *, broker_id: int, cluster_id: str, wall_ms: Callable[[], int], tail_bytes: int
+    ) -> None:
+        self.disk = disk
+        self.identity: Identity
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._wall_ms = wall_ms
+        self._recovery_points = OffsetCheckpoint(disk, RECOVERY_POINT)
+        self._high_watermarks = OffsetCheckpoint(disk, HIGH_WATERMARK)
+        self._log_starts = OffsetCheckpoint(disk, LOG_START)
+        self._environment = LogEnvironment(TailBudget(tail_bytes), self._before_shrink)
+        self.logs: dict[TopicPartition, Log] = {}
+        self.reports: list[RecoveryReport] = []
+        self._metadata: dict[Log, PartitionMetadata] = {}
+        self._dirty: dict[Log, None] = {}
+        self._unclaimed: dict[TopicPartition, Log] = {}
+        self.strays: dict[str, Stray] = {}
+        self._strays_made = 0
+
+    # ------------------------------------------------------------------------------------------------ opening
+
+    def open(self, new_directory_id: str) -> DirectoryFindings:
+        """Identity, clean marker, checkpoints, recovery of every log."""
+        disk = self.disk
+        found = establish_identity(
+            disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=new_directory_id
+        )
+        self.identity = found.identity
+        clean_epoch = take_clean_shutdown(disk)
+        known = self._load_checkpoints()
+        expected = set(self._recovery_points.values)
+        directories = self._find_directories()
+        for key, metadata in directories.items():
+            self._recover(key, metadata, clean=clean_epoch is not None)
+        set_aside = {stray.metadata.key for stray in self.strays.values() if stray.metadata is not None}
+        missing = expected - set(self.logs) - set_aside
+        self._write_checkpoints({}, force=True)
+        return DirectoryFindings(
+            directory_id=found.identity.directory_id,
+            fresh=found.fresh,
+            clean_epoch=clean_epoch,
+            cut_below_flushed=any(report.cut_below_flushed for report in self.reports),
+            checkpoint_lost=not found.fresh and (not known or bool(missing)),
+        )
+
+    def _load_checkpoints(self) -> bool:
+        known = False
+        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
+            try:
+                found = checkpoint.load()
+            except CorruptCheckpoint:
+                found = False
+            if checkpoint is self._recovery_points:
+                known = found
+        return known
+
+    def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:
+        disk = self.disk
+        found: dict[TopicPartition, PartitionMetadata] = {}
+        for name in disk.list(""):
+            if name.endswith(STRAY_SUFFIX):
+                self.strays[name] = Stray(name, read_metadata(disk, name), disk.tree_bytes(name))
+                continue
+            key = parse_directory_name(name)
+            if key is None or not disk.is_directory(name):
+                continue
+            metadata = read_metadata(disk, name)
+            if metadata is not None and metadata.key == key:
+                found[key] = metadata
+            elif disk.tree_bytes(name):
+                self._stray(name, metadata)
+            else:
+                disk.remove_tree(name)
+        return found
+
+    def _recover(self, key: TopicPartition, metadata: PartitionMetadata, *, clean: bool) -> None:
+        name = directory_name(*key)
+        log, report = open_log(
+            self.disk,
+            name,
+            LogConfig(gaps=metadata.compacted),
+            self._environment,
+            now_ms=self._wall_ms(),
+            clean=clean,
+            recovery_point=self._recovery_points.values.get(key, 0),
+            start_offset=self._log_starts.values.get(key, 0),
+        )
+        self.logs[key] = self._unclaimed[key] = log
+        self._metadata[log] = metadata
+        self.reports.append(report)
+        self.disk.directory(name).tag = (metadata.topic_id, key.partition)
+
+    # ------------------------------------------------------------------------------------------------ logs
+
+    def obtain(self, ref: TopicRef, number: int, config: TopicConfig, deletion_policy: str) -> tuple[Log, int]:
+        """The log of a partition, and its checkpointed high watermark: recovered, adopted or new."""
+        key = TopicPartition(ref.name, number)
+        log = self.logs.get(key)
+        if log is not None and self._metadata[log].topic_id != ref.topic_id:
+            self.set_aside(log, delete_seen=False)
+            log = None
+        log_config = LogConfig.of(config)
+        if log is None:
+            log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
+            self.logs[key] = log
+        else:
+            log.reconfigure(log_config)
+        self._unclaimed.pop(key, None)
+        wanted = replace(self._metadata[log], uid=ref.uid, deletion_policy=deletion_policy)
+        if wanted != self._metadata[log]:
+            self._metadata[log] = wanted
+            self._dirty[log] = None
+        mark = self._high_watermarks.values.get(key, log.start_offset)
+        return log, min(max(mark, log.start_offset), log.end_offset)
+
+    def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
+        name = directory_name(ref.name, number)
+        metadata = PartitionMetadata(topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid)
+        self._before_shrink(name, 0)
+        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        write_metadata(self.disk, name, metadata, durable=False)
+        log.sync_later(f"{name}/{FILE_NAME}")
+        self._metadata[log] = metadata
+        self.disk.directory(name).tag = (ref.topic_id, number)
+        return log
+
+    def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
+        stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
+        if stray is None or stray.metadata is None:
+            return None
+        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
+        write_metadata(self.disk, stray.directory, metadata)
+        name = directory_name(ref.name, number)
+        self.disk.rename(stray.directory, name)
+        self.disk.sync_directory("")
+        del self.strays[stray.directory]
+        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        self._metadata[log] = metadata
+        self.disk.directory(name).tag = (ref.topic_id, number)
+        return log
+
+    def set_aside(self, log: Log, *, delete_seen: bool) -> None:
+        """The log is wanted no more: its directory becomes a stray (S10)."""
+        metadata = replace(self._metadata.pop(log), delete_seen=delete_seen)
+        self._dirty.pop(log, None)
+        self._unclaimed.pop(metadata.key, None)
+        del self.logs[metadata.key]
+        end_offset = log.end_offset
+        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
+            checkpoint.forget(metadata.key)
+        log.abandon()
+        self._stray(log.directory, metadata, end_offset)
+
+    def _stray(self, name: str, metadata: PartitionMetadata | None, end_offset: int = -1) -> None:
+        if metadata is not None:
+            metadata = replace(metadata, stray_since_ms=self._wall_ms())
+            write_metadata(self.disk, name, metadata, durable=False)
+        while True:
+            self._strays_made += 1
+            target = stray_name(name, f"{self._strays_made:08x}")
+            if not self.disk.exists(target):
+                break
+        self.disk.rename(name, target)
+        self.strays[target] = Stray(target, metadata, self.disk.tree_bytes(target), end_offset)
+
+    def set_unclaimed_aside(self) -> None:
+        """Recovered logs that no topic of the metadata claims."""
+        for log in list(self._unclaimed.values()):
+            self.set_aside(log, delete_seen=False)
+
+    def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
+        """The highest epochs seen, for the next checkpoint (S11)."""
+        known = self._metadata[log]
+        seen = known.seen(
+            leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch, broker_epoch=broker_epoch
+        )
+        if seen is not known:
+            self._metadata[log] = seen
+            self._dirty[log] = None
+
+    # ------------------------------------------------------------------------------------------------ housekeeping
+
+    def checkpoint(self, high_watermarks: Mapping[Log, int]) -> None:
+        """All checkpoints, and the metadata that changed."""
+        dirty, self._dirty = self._dirty, {}
+        self._write_checkpoints(high_watermarks)
+        for log in dirty:
+            if not log.closed:
+                try:
+                    write_metadata(self.disk, log.directory, self._metadata[log])
+                except StorageError:
+                    self._dirty[log] = None
+
+    def _write_checkpoints(self, high_watermarks: Mapping[Log, int], *, force: bool = False) -> None:
+        known = self._high_watermarks.values
+        marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in self.logs.items()}
+        for checkpoint, values in (
+            (self._recovery_points, {key: log.recovery_point for key, log in self.logs.items()}),
+            (self._high_watermarks, marks),
+            (self._log_starts, {key: log.start_offset for key, log in self.logs.items()}),
+        ):
+            try:
+                checkpoint.write(values, checkpoint.sequence, force=force)
+            except StorageError:
+                continue
+
+    def _before_shrink(self, directory: str, offset: int) -> None:
+        key = parse_directory_name(directory)
+        assert key is not None, directory
+        self._recovery_points.lower(key, offset)
+        self._log_starts.lower(key, offset)
+
+    def retention_pass(self, high_watermarks: Mapping[Log, int]) -> None:
+        """Retention by time and size."""
+        now_ms = self._wall_ms()
+        retired = [log.retention(now_ms, mark) for log, mark in high_watermarks.items()]
+        if any(retired):
+            self.checkpoint(high_watermarks)
+        for log in self.logs.values():
+            log.purge(now_ms)
+
+    def highest_producer_id(self) -> int:
+        """The greatest producer id in any log (S11)."""
+        return max((log.producers.highest_producer_id for log in self.logs.values()), default=-1)
+
+    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int) -> None:
+        """Clean shutdown."""
+        self.checkpoint(high_watermarks)
+        for log in self.logs.values():
+            log.close(high_watermark=min(high_watermarks.get(log, log.start_offset), log.end_offset))
+        self._write_checkpoints(high_watermarks, force=True)
+        write_clean_shutdown(self.disk, broker_epoch)

@@ -1,0 +1,103 @@
+"""The network: directed links with delay, loss, repetition and cuts; messages of one connection arrive in order.
+
+A message to a process that is gone is refused at once, as by a closed port; one into a cut vanishes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.world import Process, World
+
+
+class Link:
+    """One direction between two hosts.
+
+    Attributes:
+        cut: Nothing gets through.
+        delay_ms: Mean delay.
+        drop: Share of messages that are lost with their connection.
+        repeat: Share of messages that arrive twice: the second one late, as from a connection given up.
+        connection: Rises with each reset; messages of an older one are lost.
+    """
+
+    __slots__ = ("connection", "cut", "delay_ms", "drop", "last_ms", "repeat", "slow")
+
+    def __init__(self, delay_ms: float) -> None:
+        self.cut = False
+        self.delay_ms = delay_ms
+        self.slow = False
+        self.drop = 0.0
+        self.repeat = 0.0
+        self.connection = 0
+        self.last_ms = 0.0
+
+
+class Network:
+    """All links; made when first used."""
+
+    def __init__(self, world: World, *, delay_ms: float) -> None:
+        self._world = world
+        self._random = world.rng("network").random
+        self._delay_ms = delay_ms
+        self._links: dict[tuple[str, str], Link] = {}
+        self.drop = 0.0
+        self.repeat = 0.0
+
+    def link(self, source: str, target: str) -> Link:
+        """One direction."""
+        link = self._links.get((source, target))
+        if link is None:
+            link = self._links[source, target] = Link(self._delay_ms)
+        return link
+
+    def send(
+        self, source: str, target: str, process: Process | None, action: Callable[..., None], *args: object
+    ) -> bool:
+        """Deliver later; False when nobody listens there, which the sender learns at once."""
+        if process is not None and not process.alive:
+            return False
+        link = self._links.get((source, target)) or self.link(source, target)
+        world, chance = self._world, self._random
+        if link.cut:
+            world.bite("network_cut")
+            return True
+        drop = link.drop or self.drop
+        if drop and chance() < drop:
+            world.bite("network_drop")
+            return True
+        arrival = world.now + link.delay_ms * (0.5 + chance())
+        if link.slow:
+            world.bite("network_delay")
+        arrival = max(arrival, link.last_ms)
+        link.last_ms = arrival
+        world.at(arrival - world.now, process, self._deliver, link, link.connection, action, args)
+        repeat = link.repeat or self.repeat
+        if repeat and chance() < repeat:
+            late = arrival - world.now + chance() ** 3 * 2000.0
+            world.at(late, process, self._deliver, link, link.connection, action, args)
+            world.bite("network_repeat")
+        return True
+
+    def _deliver(self, link: Link, connection: int, action: Callable[..., None], args: tuple[object, ...]) -> None:
+        if link.connection == connection:
+            action(*args)
+        else:
+            self._world.bite("network_reset")
+
+    def reset(self, one: str, other: str) -> None:
+        """Every connection between two hosts breaks; what is under way is lost."""
+        for link in (self.link(one, other), self.link(other, one)):
+            link.connection += 1
+            link.last_ms = 0.0
+
+    def heal(self) -> None:
+        """All links are as they were."""
+        self.drop = self.repeat = 0.0
+        for link in self._links.values():
+            link.cut = link.slow = False
+            link.drop = link.repeat = 0.0
+            link.delay_ms = self._delay_ms

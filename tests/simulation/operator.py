@@ -1,0 +1,291 @@
+"""One operator process: it watches, and while it holds the Lease it plans and carries the actions out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.plan import plan
+from kafkalite_core.controller.preferred import setting
+from tests.simulation.api import Outcome
+from tests.simulation.elector import Elector, LeaseReader
+from tests.simulation.executor import Executor
+from tests.simulation.operator_store import Store
+from tests.simulation.parsed import cluster_of
+from tests.simulation.reflector import Reflector
+from tests.simulation.world import Process, ProcessDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_core.controller.actions import Action
+    from tests.simulation.clock import Clock
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.patching import Json
+
+TICK_MS = 1000.0
+RESYNC_S = 30.0
+BROKERS_FRESH_S = 1.0
+STATUS_PAUSE_MS = 250.0
+BACK_OFFS_MS = (0.0, 50.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
+RESTART_MS_MAX = 4000.0
+Key = tuple[str, str]
+
+
+class OperatorHost:
+    """Where an operator runs; the process is started again after each end."""
+
+    def __init__(self, cluster: SimCluster, number: int, clock: Clock) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.name = f"o{number}"
+        self.clock = clock
+        self.chance = self.world.rng(f"operator {number}")
+        self.operator: Operator | None = None
+        self.starts = 0
+        self.held = 0
+
+    def start(self) -> None:
+        """Start it, unless it runs or is held."""
+        if self.operator is None and not self.held:
+            self.starts += 1
+            self.operator = Operator(self, f"{self.name}-{self.starts}")
+            self.operator.begin()
+
+    def died(self, death: ProcessDied) -> None:
+        """The process is gone."""
+        self.operator = None
+        if self.world.tracing:
+            self.world.trace(self.name, f"died: {death.reason}")
+        self.world.at(200.0 + self.chance.random() * RESTART_MS_MAX, None, self.start)
+
+
+class Operator:
+    """See the module.
+
+    Attributes:
+        fuse: After so many more calls of the API server the process dies; 0 for not at all.
+    """
+
+    def __init__(self, host: OperatorHost, identity: str) -> None:
+        self.host = host
+        self.world = host.world
+        self.identity = identity
+        self.api = host.cluster.api
+        self.chance = host.chance.random
+        self.process = Process(identity, host.died)
+        self.fuse = 0
+        self.store = Store(self.now_s)
+        self.elector = Elector(self)
+        self.leases = LeaseReader(self)
+        self.executor = Executor(self)
+        self._woken = False
+        self._in_flight: dict[Key, int] = {}
+        self._failures: dict[Key, int] = {}
+        self._not_before_s: dict[Key, float] = {}
+        self._epoch: int | None = None
+        self._term = -1
+        self._resynced_s: float | None = None
+        self._brokers_read_s = float("-inf")
+        self._balanced_s = 0.0
+
+    def begin(self) -> None:
+        """The process has started."""
+        self.trace(f"{self.identity} starts")
+        cluster = self.host.cluster
+        for kind in ("clusters", "brokers", "topics", "pods"):
+            Reflector(
+                self.world, cluster.network, cluster.api, self.host.name, self.process, kind,
+                lambda items, version, kind=kind: self._listed(kind, items, version),
+                lambda event, obj, kind=kind: self._event(kind, event, obj),
+                self.chance,
+            ).start()  # fmt: skip
+        self.elector.turn()
+        self.leases.turn()
+        self._balanced_s = self.now_s()
+        self._tick()
+
+    # ------------------------------------------------------------ surroundings
+
+    def now_s(self) -> float:
+        """This process's monotonic clock."""
+        return self.host.clock.mono_ms(self.world.now) / 1000.0
+
+    def after(self, local_ms: float, action: Callable[..., None], *args: object) -> None:
+        """Call `action` after a while by this machine's clock."""
+        self.world.at(local_ms / self.host.clock.rate, self.process, action, *args)
+
+    def trace(self, text: str) -> None:
+        """A line of the readable trace."""
+        if self.world.tracing:
+            self.world.trace(self.host.name, text)
+
+    def call(self, verb: str, *args: Any, answer: Callable[[Outcome, Any], None]) -> None:
+        """Ask the API server; the process may die before any call."""
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse:
+                raise ProcessDied(self.process, "died between two calls")
+        self.api.call(self.host.name, self.process, verb, *args, answer=answer, deadline_ms=3000.0)
+
+    def wake(self) -> None:
+        """Plan soon."""
+        if not self._woken:
+            self._woken = True
+            self.world.at(0.0, self.process, self._round)
+
+    # ------------------------------------------------------------ watching
+
+    def _listed(self, kind: str, items: list[Json], version: int) -> None:
+        self.store.relist(kind, items, version)
+        self.wake()
+
+    def _event(self, kind: str, event: str, obj: Json) -> None:
+        if self.store.apply(kind, event, obj):
+            self.wake()
+
+    def _tick(self) -> None:
+        self.wake()
+        self.after(TICK_MS, self._tick)
+
+    # ------------------------------------------------------------ rounds
+
+    def _round(self) -> None:
+        self._woken = False
+        elector = self.elector
+        if not elector.held():
+            self._term = -1
+            return
+        now_s = self.now_s()
+        if self._term != elector.terms:
+            self._term = elector.terms
+            self._epoch, self._resynced_s = None, None
+        if self._resynced_s is None or now_s - self._resynced_s > RESYNC_S:
+            self.start(("resync", ""), self._resync)
+        obj = self.store.cluster_object()
+        if self._resynced_s is None or obj is None:
+            return
+        epoch = self._epoch_of(obj)
+        if epoch is None:
+            return
+        snapshot = self.store.snapshot(
+            obj,
+            controller_epoch=epoch,
+            observing_since=self.leases.observing_since(),
+            balance_due=self._balance_due(obj),
+        )
+        self._dispatch(plan(snapshot, now_s), epoch)
+
+    def _resync(self, done: Callable[[Outcome], None]) -> None:
+        kinds = ["clusters", "brokers", "topics", "pods"]
+        started_s = self.now_s()
+
+        def listed(outcome: Outcome, result: Any) -> None:
+            if outcome is not Outcome.OK:
+                done(outcome)
+                return
+            kind = kinds.pop(0)
+            self.store.relist(kind, *result)
+            if kind == "brokers":
+                self._brokers_read_s = started_s
+            if kinds:
+                self.call("list", kinds[0], answer=listed)
+                return
+            self._resynced_s = self.now_s()
+            done(Outcome.OK)
+
+        self.call("list", kinds[0], answer=listed)
+
+    def _read_brokers(self, done: Callable[[Outcome], None]) -> None:
+        started_s = self.now_s()
+
+        def listed(outcome: Outcome, result: Any) -> None:
+            if outcome is Outcome.OK:
+                self.store.relist("brokers", *result)
+                self._brokers_read_s = started_s
+            done(outcome)
+
+        self.call("list", "brokers", answer=listed)
+
+    def _epoch_of(self, obj: Json) -> int | None:
+        cluster = cluster_of(obj)
+        views = list(self.store.topic_views().values())
+        written = max((view.topic.controller_epoch for view in views), default=0)
+        own = self._epoch
+        mine = cluster.controller_holder == self.identity and cluster.controller_epoch == own
+        if own is not None and mine and own >= written and cluster.cluster_id:
+            return own
+        wanted = max(cluster.controller_epoch, written) + 1
+        registered = [broker.epoch for broker in self.store.brokers().values()]
+        listed = [e.epoch for view in views for entry in view.topic.partitions.values() for e in entry.isr]
+        first = max([0, *registered, *listed]) + 1
+
+        def take(done: Callable[[Outcome], None]) -> None:
+            def taken(outcome: Outcome) -> None:
+                if outcome is Outcome.OK:
+                    self._epoch = wanted
+                    self.trace(f"controls the cluster with epoch {wanted}")
+                done(outcome)
+
+            self.executor.take_control(obj, wanted, first, taken)
+
+        self.start(("control", ""), take)
+        return None
+
+    def _balance_due(self, obj: Json) -> bool:
+        interval = setting(cluster_of(obj).config, "leader.imbalance.check.interval.seconds")
+        assert isinstance(interval, int)
+        now_s = self.now_s()
+        if now_s - self._balanced_s < interval:
+            return False
+        self._balanced_s = now_s
+        return True
+
+    def _dispatch(self, actions: list[Action], epoch: int) -> None:
+        if any(isinstance(action, Fence) for action in actions):
+            self.start(("read brokers", ""), self._read_brokers)
+        urgent = False
+        for action in actions:
+            if isinstance(action, UpdateTopicStatus | UpdateClusterStatus):
+                if not urgent:
+                    self._act(action, epoch, pause_ms=STATUS_PAUSE_MS)
+                continue
+            urgent = True
+            fresh = self.now_s() - self._brokers_read_s <= BROKERS_FRESH_S
+            if isinstance(action, ChangePartitions) and action.elected and not fresh:
+                self.start(("read brokers", ""), self._read_brokers)
+                continue
+            self._act(action, epoch)
+
+    def _act(self, action: Action, epoch: int, pause_ms: float = 0.0) -> None:
+        self.start(action.key, lambda done: self.executor.carry_out(action, epoch, done), pause_ms=pause_ms)
+
+    # ------------------------------------------------------------ work under way
+
+    def start(self, key: Key, work: Callable[[Callable[[Outcome], None]], None], *, pause_ms: float = 0.0) -> None:
+        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written."""
+        term = self.elector.terms
+        if key in self._in_flight or self.now_s() < self._not_before_s.get(key, 0.0):
+            return
+        self._in_flight[key] = term
+
+        def done(outcome: Outcome) -> None:
+            if self._in_flight.get(key) != term:
+                return
+            del self._in_flight[key]
+            delay_ms = pause_ms
+            if outcome is Outcome.OK:
+                self._failures.pop(key, None)
+            else:
+                failures = self._failures.get(key, 0)
+                self._failures[key] = failures + 1
+                first = 1 if outcome in {Outcome.REFUSED, Outcome.AMBIGUOUS, Outcome.THROTTLED} else 0
+                delay_ms = max(pause_ms, BACK_OFFS_MS[min(failures + first, len(BACK_OFFS_MS) - 1)])
+            if delay_ms:
+                self._not_before_s[key] = self.now_s() + delay_ms / 1000.0
+                self.after(delay_ms + 0.1, self.wake)
+            else:
+                self._not_before_s.pop(key, None)
+                self.wake()
+
+        work(done)

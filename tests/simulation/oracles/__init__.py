@@ -1,0 +1,1 @@
+"""The invariants, checked as a history runs; each a small class with its theorem."""

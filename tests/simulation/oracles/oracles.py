@@ -1,0 +1,130 @@
+"""All invariants of one history, and what they look at."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tests.simulation.oracles.ledger import Ledger
+from tests.simulation.oracles.metadata import MetadataIsHistory, PermittedElections
+from tests.simulation.oracles.safety import (
+    Completeness,
+    Durability,
+    LogMatching,
+    OneLeader,
+    QuorumSuperset,
+    Sequences,
+    Watermark,
+)
+from tests.simulation.parsed import broker_of, topic_of
+from tests.simulation.partitions import config_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.membership.metadata_cache import CacheChange
+    from kafkalite_core.model.cluster import Broker as BrokerObject
+    from kafkalite_core.model.partition import TopicRef
+    from tests.simulation.broker import Broker
+    from tests.simulation.host import Host
+    from tests.simulation.patching import Json
+    from tests.simulation.platter import Mark, Tag
+    from tests.simulation.swarm import Shape
+    from tests.simulation.world import World
+
+
+class Oracles:
+    """See the module.
+
+    Attributes:
+        hosts: All machines by broker id.
+        brokers: The brokers as the store has them.
+    """
+
+    def __init__(self, world: World, shape: Shape) -> None:
+        self.world = world
+        self.shape = shape
+        self.hosts: dict[int, Host] = {}
+        self.ledgers: dict[Tag, Ledger] = {}
+        self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
+        self.elections_seen = 0
+        self.one_leader = OneLeader()
+        self.log_matching = LogMatching()
+        self.completeness = Completeness()
+        self.superset = QuorumSuperset()
+        self.durability = Durability()
+        self.watermark = Watermark()
+        self.sequences = Sequences()
+        self.metadata = MetadataIsHistory()
+        self.elections = PermittedElections()
+
+    def ledger(self, ref: TopicRef, number: int) -> Ledger:
+        """The truth about one partition of one incarnation of a topic's data."""
+        found = self.ledgers.get((ref.topic_id, number))
+        if found is None:
+            found = self.ledgers[ref.topic_id, number] = Ledger(self, ref, number)
+        return found
+
+    def batch_written(self, tag: Tag, mark: Mark) -> None:
+        """Some disk took a batch."""
+        ledger = self.ledgers.get(tag)
+        if ledger is not None:
+            ledger.wrote(mark)
+
+    def cache_changed(self, broker: Broker, change: CacheChange) -> None:
+        """A broker's metadata changed."""
+        if change.partitions:
+            self.metadata.check(broker, change.partitions)
+
+    def process_ended(self, broker: Broker) -> None:
+        """A broker's process is gone."""
+        self.metadata.forget(broker)
+
+    # ------------------------------------------------------------------------------------------------ the store
+
+    def store_changed(self, kind: str, old: Json | None, new: Json | None) -> None:
+        """The API server accepted a change."""
+        if kind == "topics":
+            self._topic_changed(old, new)
+        elif kind == "brokers" and new is not None:
+            self._broker_changed(new)
+
+    def _broker_changed(self, new: Json) -> None:
+        broker = broker_of(new)
+        before = self.brokers.get(broker.id)
+        if before == broker:
+            return
+        self.brokers = MappingProxyType({**self.brokers, broker.id: broker})
+        registration = broker.registration
+        if registration is None or (before is not None and before.epoch == broker.epoch):
+            return
+        host = self.hosts[broker.id]
+        running = host.broker
+        if running is not None and running.incarnation == registration.incarnation and not running.started_undamaged:
+            host.damaged = False
+        for ledger in self.ledgers.values():
+            self.completeness.candidates(ledger, f"the registration of broker {broker.id} with epoch {broker.epoch}")
+
+    def _topic_changed(self, old: Json | None, new: Json | None) -> None:
+        before = None if old is None else topic_of(old)
+        if new is None:
+            if before is not None and before.ref.topic_id:
+                for number in before.partitions:
+                    self.ledger(before.ref, number).entry = None
+            return
+        after = topic_of(new)
+        if not after.ref.topic_id:
+            return
+        unclean = config_of(after.config).unclean_leader_election_enable
+        for number, entry in after.partitions.items():
+            known = None if before is None else before.partitions.get(number)
+            if known == entry:
+                continue
+            ledger = self.ledger(after.ref, number)
+            ledger.relaxed = config_of(after.config).relaxed_flush
+            self.metadata.stored(after.ref.uid, number, entry)
+            self.one_leader.stored(ledger, known, entry)
+            self.elections.check(ledger, known, entry, unclean_allowed=unclean)
+            ledger.entry = entry
+            self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")
+            self.superset.check(ledger, entry)

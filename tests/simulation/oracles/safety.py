@@ -1,0 +1,255 @@
+"""The invariants of one partition; `Ledger` calls them at every step that could break them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.replica.events import Role
+from tests.simulation.platter import Mark, batches
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.partition import Partition
+    from tests.simulation.driver import Driver
+    from tests.simulation.host import Host
+    from tests.simulation.oracles.ledger import Ledger
+
+_BASE = attrgetter("base")
+
+
+class OneLeader:
+    """At most one incarnation of one broker leads in a leader epoch; epochs rise with every change in the store."""
+
+    name = "one leader"
+
+    def led(self, ledger: Ledger, driver: Driver) -> None:
+        """A replica began to lead."""
+        broker = driver.partitions.broker
+        epoch = driver.replica.leader_epoch
+        who = (broker.host.id, broker.incarnation)
+        if ledger.leaders.setdefault(epoch, who) != who:
+            raise Violation(self.name, f"{ledger} epoch {epoch}: led by {ledger.leaders[epoch]} and by {who}")
+
+    def stored(self, ledger: Ledger, old: Partition | None, new: Partition) -> None:
+        """The entry in the store changed."""
+        if old is None:
+            return
+        rises = new.partition_epoch > old.partition_epoch and new.leader_epoch >= old.leader_epoch
+        if not rises or (new.leader != old.leader and new.leader_epoch == old.leader_epoch):
+            raise Violation(self.name, f"{ledger}: {old} was followed by {new}")
+
+
+class LogMatching:
+    """Two logs never differ at the same (offset, leader epoch): batches are equal byte for byte (their CRC)."""
+
+    name = "log matching"
+
+    def check(self, ledger: Ledger, mark: Mark) -> None:
+        """A replica wrote a batch."""
+        known = ledger.written.setdefault((mark.base, mark.epoch), mark)
+        if known is not mark and known[2:] != mark[2:]:
+            raise Violation(self.name, f"{ledger}: {known} and {mark} in the same epoch")
+
+
+class Completeness:
+    """Whoever leads, or could be elected, has everything that was committed.
+
+    leader(e) begins              =>  its log holds, from its log start on, all that was committed at the election of e
+    m in ISR or ELR and counts    =>  the disk of m holds every committed batch
+    """
+
+    leader_name = "leader completeness"
+    candidate_name = "leader-candidate completeness"
+
+    def leader(self, ledger: Ledger, driver: Driver) -> None:
+        """A replica began to lead."""
+        directory = ledger.directory(driver.partitions.broker.host)
+        own = [] if directory is None else batches(directory)
+        start = driver.log.start_offset
+        # One that hears of its election late, when another one has followed it, needs no more than it needed then.
+        until = ledger.elected_at.get(driver.replica.leader_epoch, 0)
+        wanted = [mark for mark in ledger.committed if mark.next <= until]
+        if start:
+            wanted = wanted[bisect_left(wanted, start, key=_BASE) :]
+            own = own[bisect_left(own, start, key=_BASE) :]
+        if [mark[1:] for mark in own[: len(wanted)]] == [mark[1:] for mark in wanted]:
+            return
+        if ledger.lossy:
+            self._lose(ledger, {mark[1:] for mark in own}, wanted)
+            return
+        have = {mark[1:] for mark in own}
+        missing = [mark for mark in wanted if mark[1:] not in have]
+        if not missing:
+            return
+        raise Violation(
+            self.leader_name,
+            f"{ledger}: broker {driver.partitions.broker.host.id} leads in epoch {driver.replica.leader_epoch} without "
+            f"{len(missing)} committed batches, the first is {missing[0]}; its log ends at {driver.log.end_offset}, "
+            f"{ledger.committed_end} is committed",
+        )
+
+    @staticmethod
+    def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:
+        """An unclean election was allowed: what its leader lacks is lost, and that is known."""
+        ledger.lossy = False
+        lost = next((place for place, mark in enumerate(ledger.committed) if mark[1:] not in have), None)
+        if lost is not None and wanted:
+            ledger.losses += len(ledger.committed) - lost
+            ledger.committed_end = ledger.committed[lost].base
+            del ledger.committed[lost:]
+            ledger.sequences = {key: base for key, base in ledger.sequences.items() if base < ledger.committed_end}
+            ledger.marks.clear()
+
+    def candidates(self, ledger: Ledger, occasion: str) -> None:
+        """The entry, the brokers, or what is committed changed."""
+        entry = ledger.entry
+        if entry is None or ledger.lossy:
+            return
+        oracles = ledger.oracles
+        for member in (*entry.isr, *entry.elr):
+            host = oracles.hosts.get(member.id)
+            if host is None or host.damaged:
+                continue
+            if not entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed):
+                continue
+            end = ledger.durable_end(host)
+            if end < ledger.committed_end and not self._starts_behind(ledger, host):
+                raise Violation(
+                    self.candidate_name,
+                    f"{ledger}: at {occasion}, {member} counts (isr {entry.isr}, elr {entry.elr}, epoch "
+                    f"{entry.leader_epoch}) but its disk ends at {end}, and {ledger.committed_end} is committed",
+                )
+
+    @staticmethod
+    def _starts_behind(ledger: Ledger, host: Host) -> bool:
+        """Everything committed was deleted there (retention, DeleteRecords): an empty log that begins at the end."""
+        directory = ledger.directory(host)
+        if directory is None or not ledger.oracles.shape.retention:
+            return False
+        segments = directory.segments()
+        return bool(segments) and int(segments[0][0].partition(".")[0]) >= ledger.committed_end
+
+
+class QuorumSuperset:
+    """The leader's maximal ISR holds every member of the store's ISR: nobody can be elected whom it does not wait for.
+
+    leader epoch of the store = leader epoch of the leader  =>  ids(ISR in the store) ⊆ ids(maximal ISR)
+    """
+
+    name = "quorum superset"
+
+    def check(self, ledger: Ledger, entry: Partition) -> None:
+        """The entry changed."""
+        host = ledger.oracles.hosts.get(entry.leader)
+        broker = None if host is None else host.broker
+        driver = None if broker is None else broker.driver(ledger.topic, ledger.number)
+        if driver is None or driver.ref.topic_id != ledger.tag[0]:
+            return
+        replica = driver.replica
+        if replica.role is not Role.LEADER or replica.leader_epoch != entry.leader_epoch:
+            return
+        held = {member.id for member in replica.maximal_isr}
+        if not set(entry.isr_ids()) <= held:
+            raise Violation(self.name, f"{ledger}: the store has {entry.isr}, the leader waits for {sorted(held)}")
+
+
+class Durability:
+    """An acknowledgement with acks=all: below the high watermark, and on at least min ISR disks (R11)."""
+
+    name = "acknowledged is durable"
+
+    def acknowledged(self, ledger: Ledger, driver: Driver, base: int, stop: int) -> None:
+        """A leader answers that [base, stop) is safe."""
+        replica = driver.replica
+        if stop > replica.high_watermark or stop > ledger.committed_end:
+            raise Violation(
+                self.name,
+                f"{ledger}: [{base}, {stop}) acknowledged, the high watermark is {replica.high_watermark}, "
+                f"{ledger.committed_end} is committed",
+            )
+        partition = replica.partition
+        if partition is None:
+            return
+        disks = [
+            broker_id for broker_id in partition.replicas if ledger.durable_end(ledger.oracles.hosts[broker_id]) >= stop
+        ]
+        if len(disks) < min(partition.min_isr, len(partition.replicas)):
+            raise Violation(
+                self.name,
+                f"{ledger}: [{base}, {stop}) acknowledged, but only the disks of {disks} hold it; min ISR is "
+                f"{partition.min_isr}, the ISR is {partition.isr}",
+            )
+
+
+class Watermark:
+    """The high watermark rises within a leader epoch, lies in the log, and what lies below it never changes.
+
+    Consumers read below the true high watermark, and always the same bytes at an offset.
+    """
+
+    name = "high watermark"
+    read_name = "consumer reads committed"
+
+    def advanced(self, ledger: Ledger, driver: Driver) -> None:
+        """A replica moved its high watermark."""
+        replica, log = driver.replica, driver.log
+        mark = replica.high_watermark
+        if not log.start_offset <= mark <= log.end_offset:
+            raise Violation(self.name, f"{ledger}: {mark} is not in [{log.start_offset}, {log.end_offset}]")
+        if replica.role is not Role.LEADER:
+            return
+        epoch = replica.leader_epoch
+        if mark < ledger.marks.get(epoch, 0):
+            raise Violation(self.name, f"{ledger}: fell from {ledger.marks[epoch]} to {mark} in epoch {epoch}")
+        ledger.marks[epoch] = mark
+        if mark > ledger.committed_end:
+            ledger.extend(driver, mark)
+            ledger.oracles.completeness.candidates(ledger, "an advance of the high watermark")
+
+    def latest(self, driver: Driver) -> None:
+        """Somebody asks for the end: never less than any leader of an earlier epoch had shown (R13, KIP-207)."""
+        ledger = driver.ledger
+        try:
+            latest = driver.replica.list_offset_bounds(-1, False)
+        except BrokerError:
+            return
+        epoch = driver.replica.leader_epoch
+        before = ledger.elected_at.get(epoch, 0)
+        if latest < min(before, ledger.committed_end):
+            raise Violation(self.name, f"{ledger}: latest is {latest} in epoch {epoch}, {before} was shown before")
+
+    def read(self, ledger: Ledger, who: str, mark: Mark) -> None:
+        """A consumer was given a batch."""
+        place = bisect_left(ledger.committed, mark.base, key=_BASE)
+        known = ledger.committed[place] if place < len(ledger.committed) else None
+        if known is None or known[1:] != mark[1:]:
+            raise Violation(
+                self.read_name,
+                f"{ledger}: {who} read {mark}, the truth is {known} ({ledger.committed_end} is committed)",
+            )
+
+
+class Sequences:
+    """No (producer id, producer epoch, sequence) is committed twice (KIP-98)."""
+
+    name = "no duplicate"
+
+    def check(self, ledger: Ledger, mark: Mark) -> None:
+        """A batch is committed."""
+        if mark.producer < 0:
+            return
+        key = (mark.producer, mark.producer_epoch, mark.sequence)
+        if ledger.sequences.setdefault(key, mark.base) != mark.base:
+            raise Violation(self.name, f"{ledger}: {key} at {ledger.sequences[key]} and at {mark.base}")
+
+
+def counting_ids(entry: Partition, brokers: Mapping[int, Broker], *, relaxed: bool) -> set[int]:
+    """Who may be elected cleanly: members of ISR and ELR whose entries count."""
+    return {m.id for m in (*entry.isr, *entry.elr) if entry_counts(m, brokers, relaxed_flush=relaxed)}

@@ -1,0 +1,89 @@
+"""List once, then follow the changes: the reading side of a watch, as the runtime's `Reflector` does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.api import HOST, ApiServer, Outcome, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.network import Network
+    from tests.simulation.patching import Json
+    from tests.simulation.world import Process, World
+
+SILENCE_LIMIT_MS = 10_000.0
+BACK_OFF_MS = 500.0
+
+
+class Reflector:
+    """Keeps a consumer's picture of one kind current for ever."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        api: ApiServer,
+        host: str,
+        process: Process,
+        kind: str,
+        on_list: Callable[[list[Json], int], None],
+        on_event: Callable[[str, Json], None],
+        chance: Callable[[], float],
+    ) -> None:
+        self._world = world
+        self._network = network
+        self._api = api
+        self._host = host
+        self._process = process
+        self._kind = kind
+        self._on_list = on_list
+        self._on_event = on_event
+        self._chance = chance
+        self._watch: Watch | None = None
+        self._version = 0
+        self.synced = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._list()
+        self._world.at(SILENCE_LIMIT_MS, self._process, self._look)
+
+    def _list(self) -> None:
+        self._api.call(self._host, self._process, "list", self._kind, answer=self._listed)
+
+    def _listed(self, outcome: Outcome, result: Any) -> None:
+        if outcome is not Outcome.OK:
+            self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._list)
+            return
+        items, self._version = result
+        self.synced = True
+        self._on_list(items, self._version)
+        self._follow()
+
+    def _follow(self) -> None:
+        if not self._api.up or self._network.link(self._host, HOST).cut:
+            self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._follow)
+            return
+        self._watch = Watch(self._host, self._process, self._kind, self._event, self._broken)
+        self._api.watch(self._watch, self._version)
+
+    def _event(self, event: str, obj: Json) -> None:
+        self._version = max(self._version, int(obj["metadata"]["resourceVersion"]))
+        self._on_event(event, obj)
+
+    def _broken(self, expired: bool) -> None:
+        self._watch = None
+        if expired:
+            self._world.bite("watch_expired")
+            self._list()
+        else:
+            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._follow)
+
+    def _look(self) -> None:
+        """Bookmarks are not sent as events: a stream that is dead has been silent since, and is begun anew."""
+        if self._watch is not None and self._watch.dead:
+            self._watch = None
+            self._follow()
+        self._world.at(SILENCE_LIMIT_MS, self._process, self._look)

@@ -1,0 +1,192 @@
+"""Carries out what the registration machine decides: reads, draws, writes, catching up (S6, R8, R15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.membership import registration as machine
+from kafkalite_core.membership.settlement import Attempt, Settled
+from kafkalite_core.resources import patches
+from tests.simulation.api import Outcome
+from tests.simulation.parsed import broker_of, cluster_of
+from tests.simulation.writer import ATTEMPT_OF
+
+if TYPE_CHECKING:
+    from kafkalite_core.membership.registration_events import Identity
+    from kafkalite_core.model.cluster import Broker as BrokerObject
+    from kafkalite_core.model.cluster import BrokerState, Registration
+    from kafkalite_core.model.topic import Stray
+    from tests.simulation.broker import Broker
+    from tests.simulation.patching import Json
+
+LOOK_AGAIN_MS = 1000.0
+CLUSTER = "kafkalite"
+SETTLED_AS = {
+    Attempt.APPLIED: Settled.APPLIED,
+    Attempt.REFUSED: Settled.REJECTED,
+    Attempt.GONE: Settled.REJECTED,
+    Attempt.NOT_APPLIED: Settled.NOT_ATTEMPTED,
+    Attempt.AMBIGUOUS: Settled.UNKNOWN,
+}
+
+
+class Registrar:
+    """The shell of a `RegistrationMachine`."""
+
+    def __init__(self, broker: Broker, identity: Identity) -> None:
+        self._broker = broker
+        self._machine = machine.RegistrationMachine(identity)
+        self._object: Json | None = None
+        self._seen: BrokerObject | None = None
+        self._failures = 0
+        self._strays: tuple[Stray, ...] = ()
+        self._begin(machine.Tick())
+        broker.world.at(LOOK_AGAIN_MS, broker.process, self._tick)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch registered last, -1 before the first registration."""
+        return self._machine.broker_epoch
+
+    @property
+    def registered(self) -> bool:
+        """Registered and not fenced, as far as is known."""
+        return self._machine.registered
+
+    def says(self, state: BrokerState) -> bool:
+        """Whether the API server has confirmed that state."""
+        current = self._machine.current
+        return self._machine.settled and current is not None and current.state is state
+
+    def seen(self, broker: BrokerObject | None) -> None:
+        """The watch showed this broker's own object."""
+        self._seen = broker
+        self._begin(machine.BrokerSeen(broker))
+
+    def want_state(self, state: BrokerState) -> None:
+        """Say that state from now on."""
+        self._begin(machine.StateWanted(state))
+
+    def want_strays(self, strays: tuple[Stray, ...]) -> None:
+        """List these from now on."""
+        if strays != self._strays:
+            self._strays = strays
+            self._begin(machine.StraysChanged())
+
+    def _tick(self) -> None:
+        if not self._machine.settled:
+            self._begin(machine.Tick())
+        broker = self._broker
+        broker.world.at(LOOK_AGAIN_MS * (0.75 + 0.5 * broker.chance()), broker.process, self._tick)
+
+    def _begin(self, event: machine.Event) -> None:
+        broker = self._broker
+        for effect in self._machine.step(event):
+            if isinstance(effect, machine.Registered):
+                broker.registered(effect.broker_epoch)
+            elif isinstance(effect, machine.Superseded):
+                broker.die(f"superseded: {effect.reason}")
+            elif isinstance(effect, machine.Waits):
+                broker.trace(f"not registered: {effect.reason}")
+            else:
+                self._work(effect)
+
+    def _work(self, work: machine.Work) -> None:
+        broker = self._broker
+        if isinstance(work, machine.ReadBroker):
+            broker.call("get", "brokers", broker.host.object_name, answer=self._read)
+        elif isinstance(work, machine.DrawEpoch):
+            minimum = work.minimum
+            broker.call("get", "clusters", CLUSTER, answer=lambda outcome, result: self._draw(outcome, result, minimum))
+        elif isinstance(work, machine.WriteRegistration):
+            self._write(work)
+        else:
+            epoch = work.broker_epoch
+            broker.call("list", "brokers", answer=lambda outcome, result: self._listed(outcome, result, epoch))
+
+    def _done(self, event: machine.Event, *, failed: bool) -> None:
+        """Feed the end of the work, after a pause when it failed."""
+        broker = self._broker
+        self._failures = self._failures + 1 if failed else 0
+        if not failed:
+            self._begin(event)
+            return
+        ceiling = min(2000.0, 50.0 * 2.0 ** min(self._failures, 16))
+        broker.world.at(ceiling * (0.5 + 0.5 * broker.chance()), broker.process, self._begin, event)
+
+    def _took(self, found: Json | None) -> None:
+        self._object = found
+        self._seen = None if found is None else broker_of(found)
+
+    def _read(self, outcome: Outcome, result: Any) -> None:
+        if outcome not in {Outcome.OK, Outcome.NOT_FOUND}:
+            self._done(machine.CallFailed(), failed=True)
+            return
+        self._took(result)
+        self._done(machine.BrokerRead(self._seen), failed=False)
+
+    def _draw(self, outcome: Outcome, result: Any, minimum: int) -> None:
+        cluster = cluster_of(result) if outcome is Outcome.OK else None
+        if cluster is None or not cluster.cluster_id:
+            self._done(machine.CallFailed(), failed=True)
+            return
+        operations = patches.next_broker_epoch(cluster)
+        drawn = max(cluster.next_broker_epoch, minimum)
+        operations[-1] = {**operations[-1], "value": drawn + 1}
+
+        def drew(outcome: Outcome, _result: Any) -> None:
+            if outcome is Outcome.OK:
+                self._done(machine.EpochDrawn(drawn), failed=False)
+            else:
+                self._done(machine.CallFailed(), failed=True)
+
+        self._broker.call("patch", "clusters", CLUSTER, operations, answer=drew)
+
+    def _write(self, work: machine.WriteRegistration) -> None:
+        broker, registration = self._broker, work.registration
+        operations = self._operations(registration, update=work.update)
+        if operations is None:
+            event = machine.RegistrationAnswered(registration, Settled.REJECTED)
+            broker.world.at(0.0, broker.process, self._done_failed, event)
+            return
+
+        def wrote(outcome: Outcome, result: Any) -> None:
+            settled = SETTLED_AS[ATTEMPT_OF[outcome]]
+            if outcome is Outcome.OK:
+                self._took(result)
+                broker.link.absorb_broker(result)
+            self._done(machine.RegistrationAnswered(registration, settled), failed=outcome is not Outcome.OK)
+
+        broker.call("patch", "brokers", broker.host.object_name, operations, answer=wrote)
+
+    def _done_failed(self, event: machine.Event) -> None:
+        self._done(event, failed=True)
+
+    def _operations(self, registration: Registration, *, update: bool) -> list[dict[str, Any]] | None:
+        if not update:
+            return None if self._object is None else patches.registration(self._object, registration, self._strays)
+        current = None if self._seen is None else self._seen.registration
+        if self._seen is None or current is None:
+            return None
+        if (current.broker_epoch, current.incarnation) != (registration.broker_epoch, registration.incarnation):
+            return None
+        return patches.registration_update(self._seen, registration, self._strays)
+
+    def _listed(self, outcome: Outcome, result: Any, epoch: int) -> None:
+        """Catching up: consistent lists of brokers, then topics."""
+        broker = self._broker
+        if outcome is not Outcome.OK:
+            self._done(machine.CallFailed(), failed=True)
+            return
+        for found in result[0]:
+            broker.link.absorb_broker(found)
+
+        def listed(outcome: Outcome, result: Any) -> None:
+            if outcome is not Outcome.OK:
+                self._done(machine.CallFailed(), failed=True)
+                return
+            for found in result[0]:
+                broker.link.absorb_topic(found)
+            self._done(machine.CaughtUp(epoch), failed=False)
+
+        broker.call("list", "topics", answer=listed)

@@ -1,0 +1,204 @@
+"""One history: set up, chaos, heal, liveness, final read."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.errors import ErrorCode
+from tests.simulation.cluster import SimCluster
+from tests.simulation.faults import Faults
+from tests.simulation.oracles.safety import counting_ids
+from tests.simulation.platter import batches
+from tests.simulation.swarm import draw
+from tests.simulation.world import Violation, World
+
+if TYPE_CHECKING:
+    from tests.simulation.swarm import Shape
+
+SETUP_MS = 30_000.0
+LIVENESS_MS = 90_000.0
+STEP_MS = 500.0
+EVENTS_QUEUED_MAX = 200_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """How a history went."""
+
+    seed: int
+    violation: dict[str, object] | None
+    events: int
+    faults_bitten: dict[str, int]
+    acked: int
+    virtual_ms: float
+    wall_s: float
+    digest: int
+    elections: int
+    refusals: dict[int, int] = field(default_factory=dict)
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """No invariant was broken."""
+        return self.violation is None
+
+    def line(self) -> dict[str, object]:
+        """For a line of JSON."""
+        return {
+            "seed": self.seed,
+            "ok": self.ok,
+            "violation": self.violation,
+            "events": self.events,
+            "faults_bitten": self.faults_bitten,
+            "acked": self.acked,
+            "virtual_ms": round(self.virtual_ms),
+            "wall_s": round(self.wall_s, 4),
+        }
+
+
+def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) -> Result:
+    """Run the history of a seed to its end, or to the first violation."""
+    started = time.process_time()
+    world = World(seed, tracing=tracing)
+    cluster = SimCluster(world, shape or draw(seed))
+    violation: dict[str, object] | None = None
+    gc.disable()
+    try:
+        play(cluster)
+    except Violation as found:
+        world.trace("oracle", str(found))
+        violation = {
+            "invariant": found.invariant,
+            "text": found.text,
+            "event_index": world.events,
+            "time_ms": round(world.now, 3),
+        }
+    finally:
+        gc.enable()
+    return Result(
+        seed=seed,
+        violation=violation,
+        events=world.events,
+        faults_bitten=dict(sorted(world.bitten.items())),
+        acked=cluster.history.acked,
+        virtual_ms=world.now,
+        wall_s=time.process_time() - started,
+        digest=world.digest,
+        elections=cluster.oracles.elections_seen,
+        refusals=dict(cluster.history.refusals),
+        trace=world.lines,
+    )
+
+
+def play(cluster: SimCluster) -> None:
+    """All phases. Raises `Violation`."""
+    world, shape = cluster.world, cluster.shape
+    cluster.begin()
+    _until(cluster, SETUP_MS, "the cluster starts")
+    faults = Faults(cluster)
+    faults.begin()
+    end = world.now + shape.chaos_ms
+    while world.now < end:
+        world.run(min(world.now + 1_000.0, end))
+        if world.queued > EVENTS_QUEUED_MAX:
+            raise Violation("bounded queues", f"{world.queued} events are queued")
+    world.trace("phase", "heal")
+    faults.heal()
+    _until(cluster, LIVENESS_MS, "the cluster recovers")
+    before = cluster.history.acked
+    _until_acked(cluster, before)
+    world.trace("phase", "final read")
+    for producer in cluster.producers:
+        producer.stopped = True
+    world.run(world.now + 3_000.0)
+    final_read(cluster)
+
+
+def _until(cluster: SimCluster, limit_ms: float, what: str) -> None:
+    world = cluster.world
+    deadline = world.now + limit_ms
+    while True:
+        problem = unhealthy(cluster)
+        if not problem:
+            return
+        if world.now >= deadline:
+            raise Violation("liveness", f"{what}: after {limit_ms / 1000:.0f} s {problem}")
+        world.run(world.now + STEP_MS)
+
+
+def _until_acked(cluster: SimCluster, before: int) -> None:
+    world = cluster.world
+    deadline = world.now + 20_000.0
+    while cluster.history.acked == before:
+        if world.now >= deadline:
+            raise Violation("liveness", "nothing is acknowledged after everything was healed")
+        world.run(world.now + STEP_MS)
+
+
+def unhealthy(cluster: SimCluster) -> str:
+    """What is not as it should be without faults; empty when all is well."""
+    for host in cluster.host_list:
+        broker = host.broker
+        if broker is None or not broker.serving:
+            return f"broker {host.id} does not run"
+        known = cluster.oracles.brokers.get(host.id)
+        if known is None or not known.alive or known.epoch != broker.broker_epoch:
+            return f"broker {host.id} is not registered and alive: {known}"
+    for topic in cluster.shape.topics:
+        obj = cluster.api.objects["topics"].get(topic.name)
+        status = (obj or {}).get("status") or {}
+        wanted = 0 if obj is None else obj["spec"]["partitions"]
+        entries = status.get("partitions") or {}
+        if obj is None or len(entries) < wanted:
+            return f"topic {topic.name} has {len(entries)} partitions of {wanted}"
+        for number, entry in sorted(entries.items()):
+            if lost(cluster, status["topicId"], int(number)):
+                continue
+            if entry["leader"] < 0:
+                return f"{topic.name}-{number} has no leader: {entry}"
+            if len(entry["isr"]) < len(entry["replicas"]):
+                return f"{topic.name}-{number} is not in sync: {entry}"
+            broker = cluster.hosts[entry["leader"]].broker
+            driver = None if broker is None else broker.driver(topic.name, int(number))
+            if driver is None or not driver.is_leader:
+                return f"{topic.name}-{number}: broker {entry['leader']} does not lead it"
+    return ""
+
+
+def lost(cluster: SimCluster, topic_id: str, number: int) -> bool:
+    """Disks were lost, and with them the last candidate: the partition waits for a person's consent, and says so."""
+    oracles = cluster.oracles
+    ledger = oracles.ledgers.get((topic_id, number))
+    if ledger is None or ledger.entry is None or not ledger.damaged or ledger.entry.has_leader:
+        return False
+    return not counting_ids(ledger.entry, oracles.brokers, relaxed=ledger.relaxed)
+
+
+def final_read(cluster: SimCluster) -> None:
+    """Every log is read: all that was promised is there, and all replicas are the same up to the high watermark."""
+    for tag, promised in cluster.history.promised.items():
+        ledger = cluster.oracles.ledgers[tag]
+        if ledger.entry is None or ledger.losses:
+            continue
+        committed = {mark.base: mark for mark in ledger.committed}
+        for base, count, crc in promised:
+            mark = committed.get(base)
+            if mark is None or mark.crc != crc or mark.next != base + count:
+                raise Violation("nothing lost", f"{ledger}: [{base}, {base + count}) was acknowledged, there is {mark}")
+    for ledger in cluster.oracles.ledgers.values():
+        entry = ledger.entry
+        if entry is None:
+            continue
+        for broker_id in entry.isr_ids():
+            directory = ledger.directory(cluster.hosts[broker_id])
+            marks = [] if directory is None else batches(directory)
+            start = marks[0].base if marks else ledger.committed_end
+            wanted = [mark[1:] for mark in ledger.committed if mark.base >= start]
+            if [mark[1:] for mark in marks[: len(wanted)]] != wanted:
+                raise Violation("equal replicas", f"{ledger}: broker {broker_id} differs below {ledger.committed_end}")
+
+
+NAMES = {int(code): code.name for code in ErrorCode}

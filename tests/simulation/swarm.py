@@ -1,0 +1,133 @@
+"""What a seed draws before anything happens: the shape of the cluster, its timers, its load, its faults (swarm)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from random import Random
+
+FAULTS: dict[str, float] = {
+    "crash": 4.0,
+    "power": 4.0,
+    "power_all": 0.7,
+    "crash_effect": 3.0,
+    "crash_disk": 3.0,
+    "stop": 2.0,
+    "pause": 3.0,
+    "wipe": 1.5,
+    "bit_flip": 1.0,
+    "disk_full": 1.0,
+    "sync_error": 1.0,
+    "slow_disk": 1.0,
+    "cut": 3.0,
+    "isolate": 2.0,
+    "api_cut": 1.5,
+    "loss": 2.0,
+    "repeat": 2.0,
+    "delay": 2.0,
+    "reset": 1.5,
+    "clock_rate": 1.0,
+    "clock_jump": 1.0,
+    "api_outage": 1.5,
+    "api_slow": 1.0,
+    "api_ambiguous": 3.0,
+    "api_throttle": 1.0,
+    "watch_lag": 2.0,
+    "watch_break": 1.0,
+    "watch_expired": 1.0,
+    "operator_crash": 2.0,
+    "operator_pause": 1.5,
+    "recreate_topic": 0.5,
+    "min_isr": 0.7,
+    "grow": 0.3,
+}
+"""Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicShape:
+    """One topic."""
+
+    name: str
+    partitions: int
+    replicas: int
+    config: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The draw of one seed. Times in ms of virtual time unless they say otherwise."""
+
+    brokers: int
+    operators: int
+    topics: tuple[TopicShape, ...]
+    chaos_ms: float
+    network_ms: float
+    fsync_ms: float
+    tick_ms: float
+    checkpoint_ms: float
+    lag_time_max_ms: int
+    fetch_wait_ms: float
+    fetch_max_bytes: int
+    partition_max_bytes: int
+    request_timeout_ms: float
+    tail_bytes: int
+    disk_room: int
+    retention: bool
+    producers: int
+    pause_ms: float
+    consumers: int
+    groups: int
+    fault_every_ms: float
+    faults: dict[str, float] = field(default_factory=dict)
+    clock_rate_spread: float = 0.0
+    auto_balance_s: int = 300
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [f"  {item.name}: {getattr(self, item.name)}" for item in fields(self)]
+
+
+def draw(seed: int) -> Shape:
+    """The shape of a history."""
+    chance = Random(f"{seed}/swarm")
+    brokers = chance.choice((3, 3, 3, 3, 4, 4, 5, 5, 6, 7))
+    topics = [_topic(chance, f"t{number}", brokers) for number in range(chance.choice((1, 1, 1, 2)))]
+    faults = {kind: weight * chance.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for kind, weight in FAULTS.items()}
+    if not any(faults.values()):
+        faults["crash"] = 1.0
+    partitions = sum(topic.partitions for topic in topics)
+    return Shape(
+        brokers=brokers,
+        operators=chance.choice((1, 1, 2, 2, 3)),
+        topics=tuple(topics),
+        chaos_ms=chance.uniform(20_000.0, 60_000.0),
+        network_ms=chance.choice((0.3, 1.0, 3.0)),
+        fsync_ms=chance.choice((0.2, 1.0, 4.0)),
+        tick_ms=chance.choice((200.0, 300.0, 500.0)),
+        checkpoint_ms=chance.choice((1_000.0, 5_000.0)),
+        lag_time_max_ms=chance.choice((500, 1_500, 4_000)),
+        fetch_wait_ms=chance.choice((100.0, 500.0)),
+        fetch_max_bytes=chance.choice((600, 4_000, 100_000)),
+        partition_max_bytes=chance.choice((300, 1_000, 100_000)),
+        request_timeout_ms=chance.choice((1_500.0, 5_000.0)),
+        tail_bytes=chance.choice((0, 3_000, 1_000_000, 1_000_000)),
+        disk_room=8_000_000,
+        retention=chance.random() < 0.2,
+        producers=chance.choice((1, 2, 2, 3)),
+        pause_ms=chance.uniform(0.5, 2.0) * 60.0 * partitions,
+        consumers=chance.choice((1, 2)),
+        groups=chance.choice((0, 0, 1)),
+        fault_every_ms=chance.choice((700.0, 1_500.0, 3_000.0)),
+        faults={kind: weight for kind, weight in faults.items() if weight},
+        clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
+        auto_balance_s=chance.choice((5, 20, 300)),
+    )
+
+
+def _topic(chance: Random, name: str, brokers: int) -> TopicShape:
+    replicas = min(brokers, chance.choice((1, 2, 3, 3, 3, 3, 3, 4, 5)))
+    min_isr = max(1, min(replicas, chance.choice((1, 2, 2, 2, 2, 3)), replicas if chance.random() < 0.1 else 2))
+    config = {"min.insync.replicas": str(min_isr)}
+    if chance.random() < 0.3:
+        config["segment.bytes"] = str(chance.choice((1_024, 4_096)))
+    return TopicShape(name=name, partitions=chance.choice((1, 1, 2, 3, 6)), replicas=replicas, config=config)
