@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tests.search import node as nodes
 from tests.search import steps, symmetry
 from tests.search.parts import NodeTable, Table, Violation
+from tests.search.small_log import EMPTY
 from tests.search.snapshot import BROKER_IDS
 from tests.search.store import Store, first_store
 
@@ -79,7 +80,7 @@ class Cluster:
         store = first_store(isr=config.isr, min_isr=config.min_isr)
         started = []
         for broker_id in BROKER_IDS:
-            process = nodes.started(nodes.Down(broker_id, ((), 0, -1), 0), 1, 0)
+            process = nodes.started(nodes.Down(broker_id, EMPTY, 0), 1, 0)
             node = self._run(lambda *seen: steps.checked(nodes.metadata(*seen)), process, store.entry, store.brokers)
             started.append(self.nodes.number(node))
         return (self.stores.number(store), *started, 0, 0, 0, 0, 0, 0)
@@ -160,6 +161,9 @@ class Cluster:
             moved = list(state)
             moved[slot], moved[ANSWER + slot - 1] = self._took_answer(number, answer, slot), 0
             moves.append((tuple(moved), f"broker {{{slot}}} takes the fetch answer"))
+            lost = list(state)
+            lost[ANSWER + slot - 1] = 0
+            moves.append((tuple(lost), f"the fetch answer to broker {{{slot}}} is lost"))
             return
         known = self._requests.get(number)
         if known is None:
@@ -184,9 +188,12 @@ class Cluster:
             moves.append((tuple(moved), f"broker {{{at}}} answers the fetch of broker {{{slot}}}"))
             return
         after = self._took_answer(number, response, slot)
-        if (leader, after) != (state[at], number):
-            moved[slot] = after
-            moves.append((tuple(moved), f"broker {{{slot}}} fetches from broker {{{at}}}"))
+        if after != number:
+            both = list(moved)
+            both[slot] = after
+            moves.append((tuple(both), f"broker {{{slot}}} fetches from broker {{{at}}}"))
+        if leader != state[at]:
+            moves.append((tuple(moved), f"broker {{{slot}}} fetches from broker {{{at}}}, the answer is lost"))
 
     def _took_answer(self, number: int, answer: int, slot: int) -> int:
         key = number << 32 | answer

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.protocol.record_batch import BatchHeader
 from kafkalite_core.storage.epoch_cache import EpochCache
 from kafkalite_core.storage.errors import UnexpectedAppendOffset
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 RECORD = struct.Struct(">qiB")  # base offset, leader epoch, value
 HEADER = BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
 
-FrozenLog = tuple[tuple[tuple[int, int], ...], int, int]
-"""(epoch and value of every record, flushed end, an epoch without record after them or -1)."""
+FrozenLog = tuple[tuple[tuple[int, int], ...], int, tuple[tuple[int, int], ...]]
+"""(epoch and value of every record, flushed end, epoch and start of every entry of the epoch cache)."""
 
-EMPTY: FrozenLog = ((), 0, -1)
+EMPTY: FrozenLog = ((), 0, ())
 
 
 class Appended(NamedTuple):
@@ -24,13 +27,11 @@ class Appended(NamedTuple):
     log_append_time: int = -1
 
 
-def epochs_of(records: tuple[tuple[int, int], ...] | list[tuple[int, int]], empty_epoch: int) -> EpochCache:
-    """The epoch cache of a log: one entry for each epoch that has records, and perhaps a last one without."""
+def epochs_of(entries: Iterable[tuple[int, int]]) -> EpochCache:
+    """An epoch cache with these entries, as far as one has them."""
     epochs = EpochCache()
-    for offset, (epoch, _) in enumerate(records):
-        epochs.assign(epoch, offset)
-    if empty_epoch >= 0:
-        epochs.assign(empty_epoch, len(records))
+    for epoch, start in entries:
+        epochs.assign(epoch, start)
     return epochs
 
 
@@ -42,20 +43,15 @@ class SmallLog:
     start_offset = 0
 
     def __init__(self, frozen: FrozenLog = EMPTY) -> None:
-        records, self.flushed_end, empty_epoch = frozen
+        records, self.flushed_end, entries = frozen
         self.records = list(records)
-        self.epochs = epochs_of(records, empty_epoch)
+        self.epochs = epochs_of(entries)
         self.generation = 0
         self.producers = None
 
     def freeze(self) -> FrozenLog:
-        """The log as a tuple; the cache must be what records and at most one empty epoch say."""
-        records, epochs = tuple(self.records), self.epochs
-        latest = epochs.latest_epoch
-        empty = latest if latest >= 0 and epochs.latest_start == len(records) else -1
-        if epochs.entries != epochs_of(records, empty).entries:
-            raise AssertionError(f"epoch cache {epochs.entries} of {records}")
-        return records, self.flushed_end, empty
+        """The log as a tuple."""
+        return tuple(self.records), self.flushed_end, tuple(map(tuple, self.epochs.entries))
 
     @property
     def end_offset(self) -> int:
@@ -111,4 +107,6 @@ def crashed(frozen: FrozenLog, kept: int) -> FrozenLog:
     """
     records, flushed, _ = frozen
     assert flushed <= kept <= len(records)
-    return records[:kept], kept, -1
+    found = records[:kept]
+    epochs = epochs_of((epoch, offset) for offset, (epoch, _) in enumerate(found))
+    return found, kept, tuple(map(tuple, epochs.entries))
