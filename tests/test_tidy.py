@@ -284,7 +284,7 @@ NOW = "2026-01-01T00:00:00Z"
 METADATA = {"name": "a", "namespace": "default", "uid": "uid", "resourceVersion": "1", "generation": 1}
 ENTRY = Partition(
     leader=0, leader_epoch=1, partition_epoch=2, min_isr=1, replicas=(0, 1),
-    isr=(IsrEntry(0, 3),), elr=(IsrEntry(1, 2),), adding=(1,), removing=(0,),
+    isr=(IsrEntry(0, 3),), elr=(IsrEntry(1, 2),), adding=(1,), removing=(0,), recovering=True,
 )  # fmt: skip
 TOPIC = TopicRef("default", "a", "uid", "5f0c0000-0000-4000-8000-000000000000", "a")
 STRAY = Stray(topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, end_offset=3)

@@ -125,6 +125,47 @@ STALE_WRITERS = {
         "the ISR must be a subset of the replicas",
     ),
     "minIsr alone": (replaced(minIsr=1), "every change raises partitionEpoch"),
+    "the ELR alone, without raising partitionEpoch": (
+        replaced(isr=[{"id": 0, "epoch": 7}, {"id": 1, "epoch": 7}], elr=[{"id": 2, "epoch": 7}]),
+        "every change raises partitionEpoch",
+    ),
+    "an eligible replica that is no replica": (
+        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], elr=[{"id": 9, "epoch": 7}]),
+        "the ELR must be a subset of the replicas without the ISR",
+    ),
+    "a replica in the ISR and eligible": (
+        replaced(partitionEpoch=12, elr=[{"id": 2, "epoch": 7}]),
+        "the ELR must be a subset of the replicas without the ISR",
+    ),
+    "an eligible replica that was not in sync": (
+        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], elr=[{"id": 2, "epoch": 8}]),
+        "a replica becomes eligible only by having been in sync",
+    ),
+    "a replica to be added that is none": (
+        replaced(partitionEpoch=12, adding=[9]),
+        "adding and removing must be subsets of the replicas",
+    ),
+    "a replica to be removed that is none": (
+        replaced(partitionEpoch=12, removing=[9]),
+        "adding and removing must be subsets of the replicas",
+    ),
+    "a replica that is added and removed": (
+        replaced(partitionEpoch=12, adding=[2], removing=[2]),
+        "a replica is not added and removed at once",
+    ),
+    "every replica is to be removed": (replaced(partitionEpoch=12, removing=[0, 1, 2]), "some replica must stay"),
+    "a replica that leaves in the same leaderEpoch": (
+        replaced(partitionEpoch=12, replicas=[0, 1], isr=[{"id": 0, "epoch": 7}, {"id": 1, "epoch": 7}]),
+        "a replica leaves the list only with a new leaderEpoch",
+    ),
+    "a leader that recovers beside others": (
+        replaced(partitionEpoch=12, leaderEpoch=5, leaderRecoveryState="Recovering"),
+        "a leader recovers alone in the ISR",
+    ),
+    "a leader that recovers without an election": (
+        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], leaderRecoveryState="Recovering"),
+        "a leader recovers alone in the ISR, and only after its election",
+    ),
 }
 
 
@@ -142,6 +183,33 @@ async def test_stale_writers_of_a_topic_are_refused(api, ns, name, how):
         answer = await api.patch(path, [{"op": "replace", "path": "/status", "value": status}])
     assert any(expected in message for _, message in causes(answer)), answer.body
     assert (await api.get(f"{TOPICS.format(ns=ns)}/orders")).revision == stored["metadata"]["resourceVersion"]
+
+
+async def test_eligible_replicas_and_recovery_as_correct_writers_change_them(api, ns):
+    """Shrink below min ISR, an election from the ELR, an unclean one, its confirmation, an expansion, a move."""
+    await placed_topic(api, ns)
+    path = f"{TOPICS.format(ns=ns)}/orders/status"
+    member = [{"id": number, "epoch": 7} for number in range(3)]
+    steps = [
+        {"partitionEpoch": 12, "isr": member[:1], "elr": member[1:]},
+        {"partitionEpoch": 13, "leader": 1, "leaderEpoch": 5, "isr": [{"id": 1, "epoch": 9}], "elr": member[:1]},
+        {"partitionEpoch": 14, "leader": 2, "leaderEpoch": 6, "isr": member[2:], "elr": [],
+         "leaderRecoveryState": "Recovering"},
+        {"partitionEpoch": 15, "leader": -1, "leaderEpoch": 7},
+        {"partitionEpoch": 16, "leader": 2, "leaderEpoch": 8},
+        {"partitionEpoch": 17, "leaderRecoveryState": "Recovered"},
+        {"partitionEpoch": 18, "isr": member[1:]},
+        {"partitionEpoch": 19, "replicas": [0, 1, 2, 3], "adding": [3], "removing": [0]},
+        {"partitionEpoch": 20, "leaderEpoch": 9, "replicas": [1, 2, 3], "adding": [], "removing": []},
+    ]  # fmt: skip
+    entry = (await api.get(f"{TOPICS.format(ns=ns)}/orders")).body["status"]["partitions"]["0"]
+    for step in steps:
+        entry = {**entry, **step}
+        answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/0", "value": entry}])
+        assert answer.status == 200, (step, answer.body)
+    again = {**entry, "partitionEpoch": 21, "elr": [{"id": 3, "epoch": 7}]}
+    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/0", "value": again}])
+    assert any("having been in sync" in message for _, message in causes(answer))
 
 
 async def test_the_fence_of_one_entry_names_it(api, ns):

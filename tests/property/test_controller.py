@@ -41,6 +41,7 @@ def partition(draw):
     replicas = draw(st.permutations(list(IDS)).map(lambda ids: ids[: draw(st.integers(1, 4))]))
     members = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
     isr = tuple(IsrEntry(i, draw(st.integers(8, 20))) for i in members)
+    others = [i for i in replicas if i not in members and draw(st.booleans())]
     return Partition(
         leader=draw(st.sampled_from([-1, *members])),
         leader_epoch=draw(st.integers(0, 5)),
@@ -48,6 +49,8 @@ def partition(draw):
         min_isr=draw(st.integers(1, len(replicas))),
         replicas=tuple(replicas),
         isr=isr,
+        elr=tuple(IsrEntry(i, draw(st.integers(8, 20))) for i in others),
+        recovering=len(isr) == 1 and draw(st.integers(0, 3)) == 0,
     )
 
 
@@ -81,7 +84,10 @@ def relaxed(state):
 def check_change(state, action, number):
     change = action.changes[number]
     old, new = change.expected, change.proposed
-    counting = [m for m in old.isr if entry_counts(m, state.brokers, relaxed_flush=relaxed(state))]
+    counting, eligible = (
+        [m for m in entries if entry_counts(m, state.brokers, relaxed_flush=relaxed(state))]
+        for entries in (old.isr, old.elr)
+    )
     assert new.partition_epoch == old.partition_epoch + 1
     assert new.leader_epoch == old.leader_epoch + (number in action.elected)
     assert new.leader == old.leader or number in action.elected
@@ -95,7 +101,21 @@ def check_change(state, action, number):
         assert new.replicas == old.replicas
     if number in action.unclean:
         assert state.topics["uid-orders"].spec.config == {"unclean.leader.election.enable": "true"}
-        assert not any(state.brokers[m.id].alive for m in counting)
+        assert not any(state.brokers[m.id].alive for m in [*counting, *eligible])
+        assert (new.elr, new.recovering) == ((), True), "an unclean election begins anew (KIP-704)"
+        return
+    assert new.recovering == old.recovering, "only the leader itself confirms an unclean election"
+    still = [m for m in new.isr if entry_counts(m, state.brokers, relaxed_flush=relaxed(state))]
+    assert not new.elr or new.leader == -1 or len(still) < new.min_isr, "R10: with members enough nobody is eligible"
+    for member in new.elr:
+        assert member in [*counting, *eligible], "R10, S2"
+    if new.leader == -1 or len(still) < new.min_isr:
+        taken = set(new.isr_ids()) | set(new.elr_ids())
+        assert {m.id for m in [*counting, *eligible]} <= taken, "R10: nobody who holds all is forgotten"
+    if new.leader in {m.id for m in eligible} - {m.id for m in counting}:
+        assert not any(state.brokers[m.id].alive for m in counting), "the ISR goes first"
+        assert new.isr == (IsrEntry(new.leader, state.brokers[new.leader].epoch),)
+        assert state.brokers[new.leader].alive
         return
     assert set(new.isr_ids()) <= set(old.isr_ids())
     if counting:
@@ -133,7 +153,7 @@ def test_planned_changes_keep_every_fence_and_come_to_rest(state):
         for entry in view.topic.partitions.values():
             live = [
                 m
-                for m in entry.isr
+                for m in (*entry.isr, *entry.elr)
                 if entry_counts(m, state.brokers, relaxed_flush=relaxed(state)) and state.brokers[m.id].alive
             ]
             assert (entry.leader != -1) or not live, "liveness: whoever can lead is asked to"

@@ -2,7 +2,7 @@
 
 Three brokers, one partition. Messages are delayed, lost and repeated; patches are applied late or never while the
 leader hears nothing; brokers crash with the loss of what they had not flushed, and come back with or without their
-disk; a naive controller elects any live member of the ISR whose entry counts.
+disk; a naive controller elects any live member of the ISR whose entry counts, or else of the ELR (KIP-966).
 """
 
 from __future__ import annotations
@@ -202,6 +202,11 @@ class ReplicaMachine(RuleBasedStateMachine):
         if partition.leader == number and self.cluster.candidates():
             self.cluster.elect(self.cluster.candidates()[0])
 
+    @rule(value=st.integers(1, 3))
+    def min_isr(self, value: int) -> None:
+        """The controller writes another min ISR, and in the same change what it makes of the ELR (S4)."""
+        self.cluster.set_min_isr(value)
+
     @rule(number=BROKERS)
     def crash(self, number: int) -> None:
         if number in self.cluster.nodes:
@@ -286,7 +291,7 @@ class ReplicaMachine(RuleBasedStateMachine):
         """Acknowledged with acks=all: flushed by at least min ISR brokers, some of which may have lost it since."""
         logs = [self.log_of(number) for number in (1, 2, 3)]
         holders = [log for log in logs if log.on_disk > offset and log.at(offset).value == value]
-        assert len(holders) + self.wiped >= self.cluster.store.partition.min_isr
+        assert len(holders) + self.wiped >= min(entry.min_isr for entry in self.cluster.store.history)
 
     @invariant()
     def deletions_are_answered_when_no_live_replica_has_the_records(self) -> None:
@@ -333,7 +338,7 @@ class ReplicaMachine(RuleBasedStateMachine):
             if replica.leader_epoch != partition.leader_epoch:
                 continue
             assert set(partition.isr) <= set(replica.maximal_isr) or replica.partition != partition
-            for entry in partition.isr:
+            for entry in (*partition.isr, *partition.elr):
                 if entry_counts(entry, self.cluster.store.brokers, relaxed_flush=False):
                     assert self.log_of(entry.id).on_disk >= replica.high_watermark, f"{entry} lacks committed records"
 

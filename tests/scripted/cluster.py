@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field, replace
 
 from kafkalite_core.model.cluster import Broker, BrokerState, Registration, entry_counts
 from kafkalite_core.model.config import resolve_topic_config
-from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
 from kafkalite_core.protocol.record_batch import BatchHeader
 from kafkalite_core.replica import events
 from kafkalite_core.replica.replica import Replica
-from kafkalite_core.storage.epoch_cache import EpochCache
-from kafkalite_core.storage.errors import OutOfOrderSequence, UnexpectedAppendOffset
-from kafkalite_core.storage.producer_state import Duplicate, New
+from tests.scripted.list_log import ListLog
 
-HEAD = struct.Struct(">qii")  # base offset, leader epoch, length of the payload
 STRICT = resolve_topic_config({})
 RELAXED = resolve_topic_config({"flush.messages": "1000"})
 
@@ -24,151 +20,6 @@ RELAXED = resolve_topic_config({"flush.messages": "1000"})
 def header(producer_id: int = -1, sequence: int = -1) -> BatchHeader:
     """The header of a batch of one record; only the producer's fields matter here."""
     return BatchHeader(0, 0, -1, 2, 0, 0, 0, 0, 0, producer_id, 0 if producer_id >= 0 else -1, sequence, 1)
-
-
-@dataclass
-class Entry:
-    """A record, which is a batch of its own."""
-
-    epoch: int
-    value: str
-
-
-@dataclass
-class Appended:
-    base_offset: int
-    last_offset: int
-    log_append_time: int = -1
-
-
-@dataclass
-class Ticket:
-    generation: int
-    end: int
-    epochs: EpochCache
-
-
-class ListProducers:
-    """Idempotence by looking through the log. Values of idempotent producers are written `p<id>.<sequence>`."""
-
-    def __init__(self, log: ListLog) -> None:
-        self.log = log
-
-    def check(self, head: BatchHeader) -> New | Duplicate:
-        mine = [
-            (int(entry.value[1:].split(".")[1]), offset)
-            for offset, entry in self.log.records()
-            if entry.value.startswith(f"p{head.producer_id}.")
-        ]
-        for sequence, offset in mine:
-            if sequence == head.base_sequence:
-                return Duplicate(offset, offset)
-        if mine and head.base_sequence != mine[-1][0] + 1:
-            raise OutOfOrderSequence(f"{head.base_sequence} does not follow {mine[-1][0]}")
-        return New()
-
-
-class ListLog:
-    """`ReplicaLog` on a list. What was not flushed is lost in a crash."""
-
-    def __init__(self, *, relaxed: bool = False) -> None:
-        self.start_offset = 0
-        self.first = 0  # offset of entries[0]; below start_offset after advance_start
-        self.entries: list[Entry] = []
-        self.on_disk = 0
-        self.generation = 0
-        self.epochs = EpochCache()
-        self.durable_epochs = EpochCache()
-        self.producers = ListProducers(self)
-        self.relaxed = relaxed
-        self.full = False
-
-    @property
-    def end_offset(self) -> int:
-        return self.first + len(self.entries)
-
-    @property
-    def flushed_end(self) -> int:
-        return self.end_offset if self.relaxed else self.on_disk
-
-    def records(self):
-        return [(self.first + slot, entry) for slot, entry in enumerate(self.entries)]
-
-    def at(self, offset: int) -> Entry | None:
-        slot = offset - self.first
-        return self.entries[slot] if 0 <= slot < len(self.entries) else None
-
-    def append_as_leader(self, batch, *, leader_epoch: int, now_ms: int) -> Appended:
-        if self.full:
-            raise StorageError("no space left on device")
-        offset = self.end_offset
-        self.entries.append(Entry(leader_epoch, bytes(batch).decode()))
-        self.epochs.assign(leader_epoch, offset)
-        return Appended(offset, offset)
-
-    def append_as_follower(self, records, *, max_epoch: int, now_ms: int) -> int:
-        if self.full:
-            raise StorageError("no space left on device")
-        position = 0
-        data = bytes(records)
-        while position < len(data):
-            base, epoch, size = HEAD.unpack_from(data, position)
-            value = data[position + HEAD.size : position + HEAD.size + size].decode()
-            position += HEAD.size + size
-            if epoch > max_epoch:
-                break
-            if base != self.end_offset:
-                raise UnexpectedAppendOffset(base, base, self.end_offset)
-            self.entries.append(Entry(epoch, value))
-            self.epochs.assign(epoch, base)
-        return self.end_offset
-
-    def read(self, offset: int, end: int) -> bytes:
-        out = bytearray()
-        for position in range(offset, min(end, self.end_offset)):
-            entry = self.entries[position - self.first]
-            value = entry.value.encode()
-            out += HEAD.pack(position, entry.epoch, len(value)) + value
-        return bytes(out)
-
-    def truncate_to(self, offset: int) -> None:
-        del self.entries[max(offset - self.first, 0) :]
-        self.epochs.truncate_from_end(offset)
-        self.on_disk = min(self.on_disk, self.end_offset)
-        self.generation += 1
-
-    def reset_to(self, offset: int) -> None:
-        self.entries.clear()
-        self.first = self.start_offset = self.on_disk = offset
-        self.epochs.clear()
-        self.generation += 1
-
-    def advance_start(self, offset: int) -> None:
-        assert offset <= self.end_offset
-        if offset > self.start_offset:
-            self.start_offset = offset
-            self.epochs.truncate_from_start(offset)
-
-    def begin_flush(self) -> Ticket:
-        return Ticket(self.generation, self.end_offset, EpochCache.decode(self.epochs.encode()))
-
-    def complete_flush(self, ticket: Ticket) -> None:
-        if ticket.generation == self.generation:
-            self.on_disk = max(self.on_disk, ticket.end)
-            self.durable_epochs = ticket.epochs
-
-    def crash(self) -> None:
-        """A power loss: the unflushed suffix is gone, the epoch cache is what was written and what the batches say."""
-        del self.entries[max(self.on_disk - self.first, 0) :]
-        self.start_offset = self.first  # the checkpoint of the log start may be old
-        rebuilt = EpochCache()
-        for offset, entry in self.records():
-            rebuilt.assign(entry.epoch, offset)
-        for epoch, start in self.durable_epochs.entries:
-            if start <= self.end_offset:
-                rebuilt.assign(epoch, max(start, self.end_offset) if epoch > rebuilt.latest_epoch else start)
-        self.epochs = rebuilt
-        self.generation += 1
 
 
 @dataclass
@@ -194,6 +45,9 @@ class Store:
             and (proposed.leader == now.leader or proposed.leader_epoch > now.leader_epoch)
             and (proposed.leader == -1 or proposed.leader in proposed.isr_ids())
             and set(proposed.isr_ids()) <= set(proposed.replicas)
+            and set(proposed.elr_ids()) <= set(proposed.replicas) - set(proposed.isr_ids())
+            and set(proposed.elr) <= {*now.isr, *now.elr}
+            and (not proposed.recovering or len(proposed.isr) == 1)
         )
         if not (tests and fences):
             return False
@@ -414,27 +268,41 @@ class Cluster:
 
     # ---------------------------------------------------------------- the naive controller
 
-    def candidates(self) -> list[int]:
-        """Who may be elected: live members of the ISR whose entry counts (S2)."""
-        return [
-            entry.id
-            for entry in self.store.partition.isr
-            if self.store.brokers[entry.id].alive
-            and entry_counts(entry, self.store.brokers, relaxed_flush=self.relaxed)
-        ]
+    def counts(self, entry: IsrEntry) -> bool:
+        """Whether an entry stands for data (S2)."""
+        return entry_counts(entry, self.store.brokers, relaxed_flush=self.relaxed)
 
-    def elect(self, number: int, isr: list[int] | None = None) -> None:
-        """One compare-and-swap: the leader with its present epoch; fenced members leave."""
+    def candidates(self) -> list[int]:
+        """Who may be elected: live members of the ISR whose entry counts (S2), else of the ELR (R10)."""
         now = self.store.partition
+        for entries in (now.isr, now.elr):
+            live = [entry.id for entry in entries if self.store.brokers[entry.id].alive and self.counts(entry)]
+            if live:
+                return live
+        return []
+
+    def elect(self, number: int, isr: list[int] | None = None, *, unclean: bool = False) -> None:
+        """One compare-and-swap: the leader with its present epoch; fenced members leave, for the ELR if need be."""
+        now = self.store.partition
+        named = IsrEntry(number, self.store.brokers[number].epoch)
         members = tuple(
-            IsrEntry(entry.id, self.store.brokers[entry.id].epoch) if entry.id == number else entry
+            named if entry.id == number else entry
             for entry in now.isr
             if (isr is None and not self.store.brokers[entry.id].fenced) or (isr is not None and entry.id in isr)
         )
+        if number not in now.isr_ids():
+            members = (named,)
         elected = replace(
             now, leader=number, leader_epoch=now.leader_epoch + 1, partition_epoch=now.partition_epoch + 1, isr=members
         )
+        elected = replace(elected, elr=(), recovering=True) if unclean else with_eligible(now, elected, self.counts)
         assert self.store.swap(self.store.uid, now, elected), "the fences refused the election"
+
+    def set_min_isr(self, value: int) -> None:
+        """The controller writes another effective min ISR, and what it makes of the ELR (S4)."""
+        now = self.store.partition
+        changed = replace(now, min_isr=value, partition_epoch=now.partition_epoch + 1)
+        assert self.store.swap(self.store.uid, now, with_eligible(now, changed, self.counts))
 
     def recreate(self) -> None:
         """The topic is deleted and made again: another uid, the same name, epochs from the start (S12)."""

@@ -22,7 +22,7 @@ Commands (brokers are numbers; `*` is every running broker):
     answer-again                           the answer of the last `swap` a second time
     land NAME                              a patch kept with `keep=NAME` reaches the store after all
     smuggle F<-L NAME                      an answer to the fetch of F with all that L's log holds, whatever its epoch
-    elect B [isr=..], fence B, stop B, restart B [wiped] [hw=N], shutting-down B, hand-over B, full B, space B
+    elect B [isr=..] [uncleanly], fence B, stop B, restart B [wiped] [hw=N], shutting-down B, hand-over B, full B, space B
     delete B OFFSET                        DeleteRecords up to the offset; -1 is the high watermark
     time MS, tick B..., raise-start B OFFSET, stale-metadata B N (the store's N-th entry), recreate, forget B,
     host-again B
@@ -33,7 +33,6 @@ Commands (brokers are numbers; `*` is every running broker):
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -54,6 +53,11 @@ SEPARATOR = "----"
 
 def entries(isr) -> str:
     return " ".join(f"{entry.id}@{entry.epoch}" for entry in isr) or "nobody"
+
+
+def eligible(partition) -> str:
+    """The ELR and the recovery state, where there is something to be said."""
+    return (f" elr {entries(partition.elr)}" if partition.elr else "") + (" recovering" if partition.recovering else "")
 
 
 def show(effect: events.Effect, nodes_log: ListLog) -> str | None:
@@ -82,7 +86,7 @@ def show(effect: events.Effect, nodes_log: ListLog) -> str | None:
             new, old = effect.proposed, effect.expected
             leader = f" leader {new.leader} epoch {new.leader_epoch}" if new.leader != old.leader else ""
             return (
-                f"propose #{effect.proposal_id}{leader} isr {entries(old.isr)} -> {entries(new.isr)}, "
+                f"propose #{effect.proposal_id}{leader} isr {entries(old.isr)} -> {entries(new.isr)}{eligible(new)}, "
                 f"partition epoch {new.partition_epoch}: {effect.reason}"
             )
         case events.IsrChanged():
@@ -245,17 +249,18 @@ class Script:
         landed = self.cluster.store.swap(proposal.uid, proposal.effect.expected, proposal.effect.proposed)
         self.out.append("store: the delayed patch is " + ("applied" if landed else "refused"))
 
-    def do_elect(self, number, isr=None):
-        if isr is None and int(number) not in self.cluster.candidates():
+    def do_elect(self, number, *flags, isr=None):
+        if isr is None and not flags and int(number) not in self.cluster.candidates():
             self.out.append(f"controller: broker {number} is no candidate")
             return
-        self.cluster.elect(int(number), [int(name) for name in isr.split(",")] if isr else None)
+        members = [int(name) for name in isr.split(",")] if isr else None
+        self.cluster.elect(int(number), members, unclean="uncleanly" in flags)
         now = self.cluster.store.partition
-        self.out.append(f"controller: leader {now.leader} epoch {now.leader_epoch} isr {entries(now.isr)}")
+        text = f"controller: leader {now.leader} epoch {now.leader_epoch} isr {entries(now.isr)}{eligible(now)}"
+        self.out.append(text)
 
     def do_min(self, value):
-        now = self.cluster.store.partition
-        self.cluster.store.put(replace(now, min_isr=int(value), partition_epoch=now.partition_epoch + 1))
+        self.cluster.set_min_isr(int(value))
 
     def do_fence(self, number):
         self.cluster.fence(int(number))
@@ -319,7 +324,7 @@ class Script:
         now = self.cluster.store.partition
         self.out.append(
             f"store: leader {now.leader} epoch {now.leader_epoch} partition epoch {now.partition_epoch} "
-            f"isr {entries(now.isr)}"
+            f"isr {entries(now.isr)}{eligible(now)}"
         )
 
 

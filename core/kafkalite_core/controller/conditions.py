@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.configs import FLUSH_CONDITION, flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import Obstacle, spec_problem
-from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import check_broker_config, check_topic_config
 from kafkalite_core.model.topic import Condition
@@ -71,16 +70,35 @@ def _healthy(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> 
     if problems:
         message = f"these keys are not in force, correct spec.config: {'; '.join(problems)}"
         return _condition("Healthy", False, "InvalidConfig", message)
+    recovering = [
+        f"partition {number}: broker {entry.leader if entry.has_leader else entry.isr[0].id}"
+        for number, entry in sorted(view.topic.partitions.items())
+        if entry.recovering
+    ]
+    if recovering:
+        message = f"elected although acknowledged records may be missing, not yet confirmed: {_listed(recovering)}"
+        return _condition("Healthy", False, "UncleanElection", message)
+    behind = _behind(snapshot, view)
+    if behind:
+        return _condition("Healthy", False, "UnderReplicated", f"replicas not in sync: {_listed(behind)}")
+    return _condition("Healthy", True, "InSync", "every replica is in sync")
+
+
+def _behind(snapshot: Snapshot, view: TopicView) -> list[str]:
+    """For every partition with replicas that are not in sync: which they are, and who may lead besides the ISR."""
     relaxed = relaxed_flush(snapshot, view)
     behind: list[str] = []
     for number, entry in sorted(view.topic.partitions.items()):
         counting = {m.id for m in entry.isr if entry_counts(m, snapshot.brokers, relaxed_flush=relaxed)}
         missing = [broker_id for broker_id in entry.replicas if broker_id not in counting]
-        if missing:
-            behind.append(f"partition {number}: {', '.join(describe_broker(i, snapshot.brokers) for i in missing)}")
-    if behind:
-        return _condition("Healthy", False, "UnderReplicated", f"replicas not in sync: {_listed(behind)}")
-    return _condition("Healthy", True, "InSync", "every replica is in sync")
+        if not missing:
+            continue
+        text = f"partition {number}: {', '.join(describe_broker(i, snapshot.brokers) for i in missing)}"
+        if len(counting) < entry.min_isr:
+            text += f" (below min.insync.replicas {entry.min_isr}"
+            text += f", eligible to lead: {', '.join(map(str, entry.elr_ids()))})" if entry.elr else ")"
+        behind.append(text)
+    return behind
 
 
 def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
@@ -94,17 +112,13 @@ def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
             f"the topic has {len(view.topic.partitions)} partitions and cannot shrink; set spec.partitions to that"
         )
         return _condition("Progressing", False, "NotSupported", message)
-    pinned = [
-        str(number)
-        for number, entry in sorted(view.topic.partitions.items())
-        if number in spec.replica_assignment and len(target_of(entry)) != spec.replicas
-    ]
-    if pinned:
+    factors = {len(e.replicas) for n, e in view.topic.partitions.items() if n not in spec.replica_assignment}
+    if factors - {spec.replicas}:
         message = (
-            f"partitions {', '.join(pinned)} have the replicas that spec.replicaAssignment names; remove them there to "
-            f"give them the {spec.replicas} of spec.replicas"
+            f"the replication factor of an existing topic is not changed by this version: it stays at "
+            f"{', '.join(map(str, sorted(factors)))}. Set spec.replicas back, or create a new topic and copy"
         )
-        return _condition("Progressing", False, "Stable", message)
+        return _condition("Progressing", False, "NotSupported", message)
     return _condition("Progressing", False, "Stable", "nothing is left to do")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.cluster import entry_counts
+
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
 
@@ -35,8 +37,13 @@ def was_relaxed(view: TopicView) -> bool:
 
 
 def flush_settled(snapshot: Snapshot, view: TopicView, now: float) -> bool:
-    """Every member of every ISR is alive and has been for `FLUSH_SETTLE_S` since the configuration was tightened."""
-    members = {member.id for entry in view.topic.partitions.values() for member in entry.isr}
+    """Every member of every ISR and ELR is alive and has been for `FLUSH_SETTLE_S` since the configuration was
+    tightened, and none is left that lost what it had in memory before.
+    """
+    entries = {member for entry in view.topic.partitions.values() for member in (*entry.isr, *entry.elr)}
+    members = {member.id for member in entries}
+    if not all(entry_counts(member, snapshot.brokers, relaxed_flush=True) for member in entries):
+        return False
     if not all(broker_id in snapshot.brokers and snapshot.brokers[broker_id].alive for broker_id in members):
         return False
     since = max([view.generation_seen, *(snapshot.registered_at.get(broker_id, now) for broker_id in members)])

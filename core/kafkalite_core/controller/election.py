@@ -1,17 +1,20 @@
 """Who leads a partition, and who stays in its ISR.
 
-Let C = {m in isr: m counts (S2)} and L = {m in C: the broker of m is alive}. What `decide` proposes satisfies:
+Let C(X) = {m in X: m counts (S2)} and L(X) = {m in C(X): the broker of m is alive}. What `decide` proposes satisfies:
 
-    leader' != -1, clean   =>  leader' in L            every acknowledged record is on every member of the ISR (R4),
-                                                       and a member that counts has lost nothing since
+    leader' != -1, clean   =>  leader' in L(isr), or L(isr) is empty and leader' in L(elr) (KIP-966)
+                                                       every acknowledged record is on every member of the ISR (R4) and
+                                                       of the ELR (R10), and a member that counts has lost nothing since
     leader' == leader and leaderEpoch' == leaderEpoch
                            =>  the pair of the leader holds its present broker epoch        leadership belongs to an
                                                                                             incarnation (S1)
-    ids(isr') is a subset of ids(isr), and isr' holds a member of C whenever C is not empty (the last one stays)
+    ids(isr') is a subset of ids(isr), or {leader'} when that is elected from the ELR;
+    isr' holds a member of C(isr) whenever C(isr) is not empty (the last one stays)
+    elr' is what `model.eligible` says; it is empty after an unclean election
     partitionEpoch' = partitionEpoch + 1, leaderEpoch' = leaderEpoch + 1 iff a leader (or none) is chosen anew (R1)
 
-With L empty nobody is elected: leader' = -1 and every member of C stays, so that whichever of them comes back first
-can lead. What is unknown counts against a broker: an unregistered, fenced or not yet running one is not alive.
+With both L empty nobody is elected: leader' = -1 and every member of C stays, so that whichever of them comes back
+first can lead. What is unknown counts against a broker: an unregistered, fenced or not yet running one is not alive.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import BrokerState, entry_counts
+from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
@@ -60,32 +64,61 @@ def decide(
 
     `min_isr` is the effective min ISR that the entry shall carry (S4); it is changed along with the rest.
     """
-    counting = [member for member in entry.isr if entry_counts(member, brokers, relaxed_flush=relaxed_flush)]
-    living = [member for member in counting if brokers[member.id].alive]
+
+    def counts(member: IsrEntry) -> bool:
+        return entry_counts(member, brokers, relaxed_flush=relaxed_flush)
+
+    def alive(members: tuple[IsrEntry, ...]) -> list[IsrEntry]:
+        return [member for member in members if counts(member) and brokers[member.id].alive]
+
+    living = alive(entry.isr)
     refreshed = tuple(IsrEntry(member.id, brokers[member.id].epoch) for member in living)
     if leader_is_valid(entry, brokers) and any(member.id == entry.leader for member in living):
-        reason = _shrink_reason(entry, refreshed, brokers)
-        return _verdict(entry, replace(entry, isr=refreshed, min_isr=min_isr), reason)
+        proposed = with_eligible(entry, replace(entry, isr=refreshed, min_isr=min_isr), counts)
+        return _verdict(entry, proposed, _shrink_reason(entry, proposed, brokers))
     if living:
-        alive_ids = {member.id for member in living}
-        leader = next(broker_id for broker_id in entry.replicas if broker_id in alive_ids)
-        proposed = replace(entry, leader=leader, isr=refreshed, min_isr=min_isr)
+        leader = _first_of(entry, living)
+        proposed = with_eligible(entry, replace(entry, leader=leader, isr=refreshed, min_isr=min_isr), counts)
         reason = f"{_loss_reason(entry, brokers)}; broker {leader} is the first live member of the ISR"
         return _verdict(entry, proposed, reason, elected=True)
-    if unclean_allowed:
-        for broker_id in entry.replicas:
-            broker = brokers.get(broker_id)
-            if broker is not None and broker.alive:
-                isr = (IsrEntry(broker_id, broker.epoch),)
-                proposed = replace(entry, leader=broker_id, isr=isr, elr=(), min_isr=min_isr)
-                reason = (
-                    f"{_loss_reason(entry, brokers)}; no live member of the ISR, and the topic allows the unclean "
-                    f"election of broker {broker_id}, which may lack acknowledged records"
-                )
-                return _verdict(entry, proposed, reason, elected=True, unclean=True)
-    proposed = replace(entry, leader=NO_LEADER, isr=tuple(counting) or entry.isr, min_isr=min_isr)
+    if eligible := alive(entry.elr):
+        leader = _first_of(entry, eligible)
+        isr = (IsrEntry(leader, brokers[leader].epoch),)
+        proposed = with_eligible(entry, replace(entry, leader=leader, isr=isr, min_isr=min_isr), counts)
+        reason = (
+            f"{_loss_reason(entry, brokers)}; no live member of the ISR, and broker {leader} is the first live "
+            "eligible replica: it holds every committed record"
+        )
+        return _verdict(entry, proposed, reason, elected=True)
+    if unclean_allowed and (unclean := _unclean(entry, brokers, min_isr)) is not None:
+        return unclean
+    counting = tuple(member for member in entry.isr if counts(member))
+    proposed = with_eligible(
+        entry, replace(entry, leader=NO_LEADER, isr=counting or entry.isr, min_isr=min_isr), counts
+    )
     reason = f"{_loss_reason(entry, brokers)}; {no_candidate_reason(entry, brokers, relaxed_flush=relaxed_flush)}"
     return _verdict(entry, proposed, reason, elected=entry.has_leader)
+
+
+def _first_of(entry: Partition, members: list[IsrEntry]) -> int:
+    """The member that comes first in the order of preference."""
+    ids = {member.id for member in members}
+    return next(broker_id for broker_id in entry.replicas if broker_id in ids)
+
+
+def _unclean(entry: Partition, brokers: Mapping[int, Broker], min_isr: int) -> Verdict | None:
+    """The first live replica leads, whatever it lacks; it says so until its own first change (KIP-704)."""
+    for broker_id in entry.replicas:
+        broker = brokers.get(broker_id)
+        if broker is not None and broker.alive:
+            isr = (IsrEntry(broker_id, broker.epoch),)
+            proposed = replace(entry, leader=broker_id, isr=isr, elr=(), min_isr=min_isr, recovering=True)
+            reason = (
+                f"{_loss_reason(entry, brokers)}; no live member of the ISR and no eligible replica, and the topic "
+                f"allows the unclean election of broker {broker_id}, which may lack acknowledged records"
+            )
+            return _verdict(entry, proposed, reason, elected=True, unclean=True)
+    return None
 
 
 def _verdict(
@@ -137,22 +170,28 @@ def _loss_reason(entry: Partition, brokers: Mapping[int, Broker]) -> str:
 
 
 def no_candidate_reason(entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> str:
-    """Why nobody of the ISR can lead, member by member."""
+    """Why nobody of the ISR (and of the ELR) can lead, member by member."""
     words: list[str] = []
-    for member in entry.isr:
+    for member in (*entry.isr, *entry.elr):
         broker = brokers.get(member.id)
         if broker is not None and broker.alive and not entry_counts(member, brokers, relaxed_flush=relaxed_flush):
             words.append(f"broker {member.id} came back without its data")
         else:
             words.append(describe_broker(member.id, brokers))
-    return "no live member of the ISR: " + ", ".join(words)
+    whose = "the ISR or eligible replica" if entry.elr else "the ISR"
+    return f"no live member of {whose}: " + ", ".join(words)
 
 
-def _shrink_reason(entry: Partition, isr: tuple[IsrEntry, ...], brokers: Mapping[int, Broker]) -> str:
+def _shrink_reason(entry: Partition, proposed: Partition, brokers: Mapping[int, Broker]) -> str:
+    isr = proposed.isr
     staying = {member.id for member in isr}
     gone = [describe_broker(member.id, brokers) for member in entry.isr if member.id not in staying]
     if gone:
-        return f"removed from the ISR: {', '.join(gone)}"
+        eligible = [str(broker_id) for broker_id in proposed.elr_ids()]
+        more = f"; below min.insync.replicas, eligible to lead: {', '.join(eligible)}" if eligible else ""
+        return f"removed from the ISR: {', '.join(gone)}{more}"
     if isr != entry.isr:
         return "the ISR names the present epochs of its members"
-    return "the effective min.insync.replicas changed"
+    if proposed.min_isr != entry.min_isr:
+        return "the effective min.insync.replicas changed"
+    return "the eligible replicas changed: the ISR suffices, or one of them lost its data"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class TopicPartition(NamedTuple):
@@ -57,9 +60,11 @@ class Partition:
         min_isr: The effective `min.insync.replicas` (S4): brokers read it here and nowhere else.
         replicas: Broker ids in order of preference; the first is the preferred leader.
         isr: In-sync replicas with their broker epochs.
-        elr: Eligible leader replicas (KIP-966).
+        elr: Eligible leader replicas (KIP-966): not in sync, but they hold every committed record; see `eligible`.
         adding: Replicas being added by a reassignment.
         removing: Replicas being removed by a reassignment.
+        recovering: The leader was elected uncleanly and has not confirmed it by a change of its own; until then it
+            is the only member of the ISR (KIP-704).
     """
 
     leader: int
@@ -71,6 +76,7 @@ class Partition:
     elr: tuple[IsrEntry, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    recovering: bool = False
 
     @property
     def has_leader(self) -> bool:
@@ -84,6 +90,10 @@ class Partition:
     def isr_epoch_of(self, broker_id: int) -> int | None:
         """The broker epoch in the ISR entry of that broker, or None when it is no member."""
         return next((entry.epoch for entry in self.isr if entry.id == broker_id), None)
+
+    def elr_ids(self) -> tuple[int, ...]:
+        """Broker ids of the ELR, in its order."""
+        return tuple(entry.id for entry in self.elr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +114,19 @@ class PartitionChange:
         assert new.leader == old.leader or new.leader_epoch > old.leader_epoch, "a new leader has a new leaderEpoch"
         assert not new.has_leader or new.leader in new.isr_ids(), "the leader is a member of the ISR"
         assert set(new.isr_ids()) <= set(new.replicas), "the ISR is a subset of the replicas"
+        assert set(new.elr_ids()) <= set(new.replicas), "the ELR is a subset of the replicas"
+        assert not set(new.elr_ids()) & set(new.isr_ids()), "a broker is in the ISR or in the ELR"
+        assert set(new.elr) <= {*old.isr, *old.elr}, "a replica becomes eligible only by having been in sync"
+        assert not new.recovering or len(new.isr) == 1, "a leader that recovers is alone in the ISR"
+        assert not new.recovering or old.recovering or new.leader_epoch > old.leader_epoch, "recovery begins elected"
+
+
+def in_sync(partitions: Mapping[int, Partition]) -> str:
+    """`status.inSync`: members of all ISRs / replicas, and how many more are eligible: `17/18`, `7/9 +2 eligible`."""
+    members = sum(len(entry.isr) for entry in partitions.values())
+    eligible = sum(len(entry.elr) for entry in partitions.values())
+    text = f"{members}/{sum(len(entry.replicas) for entry in partitions.values())}"
+    return f"{text} +{eligible} eligible" if eligible else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

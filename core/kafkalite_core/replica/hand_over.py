@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.partition import IsrEntry
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def hand_over_entry(state: ReplicaState, partition: Partition) -> tuple[Partitio
             leader_epoch=partition.leader_epoch + 1,
             partition_epoch=partition.partition_epoch + 1,
             isr=isr,
+            recovering=False,
         )
-        return proposed, f"hand over to broker {successor}"
+        return with_eligible(partition, proposed, state.counts), f"hand over to broker {successor}"
     return None, "no other live member of the ISR counts"

@@ -15,9 +15,9 @@ def advanced_high_watermark(
 ) -> int:
     """The leader's new high watermark; never below the old one.
 
-    Theorem. Let C be the ISR in the store and M the maximal ISR of the leader: M is its committed ISR and every member
-    of a proposal whose outcome is not settled, stale entries included. Without a new leader epoch nobody but this
-    leader adds members to C, so C ⊆ M. With
+    Theorem. Let C be the ISR and ELR in the store and M the maximal ISR of the leader with its ELR: M is its committed
+    ISR and ELR and every member of a proposal whose outcome is not settled, stale entries included. Without a new
+    leader epoch nobody but this leader adds members to C, so C ⊆ M. With
 
         HW ≤ min(flushed end of m : m ∈ M)   and   |{m ∈ committed ISR : m counts}| ≥ min ISR
 
@@ -27,7 +27,7 @@ def advanced_high_watermark(
     Args:
         high_watermark: The high watermark so far.
         own_flushed_end: The leader's own flushed end: also its acknowledgement waits for its disk (R11).
-        members: The other members of the maximal ISR, and replicas about to join it.
+        members: The other members of the maximal ISR and of the ELR, and replicas about to join.
         counting: Entries of the committed ISR that count (S2, S3).
         min_isr: The effective min ISR of the partition entry (S4); below it nothing is committed (KIP-966).
     """

@@ -25,16 +25,21 @@ def back_off_ms(failures: int) -> float:
     return min(BACK_OFF_MIN_MS * 2.0 ** min(failures - 1, _BACK_OFF_DOUBLINGS_MAX), BACK_OFF_MAX_MS)
 
 
-def may_join(state: ReplicaState, followers: Followers, broker_id: int, epoch: int, epoch_start: int) -> bool:
+def may_join(
+    state: ReplicaState, followers: Followers, broker_id: int, epoch: int, epoch_start: int, now_ms: float
+) -> bool:
     """Whether one incarnation of a replica may be put into the ISR (R5, KAFKA-7128, KIP-841, KIP-903).
 
     joins <=> it is the registered, live incarnation and fetched in this leader epoch from an offset that is at least
-    the high watermark and at least the start of the leader's epoch.
+    the high watermark and at least the start of the leader's epoch. One that fell silent does not join: below min ISR
+    the high watermark stands still, so it would be taken in again as soon as it was thrown out.
     """
     if state.registered_epoch(broker_id) != epoch or not state.alive(broker_id):
         return False
     progress = followers.get(broker_id, epoch)
-    return progress is not None and progress.fetched and progress.end_offset >= max(state.high_watermark, epoch_start)
+    if progress is None or not progress.fetched or now_ms - progress.fetch_ms > state.lag_time_max_ms:
+        return False
+    return progress.end_offset >= max(state.high_watermark, epoch_start)
 
 
 def why_leave(state: ReplicaState, followers: Followers, entry: IsrEntry, now_ms: float) -> str:
@@ -66,7 +71,7 @@ def wanted_isr(
         registered = state.registered_epoch(entry.id)
         if entry.id == state.broker_id:
             members.append(entry)
-        elif registered > entry.epoch and may_join(state, followers, entry.id, registered, epoch_start):
+        elif registered > entry.epoch and may_join(state, followers, entry.id, registered, epoch_start, now_ms):
             members.append(IsrEntry(entry.id, registered))
             reasons.append(f"broker {entry.id} is in sync as epoch {registered} in the place of {entry.epoch}")
         elif why := why_leave(state, followers, entry, now_ms):
@@ -78,7 +83,7 @@ def wanted_isr(
         if broker_id in present or broker_id == state.broker_id:
             continue
         registered = state.registered_epoch(broker_id)
-        if may_join(state, followers, broker_id, registered, epoch_start):
+        if may_join(state, followers, broker_id, registered, epoch_start, now_ms):
             members.append(IsrEntry(broker_id, registered))
             reasons.append(f"broker {broker_id} caught up")
     return tuple(members), "; ".join(reasons)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.deletions import WaitingDeletions, delete_records, low_watermark, refusal
@@ -109,13 +110,21 @@ class Leader:
                 # Without it the entry would be thrown out and taken in again as fast as the store answers.
                 progress.caught_up_ms = max(progress.caught_up_ms, now_ms)
         keep = {(member.id, member.epoch) for member in members}
+        # Whoever may be elected holds the high watermark back, not only the ISR; see `model.eligible`.
+        eligible = [followers.ensure(entry.id, entry.epoch, self._never_ms) for entry in partition.elr]
+        keep.update((member.id, member.epoch) for member in eligible)
         keep.update((broker_id, state.registered_epoch(broker_id)) for broker_id in partition.replicas)
         followers.retain(keep)
-        self._members = members
+        self._members = members + eligible
         self._joining = [progress for progress in followers if progress not in members]
         self.counting = sum(state.counts(entry) for entry in partition.isr)
         self.commit(now_ms)
         self._settle_deletions()
+
+    @property
+    def _never_ms(self) -> float:
+        """A time so long ago that who was caught up then lags."""
+        return -self._state.lag_time_max_ms - 1.0
 
     def resigned(self, message: str) -> None:
         """Leadership is lost: nobody is left waiting."""
@@ -262,7 +271,7 @@ class Leader:
         """A follower's log agrees with this one up to its fetch offset, and is on its disk up to there (S8)."""
         progress = self._followers.get(event.replica_id, event.replica_epoch)
         if progress is None:
-            progress = self._followers.ensure(event.replica_id, event.replica_epoch, -self._state.lag_time_max_ms - 1.0)
+            progress = self._followers.ensure(event.replica_id, event.replica_epoch, self._never_ms)
             self._joining.append(progress)
         progress.fetched_at(event.fetch_offset, self._state.log.flushed_end, now_ms)
         progress.log_start_offset = event.log_start_offset
@@ -374,6 +383,10 @@ class Leader:
                 self._hand_over_refused = True
                 state.decided("hand_over_impossible", wanted_for=why, reason=reason, isr=partition.isr_ids())
         isr, reason = wanted_isr(state, self._followers, partition, self.epoch_start, now_ms)
-        if isr == partition.isr:
+        # The first change after an unclean election confirms it (KIP-704).
+        wanted = with_eligible(partition, replace(partition, isr=isr, recovering=False), state.counts)
+        if wanted == partition:
             return partition, ""
-        return replace(partition, partition_epoch=partition.partition_epoch + 1, isr=isr), reason
+        if not reason:
+            reason = "took over after an unclean election" if partition.recovering else "the ISR suffices without ELR"
+        return replace(wanted, partition_epoch=partition.partition_epoch + 1), reason

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
-from kafkalite_core.model.partition import PartitionChange
+from kafkalite_core.model.partition import PartitionChange, in_sync
 from kafkalite_core.resources.brokers import render_registration, render_stray
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
 from kafkalite_core.resources.topic_objects import annotation_path
-from kafkalite_core.resources.topics import in_sync, render_partition
+from kafkalite_core.resources.topics import render_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

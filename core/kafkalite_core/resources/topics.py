@@ -12,6 +12,10 @@ from kafkalite_core.resources.fields import Fields, ResourceError, open_object
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+RECOVERED = "Recovered"
+RECOVERING = "Recovering"
+"""`leaderRecoveryState`; it is written only while the leader recovers."""
+
 
 def parse_topic(obj: Mapping[str, Any]) -> Topic:
     """The topic as brokers and the controller see it; without status `topic_id` is empty and there is no partition.
@@ -83,6 +87,7 @@ def parse_partition(fields: Fields) -> Partition:
         elr=_entries(fields, "elr"),
         adding=fields.integers("adding"),
         removing=fields.integers("removing"),
+        recovering=fields.text("leaderRecoveryState", RECOVERED) == RECOVERING,
     )
 
 
@@ -92,7 +97,7 @@ def _entries(fields: Fields, key: str) -> tuple[IsrEntry, ...]:
 
 def render_partition(partition: Partition) -> dict[str, Any]:
     """The JSON of one entry of `status.partitions`; `parse_partition` is its inverse."""
-    return {
+    entry: dict[str, Any] = {
         "leader": partition.leader,
         "leaderEpoch": partition.leader_epoch,
         "partitionEpoch": partition.partition_epoch,
@@ -103,9 +108,4 @@ def render_partition(partition: Partition) -> dict[str, Any]:
         "adding": list(partition.adding),
         "removing": list(partition.removing),
     }
-
-
-def in_sync(partitions: Mapping[int, Partition]) -> str:
-    """`status.inSync`: members of all ISRs / replicas, for example `17/18`."""
-    members = sum(len(partition.isr) for partition in partitions.values())
-    return f"{members}/{sum(len(partition.replicas) for partition in partitions.values())}"
+    return {**entry, "leaderRecoveryState": RECOVERING} if partition.recovering else entry

@@ -4,7 +4,7 @@ import pytest
 
 from kafkalite_core.controller.election import decide, prefer
 from kafkalite_core.model.cluster import BrokerState
-from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.partition import IsrEntry, PartitionChange
 from tests.unit.controller.builders import brokers, entry, make_broker, three
 
 
@@ -124,3 +124,107 @@ def test_preferred_leader_takes_over_only_in_sync():
     assert prefer(moved, three() | {0: make_broker(0, 20)}).change is None, "its pair names an older incarnation"
     assert prefer(entry(), three()).change is None
     assert prefer(replace(moved, leader=-1), three()).change is None
+
+
+# ---------------------------------------------------------------- eligible leader replicas (R10, KIP-966)
+
+
+def eligible(*members, **more):
+    return replace(entry(min_isr=2, **more), elr=tuple(IsrEntry(i, e) for i, e in members))
+
+
+def test_members_that_leave_below_min_isr_stay_eligible():
+    view = three() | {1: make_broker(1, fenced=11), 2: make_broker(2, fenced=12)}
+    after, verdict = run(entry(min_isr=2), view, min_isr=2)
+    assert (after.isr, after.elr) == ((IsrEntry(0, 10),), (IsrEntry(1, 11), IsrEntry(2, 12)))
+    assert "eligible to lead: 1, 2" in verdict.reason
+    assert run(after, view, min_isr=2)[0] is None
+
+
+def test_above_min_isr_nobody_is_eligible():
+    after, _ = run(entry(min_isr=2), three() | {2: make_broker(2, fenced=12)}, min_isr=2)
+    assert (after.isr_ids(), after.elr) == ((0, 1), ())
+
+
+def test_a_dead_leader_below_min_isr_is_eligible_and_so_is_who_was_before():
+    view = three() | {0: make_broker(0, fenced=10), 2: make_broker(2, fenced=12)}
+    after, _ = run(eligible((2, 12), isr=((0, 10), (1, 11))), view, min_isr=3)
+    assert (after.leader, after.isr_ids(), after.elr) == (1, (1,), (IsrEntry(2, 12), IsrEntry(0, 10)))
+
+
+def test_an_eligible_replica_is_elected_when_no_member_of_the_isr_lives():
+    view = three() | {0: make_broker(0, fenced=10), 2: make_broker(2, 22)}
+    after, verdict = run(eligible((1, 11), (2, 12), isr=((0, 10),), replicas=(0, 2, 1)), view, min_isr=2)
+    assert (after.leader, after.leader_epoch, after.isr) == (2, 6, (IsrEntry(2, 22),)), "one, with its present epoch"
+    assert after.elr == (IsrEntry(1, 11), IsrEntry(0, 10))
+    assert (verdict.elected, verdict.unclean) == (True, False)
+    assert "it holds every committed record" in verdict.reason
+
+
+def test_a_live_member_of_the_isr_goes_before_an_eligible_replica():
+    after, _ = run(eligible((1, 11), isr=((2, 12),), leader=-1, replicas=(0, 1, 2)), three(), min_isr=2)
+    assert after.leader == 2
+
+
+@pytest.mark.parametrize("epoch", [9, 99])
+def test_an_eligible_replica_whose_entry_does_not_count_is_not_elected(epoch):  # S2
+    view = three() | {0: make_broker(0, fenced=10), 1: make_broker(1, 11, trusted=10)}
+    after, verdict = run(eligible((1, epoch), isr=((0, 10),)), view, min_isr=2)
+    assert (after.leader, after.isr_ids(), after.elr) == (-1, (0,), ())
+    assert "broker 1 came back without its data" in verdict.reason
+
+
+def test_relaxed_flush_takes_an_unclean_restart_for_a_loss_of_eligibility():  # S2, KAFKA-18106
+    view = three() | {0: make_broker(0, fenced=10), 1: make_broker(1, 21, clean=21)}
+    only = eligible((1, 11), isr=((0, 10),))
+    assert run(only, view, min_isr=2)[0].leader == 1
+    assert run(only, view, min_isr=2, relaxed=True)[0].leader == -1
+
+
+def test_nobody_lives_and_the_eligible_wait_with_the_isr():
+    dead = brokers(make_broker(0, fenced=10), make_broker(1, fenced=11), make_broker(2))
+    after, _ = run(eligible((1, 11), isr=((0, 10),)), dead, min_isr=2)
+    assert (after.leader, after.isr_ids(), after.elr_ids()) == (-1, (0,), (1,))
+    assert run(after, dead, min_isr=2)[0] is None
+    assert run(after, dead, min_isr=1)[0].elr_ids() == (1,), "without a leader nothing is committed (KAFKA-16540)"
+
+
+def test_a_lower_min_isr_empties_the_elr_in_the_same_change():  # S4, KAFKA-16540
+    after, _ = run(eligible((1, 11), isr=((0, 10),)), three(), min_isr=1)
+    assert (after.min_isr, after.elr, after.leader_epoch) == (1, (), 5)
+
+
+def test_a_higher_min_isr_makes_nobody_eligible():
+    after, _ = run(entry(min_isr=1, isr=((0, 10),)), three(), min_isr=3)
+    assert (after.min_isr, after.elr) == (3, ())
+
+
+def test_a_clean_election_from_the_elr_goes_before_an_unclean_one_which_empties_it():
+    view = three() | {0: make_broker(0, fenced=10)}
+    after, verdict = run(eligible((2, 12), isr=((0, 10),)), view, min_isr=2, unclean=True)
+    assert (after.leader, verdict.unclean, after.recovering) == (2, False, False)
+    view = view | {2: make_broker(2, fenced=12)}
+    after, verdict = run(eligible((2, 12), isr=((0, 10),)), view, min_isr=2, unclean=True)
+    assert (after.leader, after.isr_ids(), after.elr, after.recovering) == (1, (1,), (), True)
+    assert verdict.unclean
+
+
+def test_recovery_goes_on_in_whoever_leads_next():  # KIP-704
+    recovering = replace(entry(isr=((1, 11),), leader=1, min_isr=2), recovering=True)
+    after, _ = run(recovering, three() | {1: make_broker(1, 31)}, min_isr=2)
+    assert (after.leader, after.isr, after.recovering) == (1, (IsrEntry(1, 31),), True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"elr": (IsrEntry(7, 7),)}, "subset of the replicas"),
+        ({"elr": (IsrEntry(0, 10),)}, "in the ISR or in the ELR"),
+        ({"isr": (IsrEntry(0, 10),), "elr": (IsrEntry(1, 12),)}, "having been in sync"),
+        ({"recovering": True}, "alone"),
+        ({"isr": (IsrEntry(0, 10),), "recovering": True}, "begins elected"),
+    ],
+)
+def test_changes_that_the_fences_refuse_are_not_made(changes, why):
+    with pytest.raises(AssertionError, match=why):
+        PartitionChange(entry(), replace(entry(partition_epoch=10), **changes))

@@ -4,7 +4,8 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.follower import BACK_OFF_MIN_MS
-from tests.scripted.cluster import HEAD, Cluster, Entry, ListLog
+from tests.scripted.cluster import Cluster
+from tests.scripted.list_log import HEAD, Entry, ListLog
 
 
 def following(*entries: tuple[int, str], start: int = 0) -> tuple[Cluster, ListLog]:

@@ -123,10 +123,12 @@ def test_one_change_replaces_a_stale_pair_drops_one_that_lags_and_keeps_the_lead
     cluster.metadata(1)
     leader = cluster.nodes[1].replica._leader
     state = cluster.nodes[1].replica._state
+    cluster.now += 5000
     leader._followers.ensure(2, 4, 0.0).fetched_at(1, 1, cluster.now)
-    assert may_join(state, leader._followers, 2, 4, leader.epoch_start)
-    assert not may_join(state, leader._followers, 2, 2, leader.epoch_start), "an old incarnation never joins"
-    wanted, why = wanted_isr(state, leader._followers, cluster.store.partition, 0, cluster.now + 5000)
+    start = leader.epoch_start
+    assert may_join(state, leader._followers, 2, 4, start, cluster.now)
+    assert not may_join(state, leader._followers, 2, 2, start, cluster.now), "an old incarnation never joins"
+    wanted, why = wanted_isr(state, leader._followers, cluster.store.partition, 0, cluster.now)
     assert wanted == (IsrEntry(1, 1), IsrEntry(2, 4))
     assert "epoch 4 in the place of 2" in why
     assert "broker 3 lags" in why
@@ -138,7 +140,120 @@ def test_a_broker_that_is_not_known_neither_joins_nor_is_taken_for_wiped() -> No
     state, leader = cluster.nodes[1].replica._state, cluster.nodes[1].replica._leader
     state.brokers = {}
     leader._followers.ensure(3, 3, 0.0).fetched_at(0, 0, cluster.now)
-    assert not may_join(state, leader._followers, 3, 3, 0)
+    assert not may_join(state, leader._followers, 3, 3, 0, cluster.now)
     assert (
         wanted_isr(state, leader._followers, cluster.store.partition, 0, cluster.now)[0] == cluster.store.partition.isr
     )
+
+
+def test_one_that_fell_silent_does_not_join_although_it_has_all_that_is_committed() -> None:
+    cluster = Cluster(3, isr=2)
+    cluster.metadata(1)
+    state, leader = cluster.nodes[1].replica._state, cluster.nodes[1].replica._leader
+    leader._followers.ensure(3, 3, 0.0).fetched_at(0, 0, cluster.now)
+    assert may_join(state, leader._followers, 3, 3, 0, cluster.now + cluster.LAG_MS)
+    assert not may_join(state, leader._followers, 3, 3, 0, cluster.now + cluster.LAG_MS + 1)
+
+
+# ---------------------------------------------------------------- eligible leader replicas (R10, KIP-966)
+
+ONE, TWO, THREE = (IsrEntry(number, number) for number in (1, 2, 3))
+
+
+def leading(*, fenced: int = 0, **entry: object) -> Cluster:
+    """Broker 1 leads with that entry; records a and b are on its disk, a on the others'."""
+    cluster = Cluster(3)
+    for number in (1, 2, 3):
+        cluster.metadata(number)
+    cluster.produce(1, "a")
+    cluster.flush(1)
+    for number in (2, 3):
+        for _ in range(2):
+            cluster.step(number, cluster.ask(number, 1)[1])
+            cluster.flush(number)
+    assert cluster.nodes[1].replica.high_watermark == 1
+    cluster.produce(1, "b")
+    cluster.flush(1)
+    cluster.proposals.clear()
+    cluster.store.put(replace(cluster.store.partition, partition_epoch=7, **entry))
+    if fenced:
+        cluster.fence(fenced)
+    cluster.metadata(1)
+    return cluster
+
+
+def test_an_eligible_replica_holds_the_high_watermark_back_until_a_change_has_removed_it() -> None:
+    cluster = leading(isr=(ONE, TWO), elr=(THREE,))
+    cluster.step(2, cluster.ask(2, 1)[1])
+    cluster.flush(2)
+    cluster.ask(2, 1)
+    assert cluster.nodes[2].log.end_offset == 2
+    assert cluster.nodes[1].replica.high_watermark == 1, "broker 3 may be elected without b"
+    proposed = cluster.proposals[0].effect.proposed
+    assert (proposed.isr, proposed.elr) == ((ONE, TWO, THREE), ())
+    cluster.step(3, cluster.ask(3, 1)[1])
+    cluster.flush(3)
+    cluster.ask(3, 1)
+    assert cluster.nodes[1].replica.high_watermark == 2, "now broker 3 has it as well"
+    cluster.store.swap(cluster.store.uid, cluster.store.partition, proposed)
+    cluster.answer_proposal(cluster.proposals[0], CasOutcome.APPLIED)
+    assert cluster.nodes[1].replica.partition == proposed
+
+
+def test_an_eligible_replica_joins_with_its_next_fetch_and_not_before_it_fetched() -> None:
+    cluster = leading(isr=(ONE,), elr=(TWO, THREE))
+    assert [proposal.effect.proposed.isr for proposal in cluster.proposals] == [(ONE, TWO, THREE)]
+    cluster.answer_proposal(cluster.proposals.pop(), CasOutcome.NOT_ATTEMPTED)
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.metadata(3)
+    cluster.now += 100  # the back-off of the refused proposal
+    assert cluster.proposals == []
+    cluster.ask(3, 1)
+    assert [proposal.effect.proposed.isr for proposal in cluster.proposals] == []
+    cluster.step(3, cluster.ask(3, 1)[1])
+    cluster.flush(3)
+    cluster.ask(3, 1)
+    assert [proposal.effect.proposed.isr for proposal in cluster.proposals] == [(ONE, THREE)]
+    assert cluster.proposals[0].effect.proposed.elr == ()
+
+
+def test_only_members_that_lost_nothing_become_eligible() -> None:
+    cluster = leading(isr=(ONE, TWO, THREE))
+    cluster.crash(3)
+    cluster.restart(3, wiped=True)
+    cluster.metadata(1)
+    cluster.now += cluster.LAG_MS + 1
+    cluster.proposals.clear()
+    cluster.nodes[1].replica._changes.pending = None
+    cluster.step(1, events.Tick())
+    proposed = cluster.proposals[0].effect.proposed
+    assert (proposed.isr, proposed.elr) == ((ONE,), (TWO,))
+
+
+def test_an_eligible_replica_that_is_away_holds_the_high_watermark_back_as_well() -> None:
+    cluster = leading(fenced=3, isr=(ONE, TWO), elr=(THREE,))
+    cluster.step(2, cluster.ask(2, 1)[1])
+    cluster.flush(2)
+    cluster.ask(2, 1)
+    assert cluster.nodes[1].replica.high_watermark == 1, "it may come back and be elected without b"
+
+
+def test_a_leader_that_leaves_below_min_isr_stays_eligible() -> None:
+    cluster = leading(isr=(ONE, TWO))
+    cluster.proposals.clear()
+    cluster.nodes[1].replica._changes.pending = None
+    cluster.step(1, events.HandOver(reason="shutdown"))
+    proposed = cluster.proposals[0].effect.proposed
+    assert (proposed.leader, proposed.isr, proposed.elr) == (2, (TWO,), (ONE,))
+
+
+def test_the_leader_that_was_elected_uncleanly_confirms_it_at_once() -> None:
+    cluster = leading()
+    cluster.elect(1, [1], unclean=True)
+    cluster.metadata(1)
+    proposed = cluster.proposals[0].effect.proposed
+    assert (proposed.recovering, proposed.isr, proposed.leader_epoch) == (False, (ONE,), 2)
+    cluster.store.swap(cluster.store.uid, cluster.store.partition, proposed)
+    cluster.answer_proposal(cluster.proposals.pop(), CasOutcome.APPLIED)
+    assert cluster.proposals == []

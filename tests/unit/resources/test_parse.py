@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.partition import IsrEntry, in_sync
 from kafkalite_core.model.topic import Condition, Stray
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker, render_registration, render_stray
 from kafkalite_core.resources.clusters import parse_cluster
@@ -10,7 +10,7 @@ from kafkalite_core.resources.conditions import parse_conditions, set_condition
 from kafkalite_core.resources.fields import Fields, ResourceError
 from kafkalite_core.resources.leases import parse_lease, render_lease
 from kafkalite_core.resources.pods import container_exits, is_ready, render_termination_message
-from kafkalite_core.resources.topics import in_sync, parse_partition, parse_topic, parse_topic_spec, render_partition
+from kafkalite_core.resources.topics import parse_partition, parse_topic, parse_topic_spec, render_partition
 from tests.unit.resources.builders import broker_object, cluster_object, partition_json, registration, topic_object
 
 
