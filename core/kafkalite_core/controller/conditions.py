@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.configs import FLUSH_CONDITION, flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import Obstacle, spec_problem
+from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import check_broker_config, check_topic_config
 from kafkalite_core.model.topic import Condition
@@ -112,13 +113,17 @@ def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
             f"the topic has {len(view.topic.partitions)} partitions and cannot shrink; set spec.partitions to that"
         )
         return _condition("Progressing", False, "NotSupported", message)
-    factors = {len(e.replicas) for n, e in view.topic.partitions.items() if n not in spec.replica_assignment}
-    if factors - {spec.replicas}:
+    pinned = [
+        str(number)
+        for number, entry in sorted(view.topic.partitions.items())
+        if number in spec.replica_assignment and len(target_of(entry)) != spec.replicas
+    ]
+    if pinned:
         message = (
-            f"the replication factor of an existing topic is not changed by this version: it stays at "
-            f"{', '.join(map(str, sorted(factors)))}. Set spec.replicas back, or create a new topic and copy"
+            f"partitions {', '.join(pinned)} have the replicas that spec.replicaAssignment names; remove them there to "
+            f"give them the {spec.replicas} of spec.replicas"
         )
-        return _condition("Progressing", False, "NotSupported", message)
+        return _condition("Progressing", False, "Stable", message)
     return _condition("Progressing", False, "Stable", "nothing is left to do")
 
 

@@ -21,6 +21,8 @@ from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement, topic_load
 from kafkalite_core.controller.preferred import balance
+from kafkalite_core.controller.reassignment import counted_replicas
+from kafkalite_core.controller.reassignments import Reassignments
 from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 from kafkalite_core.model.partition import in_sync
 
@@ -36,7 +38,8 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
     fences = judge(snapshot, now)
     if fences:
         return [*fences]
-    actions: list[Action] = [*_partition_changes(snapshot)]
+    moves = Reassignments(snapshot)
+    actions: list[Action] = [*_partition_changes(snapshot, moves)]
     busy = {action.topic.uid for action in actions if isinstance(action, ChangePartitions)}
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
@@ -53,7 +56,9 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         if step is not None and not isinstance(step, Obstacle):
             actions.append(step)
             continue
-        obstacle = step if step is not None or not view.placed else problem_of(snapshot, view)
+        obstacle = step
+        if obstacle is None and view.placed:
+            obstacle = problem_of(snapshot, view) or moves.obstacle(view)
         actions += _topic_status(snapshot, view, obstacle, now)
     return actions + _cluster_status(snapshot)
 
@@ -63,30 +68,35 @@ def wanted_brokers(snapshot: Snapshot) -> list[int]:
     return sorted({*range(snapshot.cluster.replicas), *occupied_brokers(snapshot)})
 
 
-def _partition_changes(snapshot: Snapshot) -> list[ChangePartitions]:
+def _partition_changes(snapshot: Snapshot, moves: Reassignments) -> list[ChangePartitions]:
     preferred = balance(snapshot)
     actions: list[ChangePartitions] = []
     for view in snapshot.placed_topics():
         relaxed = relaxed_flush(snapshot, view)
         unclean = snapshot.topic_config(view).unclean_leader_election_enable
         verdicts: dict[int, Verdict] = {}
+        moved: set[int] = set()
         for number, entry in sorted(view.topic.partitions.items()):
-            min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, len(entry.replicas))
+            min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, counted_replicas(entry))
             allowed = unclean or may_be_unclean(view, number, entry)
             verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
             if verdict.change is None and number in view.elect_preferred:
                 verdict = prefer(entry, snapshot.brokers)
             if verdict.change is None:
+                verdict = moves.decide(view, number, entry, relaxed_flush=relaxed)
+                moved |= {number} if verdict.change is not None else set()
+            if verdict.change is None:
                 verdict = preferred.get((view.topic.ref.uid, number), verdict)
             if verdict.change is not None:
                 verdicts[number] = verdict
         if verdicts:
-            actions.append(_change(view, verdicts, consent="" if unclean else view.unclean_request))
+            consent = "" if unclean else view.unclean_request
+            actions.append(_change(view, verdicts, consent=consent, moved=frozenset(moved)))
     # Topics with elections first: their clients wait.
     return sorted(actions, key=lambda action: (not action.elected, action.topic.uid))
 
 
-def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str) -> ChangePartitions:
+def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, moved: frozenset[int]) -> ChangePartitions:
     return ChangePartitions(
         topic=view.topic.ref,
         generation=view.topic.generation,
@@ -95,6 +105,7 @@ def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str) -> C
         elected=frozenset(number for number, verdict in verdicts.items() if verdict.elected),
         unclean=frozenset(number for number, verdict in verdicts.items() if verdict.unclean),
         consent=consent,
+        moved=moved,
     )
 
 
