@@ -9,7 +9,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.patching import Json, Refused, apply_patch, check
+from tests.simulation.oracles.decided_on import DecidedOn
+from tests.simulation.patching import FenceHelped, Json, Refused, apply_patch, check
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +183,9 @@ class ApiServer:
     def _list(self, kind: str) -> tuple[Outcome, Any]:
         return Outcome.OK, (list(self.objects[kind].values()), self.version)
 
-    def patch(self, kind: str, name: str, operations: list[Json]) -> tuple[Outcome, Any]:
+    def patch(
+        self, kind: str, name: str, operations: list[Json], decided_on: DecidedOn | None = None
+    ) -> tuple[Outcome, Any]:
         """JSON Patch; a change of `spec` raises the generation."""
         found = self.objects[kind].get(name)
         if found is None:
@@ -189,8 +193,12 @@ class ApiServer:
         try:
             patched = apply_patch(found, operations)
             check(kind, found, patched)
+        except FenceHelped as refusal:
+            raise Violation(DecidedOn.name, f"a fence had to help: {refusal}: {operations}") from refusal
         except Refused as refusal:
             return Outcome.INVALID, str(refusal)
+        if decided_on is not None:
+            decided_on.check(found)
         return Outcome.OK, self._write(kind, found, patched)
 
     def create(self, kind: str, obj: Json) -> tuple[Outcome, Any]:

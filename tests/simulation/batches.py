@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
+from kafkalite_core.protocol.primitives import write_varint
 from kafkalite_core.protocol.record_batch import BatchHeader
 from tests.simulation.platter import HEADER, LENGTH_OVERHEAD, Mark
 
@@ -18,14 +20,32 @@ _CRC: Final = Struct(">I")
 RECORDS_MAX: Final = 32
 
 
+@cache
+def _frame(padding: int) -> tuple[bytes, bytes, bytes]:
+    """What comes before the offset of a record, between it and the value, and behind the value."""
+    between = bytearray(b"\x01")  # no key
+    write_varint(between, _VALUE.size + padding)
+    after = bytes(padding) + b"\x00"  # no headers
+    length = bytearray()
+    write_varint(length, 3 + len(between) + _VALUE.size + len(after))
+    return bytes(length) + b"\x00\x00", bytes(between), after
+
+
 def batch_of(
-    first_value: int, count: int, timestamp: int, *, producer: int = -1, producer_epoch: int = -1, sequence: int = -1
+    first_value: int,
+    count: int,
+    timestamp: int,
+    *,
+    producer: int = -1,
+    producer_epoch: int = -1,
+    sequence: int = -1,
+    padding: int = 0,
 ) -> tuple[bytearray, BatchHeader]:
-    """A batch with the values from `first_value` on, and its header."""
+    """A batch with the values from `first_value` on, and its header; `padding` bytes follow each value."""
     assert 0 < count <= RECORDS_MAX
+    before, between, after = _frame(padding)
     records = b"".join(
-        b"\x1c\x00\x00" + bytes((2 * place,)) + b"\x01\x10" + _VALUE.pack(first_value + place) + b"\x00"
-        for place in range(count)
+        before + bytes((2 * place,)) + between + _VALUE.pack(first_value + place) + after for place in range(count)
     )
     length = HEADER.size - LENGTH_OVERHEAD + len(records)
     fields = (0, length, -1, 2, 0, 0, count - 1, timestamp, timestamp, producer, producer_epoch, sequence, count)

@@ -91,6 +91,7 @@ class Broker:
         """One more effect: it may be the last."""
         self.fuse -= 1
         if not self.fuse:
+            self.world.bite("crash_effect")
             raise ProcessDied(self.process, "died between two effects", power=self.fuse_power)
 
     def die(self, reason: str) -> None:
@@ -296,6 +297,7 @@ class Broker:
         if driver is None:
             reply(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "", -1, -1)
             return
+        driver.parked += 1
         driver.step(
             ProduceRequested(
                 token=Produce(acks, header.record_count, reply),

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.simulation.broker import Broker
     from tests.simulation.cluster import SimCluster
 
-PATIENCE_MS = 2_500.0
 RETRY_MS = 100.0
 FATAL = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID}
@@ -136,7 +135,9 @@ class Lane:
             producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self.begin)
             return
         world = producer.world
-        self._count = 1 + int(producer.chance() * 4)
+        self._count, padding = 1 + int(producer.chance() * 4), 0
+        if producer.chance() < 0.05:
+            self._count, padding = 1, 600  # more than one sector of the disk
         self._value = producer.cluster.history.new_values(self._count)
         self._producer_id = producer.producer_id
         self._batch, self._header = batch_of(
@@ -146,6 +147,7 @@ class Lane:
             producer=self._producer_id,
             producer_epoch=0 if self._producer_id >= 0 else -1,
             sequence=self.sequence if self._producer_id >= 0 else -1,
+            padding=padding,
         )
         self._send()
 
@@ -169,7 +171,7 @@ class Lane:
             self._topic, self._number, batch, self._header, producer.acks, reply,
         )  # fmt: skip
         if sent:
-            world.at(PATIENCE_MS, producer.process, self._give_up, attempt)
+            world.at(producer.cluster.shape.patience_ms, producer.process, self._give_up, attempt)
         else:
             producer.refresh()
             world.at(RETRY_MS, producer.process, self._answered, attempt, -2, "", -1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 EPOCH_MS = 1_700_000_000_000
 
 
@@ -23,6 +25,11 @@ class Clock:
     def wall_ms(self, now_ms: float) -> int:
         """Wall-clock time."""
         return int(EPOCH_MS + self.wall_offset_ms + now_ms * self.rate)
+
+    def stamp(self, now_ms: float, unique: int) -> str:
+        """The wall clock as Kubernetes' MicroTime, made unique by its microseconds."""
+        moment = datetime.fromtimestamp(self.wall_ms(now_ms) / 1000.0, UTC).replace(microsecond=0)
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{unique % 1_000_000:06d}Z"
 
     def set_rate(self, now_ms: float, rate: float) -> None:
         """From now on the clock runs at another speed; monotonic time stays continuous."""

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.topic import OFFSETS_TOPIC
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, topic_object_names
+from kafkalite_core.resources.topic_objects import annotation_path
 from tests.simulation.api import ApiServer
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.clock import Clock
 from tests.simulation.history import History
 from tests.simulation.host import Host
+from tests.simulation.members import Member
 from tests.simulation.network import Network
 from tests.simulation.operator import OperatorHost
 from tests.simulation.oracles.oracles import Oracles
+from tests.simulation.swarm import TopicShape
 
 if TYPE_CHECKING:
-    from tests.simulation.swarm import Shape, TopicShape
+    from tests.simulation.swarm import Shape
     from tests.simulation.world import World
 
 CLUSTER = "kafkalite"
+
+
+def object_name(topic: str) -> str:
+    """`metadata.name` of a topic's object."""
+    return topic_object_names(topic, CLUSTER)[0]
 
 
 class SimCluster:
@@ -31,6 +41,7 @@ class SimCluster:
         self.oracles = Oracles(world, shape)
         self.api.on_change = self.oracles.store_changed
         self.history = History()
+        self.consents = 0
         chance = world.rng("shape")
         spread = shape.clock_rate_spread
 
@@ -49,6 +60,13 @@ class SimCluster:
             Producer(self, number, idempotent=number != 2, acks=-1 if number != 2 or chance.random() < 0.5 else 1)
             for number in range(shape.producers)
         ]
+        self.members = [Member(self, number) for number in range(shape.members)]
+        self.topics = shape.topics
+        if self.members:
+            replicas = min(3, shape.brokers)
+            config = {"min.insync.replicas": str(min(2, replicas))}
+            offsets = TopicShape(name=OFFSETS_TOPIC, partitions=2, replicas=replicas, config=config)
+            self.topics = (*shape.topics, offsets)
         self.consumers = [Consumer(self, number) for number in range(shape.consumers)]
 
     def begin(self) -> None:
@@ -57,20 +75,41 @@ class SimCluster:
         self.api.create(
             "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
         )
-        for topic in self.shape.topics:
+        for topic in self.topics:
             self.create_topic(topic)
         for host in self.host_list:
             host.start(host.chance.random() * 100.0)
         for operator in self.operators:
             self.world.at(operator.chance.random() * 50.0, None, operator.start)
-        for client in (*self.producers, *self.consumers):
+        for client in (*self.producers, *self.consumers, *self.members):
             self.world.at(0.0, client.process, client.begin)
+
+    def annotate(self, topic: str, name: str, value: str) -> None:
+        """The user sets an annotation of a topic."""
+        obj = self.api.objects["topics"].get(object_name(topic))
+        if obj is None:
+            return
+        if "annotations" in obj["metadata"]:
+            operation = {"op": "add", "path": annotation_path(name), "value": value}
+        else:
+            operation = {"op": "add", "path": "/metadata/annotations", "value": {name: value}}
+        self.api.patch("topics", object_name(topic), [operation])
+
+    def consent(self, topic: str) -> None:
+        """The user accepts that acknowledged records may be lost where no clean candidate is left."""
+        obj = self.api.objects["topics"].get(object_name(topic))
+        if obj is not None and ANNOTATION_ELECT_UNCLEAN not in obj["metadata"].get("annotations", {}):
+            self.world.trace("user", f"accepts unclean elections of {topic}")
+            self.consents += 1
+            self.oracles.groups.forgive()
+            self.annotate(topic, ANNOTATION_ELECT_UNCLEAN, "all")
 
     def create_topic(self, topic: TopicShape) -> None:
         """The user applies a topic."""
-        spec = {"partitions": topic.partitions, "replicas": topic.replicas, "config": dict(topic.config)}
-        self.api.create("topics", {"metadata": {"name": topic.name}, "spec": spec})
-
-    def bounded(self) -> dict[str, int]:
-        """Sizes of queues that must not grow without bound."""
-        return {"events": self.world.queued, "watches": len(self.api.watches)}
+        spec = {
+            "topicName": topic.name,
+            "partitions": topic.partitions,
+            "replicas": topic.replicas,
+            "config": dict(topic.config),
+        }
+        self.api.create("topics", {"metadata": {"name": object_name(topic.name)}, "spec": spec})

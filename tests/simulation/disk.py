@@ -149,6 +149,7 @@ class SimDisk:
         if self.fuse:
             self.fuse -= 1
             if not self.fuse and self.process is not None:
+                self.bite("crash_disk")
                 raise ProcessDied(self.process, "died between two disk operations", power=self.fuse_power)
 
     # ------------------------------------------------------------------------------------------------ the port

@@ -65,6 +65,7 @@ class Driver:
         "log",
         "name",
         "number",
+        "parked",
         "partitions",
         "ref",
         "replica",
@@ -89,6 +90,7 @@ class Driver:
         self.log = log
         self.config = config
         self.ledger = ledger
+        self.parked = 0
         self.waiting: list[Callable[[], None]] = []
         self._answer: FetchAnswered | None = None
         self._effect: dict[type, Callable[..., None]] = {
@@ -157,6 +159,7 @@ class Driver:
         assert isinstance(produce, Produce)
         assert not produce.answered, "a request was answered twice"
         produce.answered = True
+        self.parked -= 1
         if not effect.error_code and produce.acks:
             self.ledger.acknowledged(self, effect.base_offset, effect.base_offset + produce.count, produce.acks)
         produce.reply(effect.error_code, self.ref.topic_id, effect.base_offset, self.replica.leader_epoch)

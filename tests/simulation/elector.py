@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.snapshot import LeaseView
+from kafkalite_core.membership.lease import LeaseObserver
 from kafkalite_core.resources.leases import LeaseRecord, parse_lease, render_lease
 from kafkalite_core.resources.naming import OPERATOR_LEASE
 from tests.simulation.api import Outcome
@@ -73,7 +74,7 @@ class Elector:
 
     def _render(self, record: LeaseRecord | None) -> dict[str, Any]:
         operator = self._operator
-        stamp = f"{operator.host.clock.wall_ms(operator.world.now)}.{operator.world.events}"
+        stamp = operator.host.clock.stamp(operator.world.now, operator.world.events)
         mine = record is not None and record.holder == operator.identity
         return render_lease(
             "default",
@@ -96,15 +97,11 @@ class LeaseReader:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._signatures: dict[str, tuple[str, str, str]] = {}
-        self._since_s = 0.0
-        self._last_s: float | None = None
+        self._observer = LeaseObserver(gap_s=GAP_S)
 
     def observing_since(self) -> float | None:
         """Since when Leases have been read without a gap; None when the last read is too old."""
-        if self._last_s is None or self._operator.now_s() - self._last_s > GAP_S:
-            return None
-        return self._since_s
+        return self._observer.since_s(now_s=self._operator.now_s())
 
     def turn(self) -> None:
         """One consistent read."""
@@ -115,12 +112,12 @@ class LeaseReader:
         operator = self._operator
         if outcome is Outcome.OK:
             now_s = operator.now_s()
-            if self._last_s is None or now_s - self._last_s > GAP_S:
-                self._since_s = now_s
-            self._last_s = now_s
-            for item in result[0]:
-                record = parse_lease(item)
-                if self._signatures.get(record.name) != record.signature:
-                    self._signatures[record.name] = record.signature
-                    operator.store.leases[record.name] = LeaseView(holder=record.holder, changed_at=now_s)
+            records = [parse_lease(item) for item in result[0]]
+            justice = operator.host.cluster.oracles.justice
+            justice.read(operator.identity, {record.name: record.signature for record in records}, now_s)
+            self._observer.read({record.name: record.signature for record in records}, now_s=now_s)
+            for record in records:
+                changed_s = self._observer.changed_s(record.name)
+                assert changed_s is not None
+                operator.store.leases[record.name] = LeaseView(holder=record.holder, changed_at=changed_s)
         operator.wake()

@@ -18,6 +18,7 @@ from kafkalite_core.model.partition import TopicRef
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
 from tests.simulation.api import Outcome
+from tests.simulation.oracles.decided_on import DecidedOn
 from tests.simulation.parsed import topic_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,16 @@ class Executor:
 
     # ------------------------------------------------------------ the one way to write
 
-    def _patch(self, kind: str, name: str, operations: list[Json], done: Done, attempt: int = 0) -> None:
+    def _patch(
+        self,
+        kind: str,
+        name: str,
+        operations: list[Json],
+        done: Done,
+        *,
+        decided_on: DecidedOn | None = None,
+        attempt: int = 0,
+    ) -> None:
         operator = self._operator
 
         def answered(outcome: Outcome, result: Any) -> None:
@@ -78,13 +88,13 @@ class Executor:
                 operator.store.apply(kind, "MODIFIED", result)
                 done(outcome)
             elif outcome is Outcome.CONFLICT and attempt < CONFLICT_ATTEMPTS:
-                self._patch(kind, name, operations, done, attempt + 1)
+                self._patch(kind, name, operations, done, decided_on=decided_on, attempt=attempt + 1)
             elif outcome in {Outcome.INVALID, Outcome.AMBIGUOUS, Outcome.NOT_FOUND}:
                 self._refresh(kind, name, lambda: done(outcome))
             else:
                 done(outcome)
 
-        operator.call("patch", kind, name, operations, answer=answered)
+        operator.call("patch", kind, name, operations, decided_on, answer=answered)
 
     def _refresh(self, kind: str, name: str, then: Callable[[], None]) -> None:
         def read(outcome: Outcome, result: Any) -> None:
@@ -154,7 +164,8 @@ class Executor:
                 second = {number: changes[number] for number in numbers[middle:]}
                 self._change(action, first, epoch, lambda _outcome: self._change(action, second, epoch, done))
 
-        self._patch("topics", topic.object_name, operations, changed)
+        decided_on = DecidedOn(topic, {number: change.expected for number, change in changes.items()})
+        self._patch("topics", topic.object_name, operations, changed, decided_on=decided_on)
 
     def _still_expected(self, topic: TopicRef, changes: dict[int, PartitionChange]) -> dict[int, PartitionChange]:
         obj = self._operator.store.raw("topics", topic.uid)

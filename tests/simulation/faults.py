@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.replica.events import HandOver
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_PREFERRED
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
     from tests.simulation.host import Host
     from tests.simulation.oracles.ledger import Ledger
+    from tests.simulation.swarm import TopicShape
 
 
 class Faults:
@@ -80,6 +83,7 @@ class Faults:
             self._hold(host, 15_000.0)
 
     def _power_all(self) -> None:
+        self._world.arm("power_all")
         for host in self._cluster.host_list:
             self._kill(host, "power_all", power=True)
 
@@ -88,14 +92,12 @@ class Faults:
         if broker is not None and broker.serving:
             broker.fuse = self._chance.randrange(1, 40)
             broker.fuse_power = self._chance.random() < 0.5
-            self._world.bite("crash_effect")
 
     def _crash_disk(self) -> None:
         host = self._any_host()
         if host.broker is not None:
             host.disk.fuse = self._chance.randrange(1, 30)
             host.disk.fuse_power = self._chance.random() < 0.6
-            self._world.bite("crash_disk")
 
     def _stop(self) -> None:
         broker = self._any_host().broker
@@ -162,6 +164,7 @@ class Faults:
 
     def _disk_full(self) -> None:
         host = self._any_host()
+        self._world.arm("disk_full")
         taken = host.disk.room - self._chance.randrange(2_000)
         if taken > 0:
             host.disk.room -= taken
@@ -214,6 +217,8 @@ class Faults:
         self._sever(pairs if self._chance.random() < 0.6 else [self._chance.choice(pairs)])
 
     def _sever(self, pairs: list[tuple[str, str]]) -> None:
+        self._world.arm("network_cut")
+        self._world.arm("watch_silent")
         links = [self._cluster.network.link(*pair) for pair in pairs]
         for link in links:
             link.cut = True
@@ -226,11 +231,13 @@ class Faults:
 
     def _loss(self) -> None:
         network = self._cluster.network
+        self._world.arm("network_drop")
         network.drop = self._chance.choice((0.01, 0.05, 0.2))
         self._until(5_000.0, setattr, network, "drop", 0.0)
 
     def _repeat(self) -> None:
         network = self._cluster.network
+        self._world.arm("network_repeat")
         network.repeat = self._chance.choice((0.05, 0.3))
         self._until(8_000.0, setattr, network, "repeat", 0.0)
 
@@ -238,6 +245,7 @@ class Faults:
         one, other = self._pair()
         link = self._cluster.network.link(one, other)
         if not link.slow:
+            self._world.arm("network_delay")
             link.slow = True
             before, link.delay_ms = link.delay_ms, link.delay_ms * self._chance.choice((20.0, 300.0))
             self._until(8_000.0, self._speed_up, link, before)
@@ -248,6 +256,7 @@ class Faults:
 
     def _reset(self) -> None:
         one, other = self._pair()
+        self._world.arm("network_reset")
         self._cluster.network.reset(one, other)
         for name, leader in ((one, other), (other, one)):
             broker = self._cluster.hosts[int(name[1:])].broker
@@ -278,6 +287,7 @@ class Faults:
     def _api_outage(self) -> None:
         api = self._cluster.api
         if api.up:
+            self._world.arm("api_outage")
             api.stop()
             self._until(15_000.0, api.start)
 
@@ -290,17 +300,22 @@ class Faults:
     def _api_ambiguous(self) -> None:
         api = self._cluster.api
         name = self._chance.choice(("lose_answer", "lose_request", "delay_request"))
+        self._world.arm(
+            {"lose_answer": "api_lost_answer", "lose_request": "api_lost_request"}.get(name, "api_delayed_request")
+        )
         setattr(api, name, self._chance.choice((0.1, 0.4, 0.8)))
         self._until(6_000.0, setattr, api, name, 0.0)
 
     def _api_throttle(self) -> None:
         api = self._cluster.api
+        self._world.arm("api_throttle")
         api.throttle = self._chance.choice((0.2, 0.7))
         self._until(4_000.0, setattr, api, "throttle", 0.0)
 
     def _watch_lag(self) -> None:
         live = [watch for watch in self._cluster.api.watches if watch.process.alive and not watch.dead]
         if live:
+            self._world.arm("watch_lag")
             host = self._chance.choice(live).host
             lagging = [watch for watch in live if watch.host == host and self._chance.random() < 0.7]
             for watch in lagging:
@@ -313,9 +328,11 @@ class Faults:
             watch.lag_ms = 0.0  # type: ignore[attr-defined]
 
     def _watch_break(self) -> None:
+        self._world.arm("watch_broken")
         self._cluster.api.break_watches()
 
     def _watch_expired(self) -> None:
+        self._world.arm("watch_expired")
         self._cluster.api.break_watches(expired=True)
 
     # ------------------------------------------------------------ operators and users
@@ -338,16 +355,67 @@ class Faults:
             self._until(12_000.0, self._resume, operator.process, "operator_pause")
 
     def _recreate_topic(self) -> None:
+        """Once, or several times in a row, while requests of before are still on their way."""
         topic = self._chance.choice(self._cluster.shape.topics)
-        api = self._cluster.api
-        if topic.name in api.objects["topics"]:
-            api.delete("topics", topic.name)
-            self._world.bite("recreate_topic")
-            self._world.at(self._duration(3_000.0), None, self._create_again, topic)
+        self._recreate(topic, self._chance.randrange(1, 4))
+        if self._chance.random() < 0.5:
+            self._cluster.api.delay_request = 0.4
+            self._world.at(5_000.0, None, setattr, self._cluster.api, "delay_request", 0.0)
 
-    def _create_again(self, topic: object) -> None:
-        if topic.name not in self._cluster.api.objects["topics"]:  # type: ignore[attr-defined]
-            self._cluster.create_topic(topic)  # type: ignore[arg-type]
+    def _recreate(self, topic: TopicShape, times: int) -> None:
+        if self._healed:
+            return
+        if topic.name in self._cluster.api.objects["topics"]:
+            self._cluster.api.delete("topics", topic.name)
+            self._cluster.oracles.groups.forgive()
+            self._world.bite("recreate_topic")
+        self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic)
+        if times > 1:
+            self._world.at(3_100.0 + self._chance.random() * 1_000.0, None, self._recreate, topic, times - 1)
+
+    def _create_again(self, topic: TopicShape) -> None:
+        if topic.name not in self._cluster.api.objects["topics"]:
+            self._cluster.create_topic(topic)
+
+    def _churn(self) -> None:
+        """Leaders hand over and are elected anew in quick succession, now and then on a disk that is slow."""
+        ledgers = [ledger for ledger in self._cluster.oracles.ledgers.values() if ledger.entry is not None]
+        if not ledgers:
+            return
+        self._world.arm("churn")
+        ledger = self._chance.choice(ledgers)
+        if self._chance.random() < 0.5 and ledger.entry is not None and ledger.entry.has_leader:
+            host = self._cluster.hosts[ledger.entry.leader]
+            host.fsync_ms *= 100.0
+            self._until(4_000.0, self._fast_disk, host)
+        at = 0.0
+        for _ in range(self._chance.randrange(2, 6)):
+            self._world.at(at, None, self._hand_over, ledger)
+            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
+            self._world.at(at, None, self._prefer, ledger)
+            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
+
+    def _hand_over(self, ledger: Ledger) -> None:
+        entry = ledger.entry
+        host = None if entry is None else self._cluster.hosts.get(entry.leader)
+        broker = None if host is None else host.broker
+        driver = None if broker is None else broker.driver(ledger.topic, ledger.number)
+        if broker is not None and driver is not None and driver.is_leader and not broker.process.paused:
+            self._world.at(0.0, broker.process, driver.step, HandOver(reason="disk full"))
+            self._world.bite("churn")
+
+    def _prefer(self, ledger: Ledger) -> None:
+        """The user asks for the preferred leader (ElectLeaders)."""
+        self._cluster.annotate(ledger.topic, ANNOTATION_ELECT_PREFERRED, str(ledger.number))
+
+    def _flush_config(self) -> None:
+        """The user tightens or relaxes `flush.messages`."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None and "flush.messages" in topic.config:
+            config = {**obj["spec"]["config"], "flush.messages": self._chance.choice(("1", "1000"))}
+            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
+            self._world.bite("flush_config")
 
     def _min_isr(self) -> None:
         topic = self._chance.choice(self._cluster.shape.topics)

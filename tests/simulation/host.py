@@ -25,6 +25,7 @@ class Host:
         broker: The process that runs, None while there is none.
         held: The kubelet does not start it.
         damaged: The disk lost data since the last registration; the store does not know yet.
+        forgot_unsynced: The power failed since the last registration: what was not synced may be gone.
         silent: The kubelet tells nobody of an end: only the Lease does.
     """
 
@@ -42,6 +43,7 @@ class Host:
         self.incarnations = 0
         self.held = 0
         self.damaged = False
+        self.forgot_unsynced = False
         self.silent = False
         self._starts = 0
 
@@ -74,6 +76,7 @@ class Host:
         self.cluster.oracles.process_ended(broker)
         if death.power:
             self.disk.crash(self.chance)
+            self.forgot_unsynced = True
         if self.world.tracing:
             self.world.trace(self.name, f"{broker.incarnation} died: {death.reason}")
         if not self.silent:

@@ -32,7 +32,8 @@ class LeaseRenewer:
         broker.after(cluster.renew_interval_s * 1000.0 * (0.9 + 0.1 * broker.chance()), self.turn)
 
     def _stamp(self) -> str:
-        return f"{self._broker.wall_ms()}.{self._broker.world.events}"
+        world = self._broker.world
+        return self._broker.host.clock.stamp(world.now, world.events)
 
     def _renewed(self, outcome: Outcome, _result: Any) -> None:
         broker = self._broker

@@ -190,7 +190,10 @@ class Logs:
 
     def set_aside(self, log: Log, *, delete_seen: bool) -> None:
         """The log is wanted no more: its directory becomes a stray (S10)."""
-        metadata = replace(self._metadata.pop(log), delete_seen=delete_seen)
+        known = self._metadata.pop(log)
+        # The checkpoint of the metadata may be behind what the log says of epochs: whoever adopts it goes above both.
+        seen = known.seen(leader_epoch=log.latest_epoch, partition_epoch=-1, broker_epoch=-1)
+        metadata = replace(seen, delete_seen=delete_seen)
         self._dirty.pop(log, None)
         self._unclaimed.pop(metadata.key, None)
         del self.logs[metadata.key]

@@ -58,6 +58,24 @@ class Network:
         self, source: str, target: str, process: Process | None, action: Callable[..., None], *args: object
     ) -> bool:
         """Deliver later; False when nobody listens there, which the sender learns at once."""
+        return self._launch(source, target, process, action, args, may_repeat=True)
+
+    def send_once(
+        self, source: str, target: str, process: Process | None, action: Callable[..., None], *args: object
+    ) -> bool:
+        """As `send`, for requests that are not sent a second time by those who repeat them: none arrives twice."""
+        return self._launch(source, target, process, action, args, may_repeat=False)
+
+    def _launch(
+        self,
+        source: str,
+        target: str,
+        process: Process | None,
+        action: Callable[..., None],
+        args: tuple[object, ...],
+        *,
+        may_repeat: bool,
+    ) -> bool:
         if process is not None and not process.alive:
             return False
         link = self._links.get((source, target)) or self.link(source, target)
@@ -76,7 +94,7 @@ class Network:
         link.last_ms = arrival
         world.at(arrival - world.now, process, self._deliver, link, link.connection, action, args)
         repeat = link.repeat or self.repeat
-        if repeat and chance() < repeat:
+        if repeat and may_repeat and chance() < repeat:
             late = arrival - world.now + chance() ** 3 * 2000.0
             world.at(late, process, self._deliver, link, link.connection, action, args)
             world.bite("network_repeat")

@@ -246,6 +246,12 @@ class Operator:
             self.start(("read brokers", ""), self._read_brokers)
         urgent = False
         for action in actions:
+            if isinstance(action, Fence) and action.by_expiry:
+                obj = self.store.cluster_object()
+                assert obj is not None
+                self.host.cluster.oracles.justice.fenced_for_silence(
+                    self.identity, action.broker.object_name, self.now_s(), cluster_of(obj).lease_duration_s
+                )
             if isinstance(action, UpdateTopicStatus | UpdateClusterStatus):
                 if not urgent:
                     self._act(action, epoch, pause_ms=STATUS_PAUSE_MS)

@@ -16,6 +16,7 @@ from tests.simulation.writer import PartitionWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kafkalite_core.membership.settlement import Settlement
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import TopicRef
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
@@ -208,6 +209,11 @@ class Partitions:
             driver.step(TICK)
         for fetcher in list(self._fetchers.values()):
             fetcher.tick()
+
+    @property
+    def unsettled(self) -> dict[tuple[str, int], Settlement]:
+        """Changes of partition entries whose outcome is unknown."""
+        return self._writer.unsettled
 
     def led_count(self) -> int:
         """Partitions that this broker leads."""

@@ -79,6 +79,7 @@ class Reflector:
             self._world.bite("watch_expired")
             self._list()
         else:
+            self._world.bite("watch_broken")
             self._world.at(BACK_OFF_MS * self._chance(), self._process, self._follow)
 
     def _look(self) -> None:

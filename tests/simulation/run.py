@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalite_core.protocol.errors import ErrorCode
-from tests.simulation.cluster import SimCluster
+from tests.simulation.cluster import SimCluster, object_name
 from tests.simulation.faults import Faults
 from tests.simulation.oracles.safety import counting_ids
 from tests.simulation.platter import batches
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 SETUP_MS = 30_000.0
 LIVENESS_MS = 90_000.0
 STEP_MS = 500.0
-EVENTS_QUEUED_MAX = 200_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,10 +102,11 @@ def play(cluster: SimCluster) -> None:
     end = world.now + shape.chaos_ms
     while world.now < end:
         world.run(min(world.now + 1_000.0, end))
-        if world.queued > EVENTS_QUEUED_MAX:
-            raise Violation("bounded queues", f"{world.queued} events are queued")
+        cluster.oracles.bounded.check(cluster)
     world.trace("phase", "heal")
     faults.heal()
+    for member in cluster.members:
+        member.steady = True
     _until(cluster, LIVENESS_MS, "the cluster recovers")
     before = cluster.history.acked
     _until_acked(cluster, before)
@@ -147,8 +147,8 @@ def unhealthy(cluster: SimCluster) -> str:
         known = cluster.oracles.brokers.get(host.id)
         if known is None or not known.alive or known.epoch != broker.broker_epoch:
             return f"broker {host.id} is not registered and alive: {known}"
-    for topic in cluster.shape.topics:
-        obj = cluster.api.objects["topics"].get(topic.name)
+    for topic in cluster.topics:
+        obj = cluster.api.objects["topics"].get(object_name(topic.name))
         status = (obj or {}).get("status") or {}
         wanted = 0 if obj is None else obj["spec"]["partitions"]
         entries = status.get("partitions") or {}
@@ -156,7 +156,7 @@ def unhealthy(cluster: SimCluster) -> str:
             return f"topic {topic.name} has {len(entries)} partitions of {wanted}"
         for number, entry in sorted(entries.items()):
             if lost(cluster, status["topicId"], int(number)):
-                continue
+                cluster.consent(topic.name)
             if entry["leader"] < 0:
                 return f"{topic.name}-{number} has no leader: {entry}"
             if len(entry["isr"]) < len(entry["replicas"]):
@@ -165,14 +165,24 @@ def unhealthy(cluster: SimCluster) -> str:
             driver = None if broker is None else broker.driver(topic.name, int(number))
             if driver is None or not driver.is_leader:
                 return f"{topic.name}-{number}: broker {entry['leader']} does not lead it"
+    return _restless_group(cluster)
+
+
+def _restless_group(cluster: SimCluster) -> str:
+    members = cluster.members
+    if not members:
+        return ""
+    owned = sorted(number for member in members for number in member.owned)
+    if not all(member.stable for member in members) or owned != list(range(members[0].partitions)):
+        return f"the group is not stable: {[(m.name, m.stable, m.generation, m.owned) for m in members]}"
     return ""
 
 
 def lost(cluster: SimCluster, topic_id: str, number: int) -> bool:
-    """Disks were lost, and with them the last candidate: the partition waits for a person's consent, and says so."""
+    """Disks were lost, and with them the last candidate: the partition waits for a person's consent."""
     oracles = cluster.oracles
     ledger = oracles.ledgers.get((topic_id, number))
-    if ledger is None or ledger.entry is None or not ledger.damaged or ledger.entry.has_leader:
+    if ledger is None or ledger.entry is None or ledger.entry.has_leader or not (ledger.damaged or ledger.relaxed):
         return False
     return not counting_ids(ledger.entry, oracles.brokers, relaxed=ledger.relaxed)
 
@@ -181,7 +191,7 @@ def final_read(cluster: SimCluster) -> None:
     """Every log is read: all that was promised is there, and all replicas are the same up to the high watermark."""
     for tag, promised in cluster.history.promised.items():
         ledger = cluster.oracles.ledgers[tag]
-        if ledger.entry is None or ledger.losses:
+        if ledger.entry is None or ledger.losses or ledger.forfeited:
             continue
         committed = {mark.base: mark for mark in ledger.committed}
         for base, count, crc in promised:

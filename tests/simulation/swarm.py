@@ -37,6 +37,8 @@ FAULTS: dict[str, float] = {
     "operator_crash": 2.0,
     "operator_pause": 1.5,
     "recreate_topic": 0.5,
+    "churn": 1.5,
+    "flush_config": 0.3,
     "min_isr": 0.7,
     "grow": 0.3,
 }
@@ -76,7 +78,8 @@ class Shape:
     producers: int
     pause_ms: float
     consumers: int
-    groups: int
+    members: int
+    patience_ms: float
     fault_every_ms: float
     faults: dict[str, float] = field(default_factory=dict)
     clock_rate_spread: float = 0.0
@@ -116,7 +119,8 @@ def draw(seed: int) -> Shape:
         producers=chance.choice((1, 2, 2, 3)),
         pause_ms=chance.uniform(0.5, 2.0) * 60.0 * partitions,
         consumers=chance.choice((1, 2)),
-        groups=chance.choice((0, 0, 1)),
+        members=chance.choice((0, 0, 0, 2, 3)),
+        patience_ms=chance.choice((400.0, 2_500.0)),
         fault_every_ms=chance.choice((700.0, 1_500.0, 3_000.0)),
         faults={kind: weight for kind, weight in faults.items() if weight},
         clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
@@ -130,4 +134,6 @@ def _topic(chance: Random, name: str, brokers: int) -> TopicShape:
     config = {"min.insync.replicas": str(min_isr)}
     if chance.random() < 0.3:
         config["segment.bytes"] = str(chance.choice((1_024, 4_096)))
+    if chance.random() < 0.12:
+        config["flush.messages"] = "1000"
     return TopicShape(name=name, partitions=chance.choice((1, 1, 2, 3, 6)), replicas=replicas, config=config)

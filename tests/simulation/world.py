@@ -17,6 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+LASTING = frozenset(
+    {
+        "api_delayed_request",
+        "api_lost_answer",
+        "api_lost_request",
+        "api_outage",
+        "api_throttle",
+        "churn",
+        "disk_full",
+        "network_cut",
+        "network_delay",
+        "network_drop",
+        "network_repeat",
+        "network_reset",
+        "power_all",
+        "watch_broken",
+        "watch_expired",
+        "watch_lag",
+        "watch_silent",
+    }
+)
+"""Faults that last and may have many effects; the first effect of each counts, the others do not."""
+
+
 class Violation(Exception):
     """An invariant does not hold. `invariant` is its name."""
 
@@ -57,6 +81,7 @@ class World:
         events: Events so far.
         digest: Depends on every event's time and place in the queue; two runs of a seed end with the same one.
         bitten: Faults by kind that had an effect.
+        effects: Their effects: messages that were lost, calls that failed, and the like.
         tracing: Whether `trace` keeps anything.
     """
 
@@ -66,6 +91,8 @@ class World:
         self.events = 0
         self.digest = 0
         self.bitten: Counter[str] = Counter()
+        self.effects: Counter[str] = Counter()
+        self._armed: set[str] = set()
         self.tracing = tracing
         self.lines: list[str] = []
         self._heap: list[tuple[float, int, Process | None, Callable[..., None], tuple[object, ...]]] = []
@@ -142,9 +169,19 @@ class World:
         """Something that two runs of a seed have to agree on."""
         self.digest = hash((self.digest, facts))
 
+    def arm(self, kind: str) -> None:
+        """A fault of a kind that may have many effects begins: the first one counts."""
+        assert kind in LASTING, kind
+        self._armed.add(kind)
+
     def bite(self, kind: str) -> None:
-        """A fault had an effect."""
-        self.bitten[kind] += 1
+        """A fault had an effect; further effects of the same fault do not count."""
+        self.effects[kind] += 1
+        if kind not in LASTING:
+            self.bitten[kind] += 1
+        elif kind in self._armed:
+            self._armed.discard(kind)
+            self.bitten[kind] += 1
 
     def trace(self, who: str, text: str) -> None:
         """One line of the readable trace; callers ask `tracing` first where the text costs something."""

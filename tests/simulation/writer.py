@@ -9,6 +9,7 @@ from kafkalite_core.model.partition import PartitionChange
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_core.resources import patches
 from tests.simulation.api import Outcome
+from tests.simulation.oracles.decided_on import DecidedOn
 from tests.simulation.parsed import topic_of
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Swap:
             outcome = settlement.settle(Attempt.NOT_APPLIED, known)
             broker.world.at(0.0, broker.process, self._ended, outcome, known)
             return
-        broker.call("patch", "topics", self._ref.object_name, self._operations(), answer=self._sent)
+        decided_on = DecidedOn(self._ref, {self._number: settlement.expected})
+        broker.call("patch", "topics", self._ref.object_name, self._operations(), decided_on, answer=self._sent)
 
     def _operations(self) -> list[dict[str, Any]]:
         expected, proposed = self._settlement.expected, self._settlement.proposed

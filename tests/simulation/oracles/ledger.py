@@ -27,6 +27,7 @@ class Ledger:
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
         damaged: Some replica's disk lost data at some time.
+        forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         losses: How many committed batches unclean elections took.
     """
 
@@ -50,6 +51,7 @@ class Ledger:
         self.lossy = False
         self.losses = 0
         self.damaged = False
+        self.forfeited = False
 
     def __str__(self) -> str:
         return self.directory_name

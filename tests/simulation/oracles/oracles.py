@@ -5,6 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
+from tests.simulation.oracles.bounds import Bounded
+from tests.simulation.oracles.groups import GroupPromises
+from tests.simulation.oracles.lease_justice import LeaseJustice
 from tests.simulation.oracles.ledger import Ledger
 from tests.simulation.oracles.metadata import MetadataIsHistory, PermittedElections
 from tests.simulation.oracles.safety import (
@@ -57,6 +61,9 @@ class Oracles:
         self.sequences = Sequences()
         self.metadata = MetadataIsHistory()
         self.elections = PermittedElections()
+        self.justice = LeaseJustice()
+        self.groups = GroupPromises()
+        self.bounded = Bounded()
 
     def ledger(self, ref: TopicRef, number: int) -> Ledger:
         """The truth about one partition of one incarnation of a topic's data."""
@@ -100,8 +107,10 @@ class Oracles:
             return
         host = self.hosts[broker.id]
         running = host.broker
-        if running is not None and running.incarnation == registration.incarnation and not running.started_undamaged:
-            host.damaged = False
+        if running is not None and running.incarnation == registration.incarnation:
+            host.forgot_unsynced = False
+            if not running.started_undamaged:
+                host.damaged = False
         for ledger in self.ledgers.values():
             self.completeness.candidates(ledger, f"the registration of broker {broker.id} with epoch {broker.epoch}")
 
@@ -110,12 +119,16 @@ class Oracles:
         if new is None:
             if before is not None and before.ref.topic_id:
                 for number in before.partitions:
-                    self.ledger(before.ref, number).entry = None
+                    ledger = self.ledger(before.ref, number)
+                    ledger.entry = None
+                    ledger.forfeited = True
             return
         after = topic_of(new)
         if not after.ref.topic_id:
             return
-        unclean = config_of(after.config).unclean_leader_election_enable
+        assert new is not None
+        consents = (old or new)["metadata"].get("annotations", {})
+        unclean = config_of(after.config).unclean_leader_election_enable or ANNOTATION_ELECT_UNCLEAN in consents
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)
             if known == entry:
@@ -124,6 +137,8 @@ class Oracles:
             ledger.relaxed = config_of(after.config).relaxed_flush
             self.metadata.stored(after.ref.uid, number, entry)
             self.one_leader.stored(ledger, known, entry)
+            if known is None and ledger.forfeited:
+                ledger.lossy = True  # deleted, and made again of what was left of it
             self.elections.check(ledger, known, entry, unclean_allowed=unclean)
             ledger.entry = entry
             self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")

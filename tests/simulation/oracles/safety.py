@@ -115,8 +115,8 @@ class Completeness:
         oracles = ledger.oracles
         for member in (*entry.isr, *entry.elr):
             host = oracles.hosts.get(member.id)
-            if host is None or host.damaged:
-                continue
+            if host is None or host.damaged or (ledger.relaxed and host.forgot_unsynced):
+                continue  # it lost data, and whoever elects will know of that by its next registration
             if not entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed):
                 continue
             end = ledger.durable_end(host)
