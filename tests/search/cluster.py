@@ -27,8 +27,8 @@ Moves = list[tuple[State, str]]
 
 STORE, NODE, ANSWER, COPIES, COMMITTED, COUNTERS = 0, 1, 4, 7, 8, 9
 
-RECORDS, CRASHES, WIPES, FENCES, LOST = 0, 4, 8, 12, 16
-COSTS = {"": -1, "crashes": CRASHES, "wipes": WIPES, "fences": FENCES, "lost": LOST}
+RECORDS, CRASHES, WIPES, FENCES, LOST, RETUNES = 0, 4, 8, 12, 16, 20
+COSTS = {"": -1, "crashes": CRASHES, "wipes": WIPES, "fences": FENCES, "lost": LOST, "retunes": RETUNES}
 """Counters are four bits each; -1: nothing is counted."""
 MASK = 15
 
@@ -37,8 +37,15 @@ Remembered = tuple[str, int, int, tuple | None, int]
 
 
 def _move_copies(copies: steps.Copies, p: tuple) -> steps.Copies:
-    moved = [(symmetry.partition(expected, p), symmetry.partition(proposed, p)) for expected, proposed in copies]
+    moved = [
+        (symmetry.partition(expected, p), symmetry.partition(proposed, p), by) for expected, proposed, by in copies
+    ]
     return tuple(sorted(moved, key=repr))
+
+
+def _move_store(store: Store, p: tuple) -> Store:
+    entry, before = symmetry.partition(store.entry, p), symmetry.partition(store.before, p)
+    return Store(entry, symmetry.registrations(store.brokers, p), before)
 
 
 class Cluster:
@@ -46,9 +53,7 @@ class Cluster:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.stores = Table(
-            lambda store, p: Store(symmetry.partition(store.entry, p), symmetry.registrations(store.brokers, p))
-        )
+        self.stores = Table(_move_store)
         self.nodes = NodeTable()
         self.messages = Table(symmetry.message)
         self.copies = Table(_move_copies, ())
@@ -56,6 +61,7 @@ class Cluster:
         self._limit = {
             -1: MASK + 1, RECORDS: config.records, CRASHES: config.crashes, WIPES: config.wipes,
             FENCES: config.fences, LOST: config.lost_answers,
+            RETUNES: config.retunes,
         }  # fmt: skip
         assert max(self._limit[cost] for cost in COSTS.values() if cost >= 0) < MASK
         self.doing = ""

@@ -20,13 +20,16 @@ class Config:
         wipes: Restarts with an empty disk at most.
         fences: Fences at most; a fenced broker that lives registers anew.
         lost_answers: Patches whose answer is lost at most, applied at once, later (`copies`) or never.
+        retunes: Changes of `min.insync.replicas` at most, to one of `min_isr_other`.
+        min_isr_other: See there.
         copies: Patches that may be under way unanswered at once.
         flight: Fetch answers on their way: a follower takes them later, and meanwhile everything may happen.
         flushes: Flushes take time; else each append reaches the disk at once.
         late_answers: Answers to patches take time.
         operator_lags: The controller's patches are under way too, and land late or never.
+        watch_lags: A broker may see the entry before the last one, after it was replaced.
         preferred: The controller moves leaderships for the sake of preferred leaders.
-        lapses: Followers may be found lagging.
+        lapses: Followers may be found lagging, or silent.
     """
 
     about: str
@@ -39,11 +42,14 @@ class Config:
     wipes: int = 0
     fences: int = 0
     lost_answers: int = 0
+    retunes: int = 0
+    min_isr_other: tuple[int, ...] = ()
     copies: int = 1
     flight: bool = False
     flushes: bool = False
     late_answers: bool = False
     operator_lags: bool = False
+    watch_lags: bool = False
     preferred: bool = True
     lapses: bool = True
 
@@ -56,23 +62,35 @@ class Config:
 
 CONFIGS: dict[str, Config] = {
     "epochs": Config(
-        about="leader changes without faults: truncation by leader epochs, fetches that arrive late",
-        records=3, leader_epochs=4, changes=4, lapses=False,
+        about="leader changes without faults: truncation by leader epochs, fetch answers that are lost",
+        records=2, leader_epochs=3, changes=3, lapses=False,
+    ),
+    "flight": Config(
+        about="the same with fetch answers that come late",
+        records=2, leader_epochs=3, changes=2, lapses=False, flight=True,
     ),
     "isr": Config(
         about="shrinking and expanding ISR while leaders change",
-        records=2, leader_epochs=3, changes=5,
+        isr=2, records=1, leader_epochs=2, changes=4,
     ),
     "restart": Config(
         about="crashes that lose what was not flushed, restarts as a new incarnation, fencing",
-        records=2, leader_epochs=3, changes=4, crashes=2, fences=1, flushes=True, preferred=False,
+        records=1, leader_epochs=3, changes=3, crashes=2, fences=1, flushes=True, preferred=False, lapses=False,
     ),
     "ambiguous": Config(
         about="compare-and-swaps whose answer is lost: applied, applied later, never applied",
-        records=1, leader_epochs=2, changes=4, lost_answers=2, late_answers=True,
+        records=1, leader_epochs=2, changes=3, lost_answers=2, late_answers=True,
+    ),
+    "operator": Config(
+        about="patches of the controller that land late or never, entries that brokers see late",
+        records=1, leader_epochs=3, changes=3, fences=1, operator_lags=True, watch_lags=True,
     ),
     "wipe": Config(
         about="a broker comes back with an empty disk, while it is in the ISR or about to join it",
-        records=2, leader_epochs=3, changes=5, crashes=1, wipes=1, fences=1, preferred=False,
+        records=1, leader_epochs=3, changes=4, crashes=1, wipes=1, fences=1, preferred=False,
+    ),
+    "elr": Config(
+        about="fewer than min ISR in sync, eligible replicas, a change of min.insync.replicas",
+        records=2, leader_epochs=3, changes=5, crashes=1, fences=2, retunes=1, min_isr_other=(1,), preferred=False,
     ),
 }  # fmt: skip

@@ -203,7 +203,7 @@ class Search:
         return f"{words:62} | {described(self.cluster, state, names)}"
 
 
-_AFTER_RENUMBERING = {"NoCommittedRecordLost", "LogsMatch", "MaximalIsrHoldsIsr"}
+_AFTER_RENUMBERING = {"NoCommittedRecordLost", "LogsMatch", "HighWatermarkWaitsForAll"}
 """Invariants of whole states: their texts name brokers by their new numbers."""
 
 

@@ -141,7 +141,8 @@ class Invariants:
         known = self._cluster.committed.values[state[COMMITTED]]
         holders = sum(self._holds_all(state[slot], state[COMMITTED]) for slot in BROKER_SLOTS)
         wiped = (state[COUNTERS] >> WIPES) & MASK
-        if holders + wiped < self._cluster.config.min_isr:
+        config = self._cluster.config
+        if holders + wiped < min(config.min_isr, *config.min_isr_other, 3):
             raise Violation("AckedOnMinIsrDisks", f"{len(known)} records committed, on {holders} disks")
 
     def _holds_all(self, number: int, committed: int) -> bool:
@@ -199,16 +200,22 @@ class Invariants:
             self._match[key] = True
 
     def _is_superset(self, number: int, store: int, slot: int) -> bool:
-        """The leader of the newest epoch counts on everybody who may be in the ISR (R4, S3)."""
+        """The high watermark of the newest leader waits for everybody who may be elected (R4, R10, S3)."""
         facts, entry = self._cluster.nodes.facts[number], self._cluster.stores.values[store].entry
         if not facts.leads or entry.leader != slot or facts.entry.leader_epoch != entry.leader_epoch:
             return True
-        missing = set(entry.isr_ids()) - set(facts.maximal_isr) - {slot}
+        missing = set(self._possible_leaders(store)) - set(facts.holders) - {slot}
         if missing:
             raise Violation(
-                "MaximalIsrHoldsIsr", f"broker {{{slot}}} counts on {facts.maximal_isr}, the ISR is {entry.isr_ids()}"
+                "HighWatermarkWaitsForAll",
+                f"broker {{{slot}}} waits for {_brokers(facts.holders)}, in ISR or ELR there are "
+                f"{_brokers(self._possible_leaders(store))}",
             )
         return True
+
+
+def _brokers(ids: tuple[int, ...]) -> str:
+    return ", ".join(f"{{{broker_id}}}" for broker_id in ids)
 
 
 def _record(record: tuple[int, int]) -> str:

@@ -138,11 +138,20 @@ def step(node: Up, event: events.Event, now_ms: float = NOW_MS) -> Stepped:
 # ------------------------------------------------------------------------------------------------------ what it sees
 
 
+def as_proposed(replica: Replica, entry: Partition | None) -> Partition | None:
+    """The entry with its ISR in the order in which the replica itself proposed it, as the API server would show it."""
+    pending = replica._changes.pending
+    attempts = () if pending is None or entry is None else pending.attempts.values()
+    return next((attempt for attempt in attempts if snapshot.isr_sorted(attempt) == entry), entry)
+
+
 def metadata(node: Up, entry: Partition | None, brokers: tuple[Broker, ...], epoch: int | None = None) -> Stepped:
     """The broker sees the entry and the registrations; `epoch` is its own broker epoch if it has a new one."""
     replica = thawed(node)
     own = node.epoch if epoch is None else epoch
-    seen = events.MetadataChanged(partition=entry, brokers=STAGE.brokers(brokers), broker_epoch=own, config=CONFIG)
+    seen = events.MetadataChanged(
+        partition=as_proposed(replica, entry), brokers=STAGE.brokers(brokers), broker_epoch=own, config=CONFIG
+    )
     return frozen(node, replica, replica.step(NOW_MS, seen), epoch=own)
 
 
@@ -197,20 +206,19 @@ def ticked(node: Up) -> Stepped:
     return step(node, TICK, LATER_MS)
 
 
-def lapses(node: Up) -> list[tuple[int, Stepped]]:
-    """For each follower that its leader believes caught up: it is not, for longer than the lag limit. (id, step)"""
-    replica = thawed(node)
-    if replica._leader is None:
-        return []
-    keys = sorted(replica._leader._followers._by_incarnation, key=str)
+def lapses(node: Up) -> list[tuple[int, str, Stepped]]:
+    """For longer than the lag limit a follower fetched without catching up, or did not fetch. (id, how, step)"""
+    known = thawed(node)._leader._followers._by_incarnation
     result = []
-    for key in keys:
-        replica = thawed(node)
-        progress = replica._leader._followers._by_incarnation[key]
-        if progress.caught_up_ms == LONG_AGO_MS:
-            continue
-        progress.caught_up_ms = LONG_AGO_MS
-        result.append((progress.id, frozen(node, replica, replica.step(LATER_MS, TICK))))
+    for key in sorted(known, key=str):
+        for how, slots in (("lags", ("caught_up_ms",)), ("is silent", ("caught_up_ms", "fetch_ms"))):
+            replica = thawed(node)
+            progress = replica._leader._followers._by_incarnation[key]
+            if all(getattr(progress, slot) == LONG_AGO_MS for slot in slots):
+                continue
+            for slot in slots:
+                setattr(progress, slot, LONG_AGO_MS)
+            result.append((progress.id, how, frozen(node, replica, replica.step(LATER_MS, TICK))))
     return result
 
 
@@ -302,7 +310,8 @@ def cas_ended(node: Up, attempt: Attempt, entry: Partition | Entry = Entry.UNREA
 def cas_told(node: Up) -> Stepped:
     """The replica hears how its proposal ended."""
     assert isinstance(node.wire, Answer)
-    answer = events.ProposalAnswered(
-        proposal_id=node.wire.proposal_id, outcome=node.wire.outcome, observed=node.wire.observed
-    )
-    return step(node._replace(wire=None), answer)
+    number, outcome, observed = node.wire
+    told = node._replace(wire=None)
+    replica = thawed(told)
+    answer = events.ProposalAnswered(proposal_id=number, outcome=outcome, observed=as_proposed(replica, observed))
+    return frozen(told, replica, replica.step(NOW_MS, answer))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.search import symmetry
 from tests.search.node import Node, Patch, Up
-from tests.search.snapshot import FOLLOWER, LEADER, PROGRESS, REPLICA, STATE
+from tests.search.snapshot import FOLLOWER, PROGRESS, REPLICA, STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -66,7 +66,8 @@ class Facts(NamedTuple):
         flushed: Records on the disk.
         entry: The newest partition entry that the replica has seen.
         brokers: The registrations that it has seen.
-        maximal_isr: Broker ids that the leader counts on.
+        pending: It has a proposal whose outcome is not settled.
+        holders: Ids of the brokers without which the leader's high watermark does not move.
     """
 
     up: bool
@@ -76,14 +77,11 @@ class Facts(NamedTuple):
     flushed: int
     entry: Partition | None
     brokers: tuple[Broker, ...]
-    maximal_isr: tuple[int, ...]
+    pending: bool
+    holders: tuple[int, ...]
 
 
-_HIGH_WATERMARK, _PARTITION, _MAXIMAL_ISR = (
-    STATE.slot("high_watermark"),
-    STATE.slot("partition"),
-    LEADER.slot("maximal_isr"),
-)
+_HIGH_WATERMARK, _PARTITION = STATE.slot("high_watermark"), STATE.slot("partition")
 _PROGRESS_ID = PROGRESS.slot("id")
 REPLICA_ROLE = REPLICA.slot("_role")
 
@@ -91,13 +89,19 @@ REPLICA_ROLE = REPLICA.slot("_role")
 def facts_of(node: Node) -> Facts:
     records, flushed, _ = node.log
     if not isinstance(node, Up):
-        return Facts(False, False, node.high_watermark, records, flushed, None, (), ())
+        return Facts(False, False, node.high_watermark, records, flushed, None, (), False, ())
     state, leader = node.replica[1], node.replica[5]
-    maximal: tuple[int, ...] = ()
-    if leader is not None:
-        maximal = tuple(entry.id for entry in leader[0][_MAXIMAL_ISR])
+    holders = () if leader is None else tuple(broker_id for broker_id, _ in leader[2])
     return Facts(
-        True, leader is not None, state[_HIGH_WATERMARK], records, flushed, state[_PARTITION], node.replica[2], maximal
+        True,
+        leader is not None,
+        state[_HIGH_WATERMARK],
+        records,
+        flushed,
+        state[_PARTITION],
+        node.replica[2],
+        node.replica[4] is not None,
+        holders,
     )
 
 

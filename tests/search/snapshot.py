@@ -10,9 +10,10 @@ back-offs, become 0, proposals are numbered anew, and the order of an ISR become
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
 from kafkalite_core.replica.deletions import WaitingDeletions
@@ -36,14 +37,15 @@ LONG_AGO_MS = -LAG_MS - 1.0
 BROKER_IDS = (1, 2, 3)
 REF = TopicRef("ns", "t", "uid", "topic-id", "t")
 
-IMMUTABLE = (int, str, float, bool, type(None), Partition, IsrEntry, Enum)
+IMMUTABLE = (int, str, float, bool, type(None), Partition, IsrEntry)
 
 
 def expiry(value: float) -> float:
     return LATER_MS if value > NOW_MS else 0.0
 
 
-def caught_up(value: float) -> float:
+def recently(value: float) -> float:
+    """A time: not longer ago than the lag limit, or long ago."""
     return NOW_MS if NOW_MS - value <= LAG_MS else LONG_AGO_MS
 
 
@@ -54,13 +56,19 @@ def isr_sorted(entry: Partition | None) -> Partition | None:
     isr, elr = tuple(sorted(entry.isr)), tuple(sorted(entry.elr))
     if isr == entry.isr and elr == entry.elr:
         return entry
-    return _replaced(entry, isr, elr)
-
-
-def _replaced(entry: Partition, isr: tuple[IsrEntry, ...], elr: tuple[IsrEntry, ...]) -> Partition:
-    from dataclasses import replace
-
     return replace(entry, isr=isr, elr=elr)
+
+
+def attempt_sorted(entry: Partition, expected: Partition) -> Partition:
+    """A proposal as a replica makes it of an entry in that order: those who stay in order, those who join behind."""
+    isr = _behind(entry.isr, expected.isr)
+    elr = _behind(entry.elr, expected.elr)
+    return entry if isr == entry.isr and elr == entry.elr else replace(entry, isr=isr, elr=elr)
+
+
+def _behind(entries: tuple[IsrEntry, ...], before: tuple[IsrEntry, ...]) -> tuple[IsrEntry, ...]:
+    ids = {one.id for one in before}
+    return tuple(sorted(entries, key=lambda one: (one.id not in ids, one)))
 
 
 def members_sorted(value: tuple[IsrEntry, ...]) -> tuple[IsrEntry, ...]:
@@ -73,8 +81,8 @@ NORMAL = {
     (Pending, "reason"): lambda _: "",
     (Pending, "retry_ms"): expiry,
     (Pending, "expected"): isr_sorted,
-    (Progress, "caught_up_ms"): caught_up,
-    (Progress, "fetch_ms"): lambda _: 0.0,
+    (Progress, "caught_up_ms"): recently,
+    (Progress, "fetch_ms"): recently,
     (Progress, "leader_end_at_fetch"): lambda _: UNKNOWN_END,
     (Follower, "_failures"): lambda _: 0,
     (Follower, "_not_before_ms"): lambda _: 0.0,
@@ -107,29 +115,54 @@ class Plain:
 
     def freeze(self, thing: object) -> tuple:
         values = self.getter(thing)
-        for name, value in zip(self.names, values, strict=True):
-            check_plain(value, f"{self.cls.__name__}.{name}")
+        changed = None
+        for slot, value in enumerate(values):
+            if type(value) not in IMMUTABLE and (plain := as_plain(value, f"{self.cls.__name__}.{self.names[slot]}")):
+                changed = changed or list(values)
+                changed[slot] = plain
         if not self.normal:
-            return values
-        changed = list(values)
+            return values if changed is None else tuple(changed)
+        changed = changed or list(values)
         for slot, normal in self.normal:
             changed[slot] = normal(changed[slot])
         return tuple(changed)
 
     def thaw(self, thing: object, values: tuple) -> None:
         for name, value in zip(self.names, values, strict=True):
-            setattr(thing, name, value)
+            setattr(thing, name, value.thaw() if isinstance(value, Small) else value)
 
     def slot(self, name: str) -> int:
         return self.names.index(name)
 
 
-def check_plain(value: object, where: str) -> None:
+class Small(NamedTuple):
+    """A small object of the replica's with plain slots of its own, which nobody else refers to."""
+
+    cls: type
+    values: tuple
+
+    def thaw(self) -> object:
+        thing = self.cls.__new__(self.cls)
+        for name, value in zip(self.cls.__slots__, self.values, strict=True):
+            setattr(thing, name, value)
+        return thing
+
+
+def as_plain(value: object, where: str) -> Small | None:
+    """None for what cannot change; a small object as a tuple; anything else is an error."""
+    if isinstance(value, (*IMMUTABLE, Enum)):
+        return None
     if isinstance(value, tuple):
-        for part in value:
-            check_plain(part, where)
-    elif not isinstance(value, IMMUTABLE):
+        if any(as_plain(part, where) is not None for part in value):
+            raise TypeError(f"the snapshot does not know what to do with objects in {where}")
+        return None
+    names = getattr(type(value), "__slots__", ())
+    if not names or not type(value).__module__.startswith("kafkalite_core.replica."):
         raise TypeError(f"the snapshot does not know what to do with {where}: {type(value).__name__}")
+    values = tuple(getattr(value, name) for name in names)
+    if any(as_plain(one, f"{where}.{name}") is not None for name, one in zip(names, values, strict=True)):
+        raise TypeError(f"the snapshot does not know what to do with objects in {where}")
+    return Small(type(value), values)
 
 
 REPLICA, STATE, CHANGES, PENDING = Plain(Replica), Plain(ReplicaState), Plain(IsrChanges), Plain(Pending)
@@ -160,7 +193,10 @@ def freeze(replica: Replica) -> tuple[tuple, dict[int, int]]:
         plain = list(PENDING.freeze(changes.pending))
         plain[CURRENT_ID] = numbers[plain[CURRENT_ID]]
         plain[BUMP_ID] = numbers.get(plain[BUMP_ID], 0)
-        attempts = tuple((numbers[old], entry) for old, entry in sorted(changes.pending.attempts.items()))
+        expected = changes.pending.expected
+        attempts = tuple(
+            (numbers[old], attempt_sorted(entry, expected)) for old, entry in sorted(changes.pending.attempts.items())
+        )
         pending = tuple(plain), attempts
     changes_plain = (*changes_plain[:NEXT_ID], len(numbers) + 1, *changes_plain[NEXT_ID + 1 :])
     frozen = (

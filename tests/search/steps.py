@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.membership.settlement import Attempt
 from kafkalite_core.replica.events import CasOutcome, Role
+from tests.search import api_server
 from tests.search import node as nodes
 from tests.search import store as stores
 from tests.search.node import Answer, Down, Node, Patch, Response, Stepped, Up
 from tests.search.parts import REPLICA_ROLE, Violation, facts_of
 from tests.search.small_log import EMPTY
+from tests.search.snapshot import isr_sorted
 from tests.search.store import Store
 
 if TYPE_CHECKING:
     from kafkalite_core.model.partition import Partition
     from tests.search.configs import Config
 
-Copies = tuple[tuple["Partition", "Partition"], ...]
-"""Patches under way that nobody waits for any more: (expected, proposed)."""
+Copy = tuple["Partition", "Partition", bool]
+"""A patch: the entry expected, the one proposed, and whether it is the controller's."""
+
+Copies = tuple[Copy, ...]
+"""Patches under way that nobody waits for any more."""
 
 
 class Outcome(NamedTuple):
@@ -39,7 +44,7 @@ class Outcome(NamedTuple):
     words: str
     node: Node | None = None
     store: Store | None = None
-    copy: tuple[Partition, Partition] | None = None
+    copy: Copy | None = None
     costs: str = ""
 
 
@@ -81,9 +86,12 @@ def local(node: Node, config: Config) -> list[Outcome]:
         outcomes.append(Outcome("broker {i} looks at the clock", checked(nodes.ticked(node))))
         if config.lapses:
             outcomes += [
-                Outcome(f"broker {{i}} finds that broker {{{follower}}} lags", checked(stepped))
-                for follower, stepped in nodes.lapses(node)
+                Outcome(f"broker {{i}} finds that broker {{{follower}}} {how}", checked(stepped))
+                for follower, how, stepped in nodes.lapses(node)
             ]
+        if facts.pending:
+            again = nodes.metadata(node, facts.entry, facts.brokers)
+            outcomes.append(Outcome("broker {i} sees the same metadata again", checked(again)))
     if isinstance(node.wire, Answer):
         words = f"broker {{i}} hears that its patch is {node.wire.outcome.value}"
         outcomes.append(Outcome(words, checked(nodes.cas_told(node))))
@@ -110,18 +118,22 @@ def sees(node: Node, store: Store) -> list[Outcome]:
     if isinstance(node, Down):
         return []
     facts = facts_of(node)
-    new_entry, new_brokers = facts.entry != store.entry, facts.brokers != store.brokers
-    outcomes = []
-    if new_entry or new_brokers:
-        outcomes.append(
-            Outcome("broker {i} sees the metadata", checked(nodes.metadata(node, store.entry, store.brokers)))
-        )
-    if new_entry and new_brokers:
-        outcomes.append(Outcome("broker {i} sees the entry", checked(nodes.metadata(node, store.entry, facts.brokers))))
-        outcomes.append(
-            Outcome("broker {i} sees the registrations", checked(nodes.metadata(node, facts.entry, store.brokers)))
-        )
-    return outcomes
+    shown = [("metadata", store.entry, store.brokers)]
+    if facts.entry != store.entry and facts.brokers != store.brokers:
+        shown.append(("entry", store.entry, facts.brokers))
+        shown.append(("registrations", facts.entry, store.brokers))
+    elif facts.entry == store.entry and facts.brokers == store.brokers:
+        shown.clear()
+    if store.before is not None and _is_newer(store.before, facts.entry):
+        shown.append(("entry of before", store.before, facts.brokers))
+    return [
+        Outcome(f"broker {{i}} sees the {what}", checked(nodes.metadata(node, entry, brokers)))
+        for what, entry, brokers in shown
+    ]
+
+
+def _is_newer(entry: Partition, known: Partition | None) -> bool:
+    return known is None or entry.partition_epoch > known.partition_epoch
 
 
 def asked(leader: Node, request: nodes.Request) -> tuple[Node, Response] | None:
@@ -150,7 +162,7 @@ def swaps(node: Node, store: Store, config: Config) -> list[Outcome]:
         return []
     patch = node.wire
     outcomes = []
-    after = commit(store, patch.expected, patch.proposed, config)
+    after = commit(store, (patch.expected, patch.proposed, False), config)
     if after is not OUT_OF_BOUNDS:
         if after is None:
             ended = nodes.cas_ended(node, Attempt.REFUSED, store.entry)
@@ -163,7 +175,7 @@ def swaps(node: Node, store: Store, config: Config) -> list[Outcome]:
                 _told("the patch of broker {i} is applied, its answer lost", unheard, after, config, costs="lost")
             )
     delayed = nodes.cas_ended(node, Attempt.AMBIGUOUS)
-    copy = (patch.expected, patch.proposed)
+    copy = (patch.expected, patch.proposed, False)
     outcomes.append(_told("the patch of broker {i} is late", delayed, None, config, copy=copy, costs="lost"))
     unsent = nodes.cas_ended(node, Attempt.NOT_APPLIED)
     outcomes.append(_told("the patch of broker {i} is not sent", unsent, None, config, costs="lost"))
@@ -176,7 +188,7 @@ def _told(
     store: Store | None,
     config: Config,
     *,
-    copy: tuple[Partition, Partition] | None = None,
+    copy: Copy | None = None,
     costs: str = "",
 ) -> Outcome:
     """The answer reaches the broker now, or later."""
@@ -191,64 +203,81 @@ def _told(
 OUT_OF_BOUNDS = Store.__new__(Store, None, ())  # type: ignore[arg-type]
 
 
-def commit(store: Store, expected: Partition, proposed: Partition, config: Config) -> Store | None:
-    """The compare-and-swap; None when it is refused, `OUT_OF_BOUNDS` when the search ends here."""
-    after = stores.swap(store, expected, proposed)
-    if after is None:
+def commit(store: Store, copy: Copy, config: Config) -> Store | None:
+    """The compare-and-swap; None when it is refused, `OUT_OF_BOUNDS` when the search ends here.
+
+    The fences of the API server would refuse what the tests let through; here it is a violation.
+    """
+    expected, proposed, by_controller = copy
+    before = store.entry
+    entry = api_server.patched(before, api_server.operations(expected, proposed, by_controller=by_controller))
+    if entry is None:
         return None
-    before, entry = store.entry, after.entry
+    entry = isr_sorted(entry)
     if entry.partition_epoch > 1 + config.changes or entry.leader_epoch > config.leader_epochs:
         return OUT_OF_BOUNDS
-    if entry.leader_epoch < before.leader_epoch or entry.partition_epoch <= before.partition_epoch:
-        raise Violation("EpochsRise", f"{before} became {entry}")
-    same = entry.leader_epoch == before.leader_epoch
-    if same and entry.has_leader:
-        one, other = before.isr_epoch_of(before.leader), entry.isr_epoch_of(entry.leader)
-        if before.leader != entry.leader or one != other:
-            raise Violation("OneLeaderPerEpoch", f"{before} became {entry}")
-    return after
+    if broken := api_server.broken_fence(before, entry):
+        raise Violation("FencesHold", f"{broken}: {before} became {entry}")
+    return Store(entry, store.brokers, before if config.watch_lags else None)
 
 
 def lands(copies: Copies, store: Store, config: Config) -> list[tuple[str, Copies, Store]]:
     """A patch that nobody waits for is applied after all."""
     outcomes = []
-    for slot, (expected, proposed) in enumerate(copies):
-        after = commit(store, expected, proposed, config)
+    for slot, copy in enumerate(copies):
+        after = commit(store, copy, config)
         if after is not None and after is not OUT_OF_BOUNDS:
             outcomes.append(("a late patch lands", alive(copies[:slot] + copies[slot + 1 :], after), after))
     return outcomes
 
 
 def alive(copies: Copies, store: Store) -> Copies:
-    """The patches that may still be applied: partitionEpoch never falls."""
-    kept = [one for one in copies if one[0].partition_epoch >= store.entry.partition_epoch]
-    return tuple(sorted(kept, key=repr))
+    """The patches that may still be applied: one that is refused for an entry of the past is refused for ever."""
+    return tuple(sorted((one for one in copies if not _is_past(one, store)), key=repr))
+
+
+def _is_past(copy: Copy, store: Store) -> bool:
+    expected, proposed, by_controller = copy
+    if expected.partition_epoch >= store.entry.partition_epoch:
+        return False
+    patch = api_server.operations(expected, proposed, by_controller=by_controller)
+    return api_server.patched(store.entry, patch) is None
 
 
 def controls(store: Store, config: Config) -> list[Outcome]:
     """What the controller does: one patch, or a fence."""
     outcomes = []
-    for words, proposed in stores.decisions(store):
-        if words == "prefers" and not config.preferred:
-            continue
-        after = commit(store, store.entry, proposed, config)
-        if after is None:
-            raise Violation("ControllerKeepsFences", f"{store.entry} -> {proposed}")
-        if after is OUT_OF_BOUNDS:
-            continue
-        leader = f"broker {{{proposed.leader}}}" if proposed.has_leader else "nobody"
-        text = f"the controller {words}" + (
-            f": {leader} leads epoch {proposed.leader_epoch}" if "ISR" not in words else ""
-        )
-        outcomes.append(Outcome(text, store=after))
-        if config.operator_lags:
-            outcomes.append(Outcome(f"{text}; the patch is late", copy=(store.entry, proposed)))
+    for min_isr in (store.entry.min_isr, *(one for one in config.min_isr_other if one != store.entry.min_isr)):
+        costs = "" if min_isr == store.entry.min_isr else "retunes"
+        for words, proposed in stores.decisions(store, min_isr):
+            if words == "prefers" and (costs or not config.preferred):
+                continue
+            outcomes += _controller_patch(store, words, proposed, costs, config)
     if config.fences:
         outcomes += [
             Outcome(f"broker {{{broker.id}}} is fenced", store=stores.fence(store, broker.id), costs="fences")
             for broker in store.brokers
             if not broker.fenced
         ]
+    return outcomes
+
+
+def _controller_patch(store: Store, words: str, proposed: Partition, costs: str, config: Config) -> list[Outcome]:
+    copy = (store.entry, proposed, True)
+    after = commit(store, copy, config)
+    if after is None:
+        raise Violation("TestsHold", f"a fresh patch of the controller is refused: {proposed}")
+    if after is OUT_OF_BOUNDS:
+        return []
+    text = f"the controller {words}"
+    if words != "changes the members":
+        leader = f"broker {{{proposed.leader}}}" if proposed.has_leader else "nobody"
+        text += f": {leader} leads epoch {proposed.leader_epoch}"
+    if costs:
+        text += f", min.insync.replicas {proposed.min_isr}"
+    outcomes = [Outcome(text, store=after, costs=costs)]
+    if config.operator_lags:
+        outcomes.append(Outcome(f"{text}; the patch is late", copy=copy, costs=costs))
     return outcomes
 
 

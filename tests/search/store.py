@@ -34,35 +34,19 @@ class Store(NamedTuple):
     Attributes:
         entry: The partition entry.
         brokers: By broker id, rising.
+        before: The entry before the last change, where brokers may see it late; else None.
     """
 
     entry: Partition
     brokers: tuple[Broker, ...]
+    before: Partition | None = None
 
     def broker(self, broker_id: int) -> Broker:
         return self.brokers[broker_id - 1]
 
     def with_broker(self, broker: Broker) -> Store:
         brokers = tuple(broker if one.id == broker.id else one for one in self.brokers)
-        return Store(self.entry, brokers)
-
-
-def swap(store: Store, expected: Partition, proposed: Partition) -> Store | None:
-    """Compare-and-swap as the API server does it: the tests of the patch, and its own fences. None: refused."""
-    now = store.entry
-    tests = (now.leader, now.leader_epoch, now.partition_epoch) == (
-        expected.leader,
-        expected.leader_epoch,
-        expected.partition_epoch,
-    )
-    fences = (
-        proposed.partition_epoch > now.partition_epoch
-        and proposed.leader_epoch >= now.leader_epoch
-        and (proposed.leader == now.leader or proposed.leader_epoch > now.leader_epoch)
-        and (not proposed.has_leader or proposed.leader in proposed.isr_ids())
-        and set(proposed.isr_ids()) <= set(proposed.replicas)
-    )
-    return Store(isr_sorted(proposed), store.brokers) if tests and fences else None
+        return self._replace(brokers=brokers)
 
 
 # ------------------------------------------------------------------------------------------------------ registration
@@ -155,18 +139,22 @@ def fence(store: Store, broker_id: int) -> Store:
     return store.with_broker(replace(broker, fenced_epoch=broker.epoch))
 
 
-def decisions(store: Store) -> list[tuple[str, Partition]]:
+def decisions(store: Store, min_isr: int) -> list[tuple[str, Partition]]:
     """Every entry that the controller may want now, in words: its decision, and every preferred leader.
 
     The controller takes the first replica that will do; with every replica in first place, this is every candidate.
+
+    Args:
+        store: What it looks at.
+        min_isr: The min ISR that the topic's configuration asks for.
     """
     entry, brokers = store.entry, {broker.id: broker for broker in store.brokers}
     wanted: dict[Partition, str] = {}
     for first in BROKER_IDS:
         replicas = (first, *(one for one in BROKER_IDS if one != first))
         shown = replace(entry, replicas=replicas)
-        verdict = decide(shown, brokers, relaxed_flush=False, unclean_allowed=False, min_isr=entry.min_isr)
-        words = "elects" if verdict.elected else "changes the ISR"
+        verdict = decide(shown, brokers, relaxed_flush=False, unclean_allowed=False, min_isr=min_isr)
+        words = "elects" if verdict.elected else "changes the members"
         if verdict.change is None:
             verdict = prefer(shown, brokers)
             words = "prefers"

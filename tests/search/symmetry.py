@@ -16,7 +16,7 @@ from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, Partition
 from tests.search import snapshot
 from tests.search.node import Answer, Down, Node, Patch, Request, Response, Up
-from tests.search.snapshot import BROKER_IDS, FOLLOWER, PROGRESS
+from tests.search.snapshot import BROKER_IDS, FOLLOWER, PROGRESS, Small
 
 if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker
@@ -47,11 +47,8 @@ def partition(entry: Partition | None, p: Permutation) -> Partition | None:
 
 
 def attempt(entry: Partition, expected: Partition, p: Permutation) -> Partition:
-    """A proposal as the replica keeps it: the members of before in order, those that join behind them."""
-    before = {one.id for one in expected.isr}
-    stay = members(tuple(one for one in entry.isr if one.id in before), p)
-    join = members(tuple(one for one in entry.isr if one.id not in before), p)
-    return replace(partition(entry, p), isr=stay + join)
+    """A proposal as the replica keeps it."""
+    return snapshot.attempt_sorted(partition(entry, p), partition(expected, p))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -72,9 +69,22 @@ def _value(value: object, p: Permutation) -> object:
         return partition(value, p)
     if isinstance(value, IsrEntry):
         return member(value, p)
+    if isinstance(value, Small):
+        return _small(value, p)
     if isinstance(value, tuple) and value and isinstance(value[0], IsrEntry):
         return members(value, p)
     return value
+
+
+def _small(small: Small, p: Permutation) -> Small:
+    """Slots that hold broker ids are known by name."""
+    return Small(
+        small.cls,
+        tuple(
+            p[value - 1] if name in {"_leader", "leader"} and value > 0 else _value(value, p)
+            for name, value in zip(small.cls.__slots__, small.values, strict=True)
+        ),
+    )
 
 
 def _set(values: tuple, slot: int, value: object) -> tuple:

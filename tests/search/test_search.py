@@ -43,7 +43,7 @@ def test_truncation_to_the_high_watermark_is_found(monkeypatch):
         state.log.truncate_to(state.high_watermark)
 
     monkeypatch.setattr(Follower, "__init__", cuts)
-    result = Search(CONFIGS["isr"]).run()
+    result = Search(CONFIGS["epochs"]).run()
     assert result.violation is not None
     assert result.violation.invariant == "NoCommittedRecordLost"
     assert len(result.violation.trace) == 8, "a shortest trace"
