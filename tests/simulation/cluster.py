@@ -104,7 +104,7 @@ class SimCluster:
             self.oracles.groups.forgive()
             self.annotate(topic, ANNOTATION_ELECT_UNCLEAN, "all")
 
-    def create_topic(self, topic: TopicShape) -> None:
+    def create_topic(self, topic: TopicShape, annotations: dict[str, str] | None = None) -> None:
         """The user applies a topic."""
         spec = {
             "topicName": topic.name,
@@ -112,4 +112,7 @@ class SimCluster:
             "replicas": topic.replicas,
             "config": dict(topic.config),
         }
-        self.api.create("topics", {"metadata": {"name": object_name(topic.name)}, "spec": spec})
+        metadata: dict[str, object] = {"name": object_name(topic.name)}
+        if annotations:
+            metadata["annotations"] = annotations
+        self.api.create("topics", {"metadata": metadata, "spec": spec})

@@ -5,27 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import entry_counts
-from kafkalite_core.replica.events import HandOver
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_PREFERRED
+from tests.simulation.users import UserActions
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
     from tests.simulation.host import Host
     from tests.simulation.oracles.ledger import Ledger
-    from tests.simulation.swarm import TopicShape
 
 
-class Faults:
+class Faults(UserActions):
     """Draws and carries out faults until it is told to heal."""
 
     def __init__(self, cluster: SimCluster) -> None:
-        self._cluster = cluster
-        self._world = cluster.world
-        self._chance = cluster.world.rng("faults")
+        super().__init__(cluster)
         self._kinds = list(cluster.shape.faults)
         self._weights = [cluster.shape.faults[kind] for kind in self._kinds]
-        self._healed = False
-        self._frozen: list[Host] = []
 
     def begin(self) -> None:
         """The chaos starts."""
@@ -44,14 +38,8 @@ class Faults:
         getattr(self, f"_{kind}")()
         self._later()
 
-    def _duration(self, longest_ms: float) -> float:
-        return 50.0 + self._chance.random() ** 2 * longest_ms
-
     def _any_host(self) -> Host:
         return self._chance.choice(self._cluster.host_list)
-
-    def _until(self, longest_ms: float, action: object, *args: object) -> None:
-        self._world.at(self._duration(longest_ms), None, action, *args)  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ processes and machines
 
@@ -185,10 +173,6 @@ class Faults:
         self._until(8_000.0, self._fast_disk, host)
         if host.broker is not None and host.broker.serving:
             self._world.bite("slow_disk")
-
-    @staticmethod
-    def _fast_disk(host: Host) -> None:
-        host.fsync_ms /= 100.0
 
     # ------------------------------------------------------------ network
 
@@ -335,7 +319,7 @@ class Faults:
         self._world.arm("watch_expired")
         self._cluster.api.break_watches(expired=True)
 
-    # ------------------------------------------------------------ operators and users
+    # ------------------------------------------------------------ operators
 
     def _operator_crash(self) -> None:
         operator = self._chance.choice(self._cluster.operators).operator
@@ -353,88 +337,6 @@ class Faults:
         if operator is not None and not operator.process.paused:
             self._world.pause(operator.process)
             self._until(12_000.0, self._resume, operator.process, "operator_pause")
-
-    def _recreate_topic(self) -> None:
-        """Once, or several times in a row, while requests of before are still on their way."""
-        topic = self._chance.choice(self._cluster.shape.topics)
-        self._recreate(topic, self._chance.randrange(1, 4))
-        if self._chance.random() < 0.5:
-            self._cluster.api.delay_request = 0.4
-            self._world.at(5_000.0, None, setattr, self._cluster.api, "delay_request", 0.0)
-
-    def _recreate(self, topic: TopicShape, times: int) -> None:
-        if self._healed:
-            return
-        if topic.name in self._cluster.api.objects["topics"]:
-            self._cluster.api.delete("topics", topic.name)
-            self._cluster.oracles.groups.forgive()
-            self._world.bite("recreate_topic")
-        self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic)
-        if times > 1:
-            self._world.at(3_100.0 + self._chance.random() * 1_000.0, None, self._recreate, topic, times - 1)
-
-    def _create_again(self, topic: TopicShape) -> None:
-        if topic.name not in self._cluster.api.objects["topics"]:
-            self._cluster.create_topic(topic)
-
-    def _churn(self) -> None:
-        """Leaders hand over and are elected anew in quick succession, now and then on a disk that is slow."""
-        ledgers = [ledger for ledger in self._cluster.oracles.ledgers.values() if ledger.entry is not None]
-        if not ledgers:
-            return
-        self._world.arm("churn")
-        ledger = self._chance.choice(ledgers)
-        if self._chance.random() < 0.5 and ledger.entry is not None and ledger.entry.has_leader:
-            host = self._cluster.hosts[ledger.entry.leader]
-            host.fsync_ms *= 100.0
-            self._until(4_000.0, self._fast_disk, host)
-        at = 0.0
-        for _ in range(self._chance.randrange(2, 6)):
-            self._world.at(at, None, self._hand_over, ledger)
-            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
-            self._world.at(at, None, self._prefer, ledger)
-            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
-
-    def _hand_over(self, ledger: Ledger) -> None:
-        entry = ledger.entry
-        host = None if entry is None else self._cluster.hosts.get(entry.leader)
-        broker = None if host is None else host.broker
-        driver = None if broker is None else broker.driver(ledger.topic, ledger.number)
-        if broker is not None and driver is not None and driver.is_leader and not broker.process.paused:
-            self._world.at(0.0, broker.process, driver.step, HandOver(reason="disk full"))
-            self._world.bite("churn")
-
-    def _prefer(self, ledger: Ledger) -> None:
-        """The user asks for the preferred leader (ElectLeaders)."""
-        self._cluster.annotate(ledger.topic, ANNOTATION_ELECT_PREFERRED, str(ledger.number))
-
-    def _flush_config(self) -> None:
-        """The user tightens or relaxes `flush.messages`."""
-        topic = self._chance.choice(self._cluster.shape.topics)
-        obj = self._cluster.api.objects["topics"].get(topic.name)
-        if obj is not None and "flush.messages" in topic.config:
-            config = {**obj["spec"]["config"], "flush.messages": self._chance.choice(("1", "1000"))}
-            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
-            self._world.bite("flush_config")
-
-    def _min_isr(self) -> None:
-        topic = self._chance.choice(self._cluster.shape.topics)
-        obj = self._cluster.api.objects["topics"].get(topic.name)
-        if obj is not None:
-            value = str(self._chance.randint(1, topic.replicas))
-            config = {**obj["spec"]["config"], "min.insync.replicas": value}
-            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
-            self._world.bite("min_isr")
-
-    def _grow(self) -> None:
-        topic = self._chance.choice(self._cluster.shape.topics)
-        obj = self._cluster.api.objects["topics"].get(topic.name)
-        if obj is not None and obj["spec"]["partitions"] < 8:
-            more = obj["spec"]["partitions"] + 1
-            self._cluster.api.patch(
-                "topics", topic.name, [{"op": "replace", "path": "/spec/partitions", "value": more}]
-            )
-            self._world.bite("grow")
 
     # ------------------------------------------------------------ the end
 

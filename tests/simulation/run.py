@@ -159,6 +159,10 @@ def unhealthy(cluster: SimCluster) -> str:
                 cluster.consent(topic.name)
             if entry["leader"] < 0:
                 return f"{topic.name}-{number} has no leader: {entry}"
+            wish = obj["spec"].get("replicaAssignment", {}).get(number)
+            wished = set(entry["replicas"]) == set(wish) if wish else len(entry["replicas"]) == obj["spec"]["replicas"]
+            if entry["adding"] or entry["removing"] or not wished:
+                return f"{topic.name}-{number} has not the replicas of {obj['spec']}: {entry}"
             if len(entry["isr"]) < len(entry["replicas"]):
                 return f"{topic.name}-{number} is not in sync: {entry}"
             broker = cluster.hosts[entry["leader"]].broker

@@ -131,7 +131,7 @@ class Completeness:
     def _starts_behind(ledger: Ledger, host: Host) -> bool:
         """Everything committed was deleted there (retention, DeleteRecords): an empty log that begins at the end."""
         directory = ledger.directory(host)
-        if directory is None or not ledger.oracles.shape.retention:
+        if directory is None:
             return False
         segments = directory.segments()
         return bool(segments) and int(segments[0][0].partition(".")[0]) >= ledger.committed_end
@@ -161,7 +161,10 @@ class QuorumSuperset:
 
 
 class Durability:
-    """An acknowledgement with acks=all: below the high watermark, and on at least min ISR disks (R11)."""
+    """An acknowledgement with acks=all: below the high watermark, and on at least min ISR disks (R11).
+
+    A disk that was lost a moment ago, which nobody has heard of yet, counts as it was.
+    """
 
     name = "acknowledged is durable"
 
@@ -177,9 +180,8 @@ class Durability:
         partition = replica.partition
         if partition is None:
             return
-        disks = [
-            broker_id for broker_id in partition.replicas if ledger.durable_end(ledger.oracles.hosts[broker_id]) >= stop
-        ]
+        hosts = ledger.oracles.hosts
+        disks = [i for i in partition.replicas if hosts[i].damaged or ledger.durable_end(hosts[i]) >= stop]
         if len(disks) < min(partition.min_isr, len(partition.replicas)):
             raise Violation(
                 self.name,

@@ -1,0 +1,191 @@
+"""What users do to a cluster while it runs: make topics again, change them, move leaders, delete records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica.events import DeleteRecordsAnswered, DeleteRecordsRequested, HandOver
+from kafkalite_core.resources.naming import ANNOTATION_ADOPT, ANNOTATION_ELECT_PREFERRED
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.cluster import SimCluster
+    from tests.simulation.driver import Driver
+    from tests.simulation.host import Host
+    from tests.simulation.oracles.ledger import Ledger
+    from tests.simulation.swarm import TopicShape
+
+
+class UserActions:
+    """Draws; `Faults` says when."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._chance = cluster.world.rng("faults")
+        self._healed = False
+
+    def _duration(self, longest_ms: float) -> float:
+        return 50.0 + self._chance.random() ** 2 * longest_ms
+
+    def _until(self, longest_ms: float, action: Callable[..., None], *args: object) -> None:
+        self._world.at(self._duration(longest_ms), None, action, *args)
+
+    @staticmethod
+    def _fast_disk(host: Host) -> None:
+        host.fsync_ms /= 100.0
+
+    def _any_ledger(self) -> Ledger | None:
+        ledgers = [ledger for ledger in self._cluster.oracles.ledgers.values() if ledger.entry is not None]
+        return self._chance.choice(ledgers) if ledgers else None
+
+    def _leading(self, ledger: Ledger) -> Driver | None:
+        """The replica that leads by the store, if it runs and knows."""
+        entry = ledger.entry
+        host = None if entry is None else self._cluster.hosts.get(entry.leader)
+        broker = None if host is None else host.broker
+        driver = None if broker is None or broker.process.paused else broker.driver(ledger.topic, ledger.number)
+        return driver if driver is not None and driver.is_leader and driver.ref.topic_id == ledger.tag[0] else None
+
+    def _recreate_topic(self) -> None:
+        """Once, or several times in a row, while requests of before are still on their way."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        self._recreate(topic, self._chance.randrange(1, 4))
+        if self._chance.random() < 0.5:
+            self._cluster.api.delay_request = 0.4
+            self._world.at(5_000.0, None, setattr, self._cluster.api, "delay_request", 0.0)
+
+    def _recreate(self, topic: TopicShape, times: int) -> None:
+        if self._healed:
+            return
+        if topic.name in self._cluster.api.objects["topics"]:
+            self._cluster.api.delete("topics", topic.name)
+            self._cluster.oracles.groups.forgive()
+            self._world.bite("recreate_topic")
+        self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic)
+        if times > 1:
+            self._world.at(3_100.0 + self._chance.random() * 1_000.0, None, self._recreate, topic, times - 1)
+
+    def _create_again(self, topic: TopicShape, adopt: bool = False) -> None:
+        if topic.name not in self._cluster.api.objects["topics"]:
+            self._cluster.create_topic(topic, {ANNOTATION_ADOPT: "true"} if adopt else None)
+
+    def _lose_topic(self) -> None:
+        """The object is lost, by a slip; it is made again, and the data are wanted back (S10)."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is None or "status" not in obj:
+            return
+        before = {ledger: ledger.forfeited for ledger in self._cluster.oracles.ledgers.values()}
+        self._cluster.api.delete("topics", topic.name)
+        for ledger, forfeited in before.items():
+            ledger.forfeited = forfeited
+        self._cluster.oracles.groups.forgive()
+        self._world.bite("lose_topic")
+        self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic, True)
+
+    def _delete_records(self) -> None:
+        """DeleteRecords, up to some committed offset (KIP-107)."""
+        ledger = self._any_ledger()
+        driver = None if ledger is None else self._leading(ledger)
+        if driver is None:
+            return
+        log, mark = driver.log, driver.replica.high_watermark
+        offset = self._chance.randint(log.start_offset, mark) if mark > log.start_offset else mark
+
+        def answered(effect: DeleteRecordsAnswered) -> None:
+            if not effect.error_code and effect.low_watermark < offset:
+                raise Violation(
+                    "records are deleted", f"low watermark {effect.low_watermark} after deletion to {offset}"
+                )
+            if effect.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise Violation("records are deleted", f"{offset} refused, the high watermark is {mark}")
+
+        broker = driver.partitions.broker
+        event = DeleteRecordsRequested(token=answered, offset=offset, deadline_ms=broker.mono_ms() + 5_000.0)
+        self._world.at(0.0, broker.process, driver.step, event)
+        self._world.bite("delete_records")
+
+    def _churn(self) -> None:
+        """Leaders hand over and are elected anew in quick succession, now and then on a disk that is slow."""
+        ledger = self._any_ledger()
+        if ledger is None:
+            return
+        self._world.arm("churn")
+        if self._chance.random() < 0.5 and ledger.entry is not None and ledger.entry.has_leader:
+            host = self._cluster.hosts[ledger.entry.leader]
+            host.fsync_ms *= 100.0
+            self._until(4_000.0, self._fast_disk, host)
+        at = 0.0
+        for _ in range(self._chance.randrange(2, 6)):
+            self._world.at(at, None, self._hand_over, ledger)
+            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
+            self._world.at(at, None, self._prefer, ledger)
+            at += self._chance.choice((5.0, 20.0, 100.0, 300.0)) * (0.5 + self._chance.random())
+
+    def _hand_over(self, ledger: Ledger) -> None:
+        driver = self._leading(ledger)
+        if driver is not None:
+            self._world.at(0.0, driver.partitions.broker.process, driver.step, HandOver(reason="disk full"))
+            self._world.bite("churn")
+
+    def _prefer(self, ledger: Ledger) -> None:
+        """The user asks for the preferred leader (ElectLeaders)."""
+        self._cluster.annotate(ledger.topic, ANNOTATION_ELECT_PREFERRED, str(ledger.number))
+
+    def _reassign(self) -> None:
+        """Another number of replicas, or other brokers for a partition; sometimes the next wish comes at once."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        api = self._cluster.api
+        obj = api.objects["topics"].get(topic.name)
+        if obj is None:
+            return
+        ids = list(self._cluster.hosts)
+        least = int(obj["spec"]["config"]["min.insync.replicas"])
+        spec = dict(obj["spec"])
+        if self._chance.random() < 0.5:
+            spec.pop("replicaAssignment", None)
+            spec["replicas"] = self._chance.randint(least, min(len(ids), 5))
+        else:
+            number = self._chance.randrange(spec["partitions"])
+            chosen = self._chance.sample(ids, max(least, min(len(ids), spec["replicas"])))
+            spec["replicaAssignment"] = {**spec.get("replicaAssignment", {}), str(number): chosen}
+        api.patch("topics", topic.name, [{"op": "replace", "path": "/spec", "value": spec}])
+        self._world.bite("reassign")
+        if self._chance.random() < 0.3 and not self._healed:
+            self._until(1_000.0, self._reassign_again)
+
+    def _reassign_again(self) -> None:
+        if not self._healed:
+            self._reassign()
+
+    def _flush_config(self) -> None:
+        """The user tightens or relaxes `flush.messages`."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None and "flush.messages" in topic.config:
+            config = {**obj["spec"]["config"], "flush.messages": self._chance.choice(("1", "1000"))}
+            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
+            self._world.bite("flush_config")
+
+    def _min_isr(self) -> None:
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None:
+            value = str(self._chance.randint(1, obj["spec"]["replicas"]))
+            config = {**obj["spec"]["config"], "min.insync.replicas": value}
+            self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
+            self._world.bite("min_isr")
+
+    def _grow(self) -> None:
+        topic = self._chance.choice(self._cluster.shape.topics)
+        obj = self._cluster.api.objects["topics"].get(topic.name)
+        if obj is not None and obj["spec"]["partitions"] < 8:
+            more = obj["spec"]["partitions"] + 1
+            self._cluster.api.patch(
+                "topics", topic.name, [{"op": "replace", "path": "/spec/partitions", "value": more}]
+            )
+            self._world.bite("grow")
