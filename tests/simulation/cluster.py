@@ -64,7 +64,7 @@ class SimCluster:
         self.topics = shape.topics
         if self.members:
             replicas = min(3, shape.brokers)
-            config = {"min.insync.replicas": str(min(2, replicas))}
+            config = {"min.insync.replicas": str(min(2, replicas)), "cleanup.policy": "compact"}
             offsets = TopicShape(name=OFFSETS_TOPIC, partitions=2, replicas=replicas, config=config)
             self.topics = (*shape.topics, offsets)
         self.consumers = [Consumer(self, number) for number in range(shape.consumers)]
@@ -101,7 +101,7 @@ class SimCluster:
         if obj is not None and ANNOTATION_ELECT_UNCLEAN not in obj["metadata"].get("annotations", {}):
             self.world.trace("user", f"accepts unclean elections of {topic}")
             self.consents += 1
-            self.oracles.groups.forgive()
+            self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
             self.annotate(topic, ANNOTATION_ELECT_UNCLEAN, "all")
 
     def create_topic(self, topic: TopicShape, annotations: dict[str, str] | None = None) -> None:

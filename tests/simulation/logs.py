@@ -155,7 +155,8 @@ class Logs:
         else:
             log.reconfigure(log_config)
         self._unclaimed.pop(key, None)
-        wanted = replace(self._metadata[log], uid=ref.uid, deletion_policy=deletion_policy)
+        compacted = self._metadata[log].compacted or log_config.compacts
+        wanted = replace(self._metadata[log], uid=ref.uid, deletion_policy=deletion_policy, compacted=compacted)
         if wanted != self._metadata[log]:
             self._metadata[log] = wanted
             self._dirty[log] = None
@@ -164,7 +165,9 @@ class Logs:
 
     def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
         name = directory_name(ref.name, number)
-        metadata = PartitionMetadata(topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid)
+        metadata = PartitionMetadata(
+            topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
+        )
         self._before_shrink(name, 0)
         log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
         write_metadata(self.disk, name, metadata, durable=False)

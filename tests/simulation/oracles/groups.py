@@ -25,6 +25,7 @@ class GroupPromises:
         self._answered: dict[tuple[str, int], int] = {}
         self._values = 0
         self._forgiven = False
+        self._generations_forgiven = False
         self.commits = 0
         self.generations: set[tuple[str, int]] = set()
 
@@ -33,7 +34,7 @@ class GroupPromises:
         self.generations.add((group, generation))
         for number in owned:
             known = self._owners.setdefault((group, generation, number), member)
-            if known != member:
+            if known != member and not self._generations_forgiven:
                 raise Violation(
                     self.owner_name,
                     f"generation {generation} of {group}: partition {number} of {known} and of {member}",
@@ -58,6 +59,10 @@ class GroupPromises:
         if not self._forgiven and value < floors.get(number, -1):
             raise Violation(self.commit_name, f"{group}: {floors[number]} of {number} was answered, now it is {value}")
 
-    def forgive(self) -> None:
-        """The topic was deleted: the offsets committed for it go as well, whenever the coordinator hears of it."""
+    def forgive(self, *, generations: bool = False) -> None:
+        """The topic was deleted: the offsets committed for it go as well, whenever the coordinator hears of it.
+
+        With `generations` the groups themselves may be lost: an unclean election was allowed.
+        """
         self._forgiven = True
+        self._generations_forgiven = self._generations_forgiven or generations
