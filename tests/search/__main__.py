@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
+from typing import Any
 
-from tests.search.configs import CONFIGS
+from tests.search.configs import CONFIGS, PROOFS
 from tests.search.engine import Result, Search
+from tests.search.proof import run_all
 
-CLEAN, VIOLATED, USAGE = 0, 1, 2
+CLEAN, VIOLATED = 0, 1
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.search", description="Exhaustive search of the replication core within stated bounds."
+        prog="python -m tests.search",
+        description="Exhaustive search of the replication core within stated bounds. Exit code 1: a violation, or a "
+        "proof that falls short.",
     )
-    parser.add_argument("--config", action="append", choices=sorted(CONFIGS), help="all of them when it is left out")
+    parser.add_argument("--config", action="append", choices=sorted(CONFIGS), metavar="NAME", help="see --list")
+    parser.add_argument("--proof", choices=sorted(PROOFS), help="all configurations of that size, each to its end")
     parser.add_argument("--states-max", type=int, default=0, help="stop after so many distinct states in each")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so many seconds in each")
-    parser.add_argument("--json", action="store_true", help="one JSON object on each line")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once, for several")
+    parser.add_argument("--json", action="store_true", help="one JSON object on each line, the verdict last")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--list", action="store_true", help="show the configurations and their bounds")
     return parser.parse_args()
 
 
-def report(name: str, result: Result) -> dict[str, object]:
+def report(name: str, result: Result) -> dict[str, Any]:
     violation = result.violation
     return {
         "config": name,
@@ -45,42 +52,52 @@ def report(name: str, result: Result) -> dict[str, object]:
     }
 
 
+def show(line: dict[str, Any]) -> None:
+    end = "every state within the bounds" if line["exhausted"] else "stopped before the end"
+    if line["violation"] is not None:
+        end = "VIOLATION"
+    if "summary" in line:
+        print(
+            f"{line['configs']} configurations: {line['states']:,} distinct states after symmetry, {line['seconds']} s, "
+            f"{line['states_per_s']:,} states/s, at most {line['memory_mb']:,} MB in a process: {end}"
+        )
+        return
+    print(
+        f"{line['config']}: {line['states']:,} distinct states after symmetry, depth {line['depth']}, "
+        f"{line['transitions']:,} transitions, {line['steps_run']:,} of them run by the core, {line['seconds']} s, "
+        f"{line['states_per_s']:,} states/s, {line['memory_mb']:,} MB: {end}\n  bounds: {line['bounds']}",
+        flush=True,
+    )
+    if line["violation"] is not None:
+        print(f"{line['violation']['invariant']}: {line['violation']['text']}")
+        for number, step in enumerate(line["violation"]["trace"]):
+            print(f"{number:4} {step}")
+
+
 def main() -> int:
     options = arguments()
     if options.list:
         for name, config in CONFIGS.items():
-            print(f"{name:10} {config.about}\n{'':10} {config.bounds()}")
+            print(f"{name:16} {config.about}\n{'':16} {config.bounds()}")
         return CLEAN
-    progress = None if options.json or options.quiet else lambda text: print(text, file=sys.stderr, flush=True)
-    code = CLEAN
-    for name in options.config or list(CONFIGS):
-        if progress is not None:
-            progress(f"--- {name}: {CONFIGS[name].about}")
+    tell = (lambda line: print(json.dumps(line), flush=True)) if options.json else show
+    if options.config and len(options.config) == 1 and not options.proof:
+        name = options.config[0]
+        progress = None if options.json or options.quiet else lambda text: print(text, file=sys.stderr, flush=True)
         result = Search(CONFIGS[name], progress=progress).run(states_max=options.states_max, seconds=options.seconds)
-        line = report(name, result)
-        if options.json:
-            print(json.dumps(line), flush=True)
-        else:
-            show(line)
-        if result.violation is not None:
-            code = VIOLATED
-    return code
-
-
-def show(line: dict[str, object]) -> None:
-    violation = line["violation"]
-    end = "every state within the bounds" if line["exhausted"] else "stopped before the end"
-    if violation is not None:
-        end = "VIOLATION"
-    print(
-        f"{line['config']}: {line['states']:,} distinct states after symmetry, depth {line['depth']}, "
-        f"{line['transitions']:,} transitions, {line['steps_run']:,} of them run by the core, {line['seconds']} s, "
-        f"{line['states_per_s']:,} states/s, {line['memory_mb']:,} MB: {end}\n  bounds: {line['bounds']}"
-    )
-    if isinstance(violation, dict):
-        print(f"{violation['invariant']}: {violation['text']}")
-        for number, step in enumerate(violation["trace"]):
-            print(f"{number:4} {step}")
+        tell(report(name, result))
+        return CLEAN if result.violation is None else VIOLATED
+    proof = PROOFS.get(options.proof or "small")
+    assert proof is not None
+    names = options.config or list(proof.configs)
+    summary = run_all(names, jobs=options.jobs, states_max=options.states_max, seconds=options.seconds, told=tell)
+    tell(summary)
+    if summary["violation"] is not None:
+        return VIOLATED
+    if options.proof and (summary["states"] < proof.states_min or not summary["exhausted"]):
+        print(f"no proof: {proof.states_min:,} states are asked for, each configuration to its end", file=sys.stderr)
+        return VIOLATED
+    return CLEAN
 
 
 if __name__ == "__main__":

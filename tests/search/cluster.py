@@ -35,6 +35,9 @@ MASK = 15
 Remembered = tuple[str, int, int, tuple | None, int]
 """An outcome in numbers: words, node and store (0: as it is), copy, counter."""
 
+Outcomes = tuple[list[tuple[str, int]], list[Remembered]]
+"""Those that change a running node and nothing else, (words, node); and the others."""
+
 
 def _move_copies(copies: steps.Copies, p: tuple) -> steps.Copies:
     moved = [
@@ -44,8 +47,8 @@ def _move_copies(copies: steps.Copies, p: tuple) -> steps.Copies:
 
 
 def _move_store(store: Store, p: tuple) -> Store:
-    entry, before = symmetry.partition(store.entry, p), symmetry.partition(store.before, p)
-    return Store(entry, symmetry.registrations(store.brokers, p), before)
+    past = tuple(symmetry.partition(entry, p) for entry in store.past)
+    return Store(symmetry.partition(store.entry, p), symmetry.registrations(store.brokers, p), past)
 
 
 class Cluster:
@@ -68,9 +71,9 @@ class Cluster:
         """Words for the step under way, for the case that it fails."""
         self.steps_run = 0
         """Steps that production code ran."""
-        self._local: dict[int, list[Remembered]] = {}
-        self._beside: dict[int, list[Remembered]] = {}
-        self._controls: dict[int, list[Remembered]] = {}
+        self._local: dict[int, Outcomes] = {}
+        self._beside: dict[int, Outcomes] = {}
+        self._controls: dict[int, Outcomes] = {}
         self._landed: dict[int, list[tuple[str, int, int]]] = {}
         self._produced: dict[int, int] = {}
         self._requests: dict[int, tuple[int, int]] = {}
@@ -100,25 +103,30 @@ class Cluster:
         for slot in (1, 2, 3):
             number = state[slot]
             facts = self.nodes.facts[number]
-            outcomes = self._local.get(number)
-            if outcomes is None:
-                outcomes = self._local[number] = self._remember_local(number, slot)
-            for outcome in outcomes:
+            head, tail = state[:slot], state[slot + 1 :]
+            known = self._local.get(number)
+            if known is None:
+                known = self._local[number] = self._remember_local(number, slot)
+            for words, node in known[0]:
+                moves.append(((*head, node, *tail), words))
+            for outcome in known[1]:
                 self._add(moves, state, slot, outcome)
             key = number << 32 | store
-            outcomes = self._beside.get(key)
-            if outcomes is None:
-                outcomes = self._beside[key] = self._remember_beside(number, store, slot)
-            for outcome in outcomes:
+            known = self._beside.get(key)
+            if known is None:
+                known = self._beside[key] = self._remember_beside(number, store, slot)
+            for words, node in known[0]:
+                moves.append(((*head, node, *tail), words))
+            for outcome in known[1]:
                 self._add(moves, state, slot, outcome)
             if facts.leads and state[COUNTERS] & MASK < self._limit[RECORDS]:
                 self._add_record(moves, state, slot)
             if facts.up:
                 self._add_fetch(moves, state, slot)
-        outcomes = self._controls.get(store)
-        if outcomes is None:
-            outcomes = self._controls[store] = self._remember_controls(store)
-        for outcome in outcomes:
+        known = self._controls.get(store)
+        if known is None:
+            known = self._controls[store] = self._remember_controls(store)
+        for outcome in known[1]:
             self._add(moves, state, 0, outcome)
         if copies:
             self._add_landed(moves, state)
@@ -247,11 +255,11 @@ class Cluster:
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise Violation("NoError", f"{type(error).__name__}: {error} ({where.name})") from error
 
-    def _remember_local(self, number: int, slot: int) -> list[Remembered]:
+    def _remember_local(self, number: int, slot: int) -> Outcomes:
         self.doing = f"broker {{{slot}}} does something of its own"
         return self._numbered(number, slot, self._run(steps.local, self.nodes.values[number], self.config))
 
-    def _remember_beside(self, number: int, store: int, slot: int) -> list[Remembered]:
+    def _remember_beside(self, number: int, store: int, slot: int) -> Outcomes:
         node, there = self.nodes.values[number], self.stores.values[store]
         self.doing = f"broker {{{slot}}} sees the metadata"
         outcomes = self._run(steps.sees, node, there)
@@ -261,7 +269,7 @@ class Cluster:
         outcomes = outcomes + self._run(steps.registers, node, there)
         return self._numbered(number, slot, outcomes)
 
-    def _remember_controls(self, store: int) -> list[Remembered]:
+    def _remember_controls(self, store: int) -> Outcomes:
         self.doing = "the controller acts"
         return self._numbered(0, 0, self._run(steps.controls, self.stores.values[store], self.config))
 
@@ -269,19 +277,17 @@ class Cluster:
         request = self._run(nodes.fetch_request, self.nodes.values[number])
         return (0, 0) if request is None else (self.messages.number(request), request.leader_id)
 
-    def _numbered(self, number: int, slot: int, outcomes: list[steps.Outcome]) -> list[Remembered]:
-        remembered = []
+    def _numbered(self, number: int, slot: int, outcomes: list[steps.Outcome]) -> Outcomes:
+        alone: list[tuple[str, int]] = []
+        others: list[Remembered] = []
         for words, node, store, copy, costs in outcomes:
             after = 0 if node is None else self.nodes.number(node)
             if after == number and store is None and copy is None:
                 continue  # nothing happened
-            remembered.append(
-                (
-                    words.replace("{i}", f"{{{slot}}}"),
-                    after,
-                    0 if store is None else self.stores.number(store),
-                    copy,
-                    COSTS[costs],
-                )
-            )
-        return remembered
+            said = words.replace("{i}", f"{{{slot}}}")
+            if after and store is None and copy is None and not costs:
+                alone.append((said, after))
+            else:
+                there = 0 if store is None else self.stores.number(store)
+                others.append((said, after, there, copy, COSTS[costs]))
+        return alone, others

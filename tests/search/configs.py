@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Config:
         flushes: Flushes take time; else each append reaches the disk at once.
         late_answers: Answers to patches take time.
         operator_lags: The controller's patches are under way too, and land late or never.
-        watch_lags: A broker may see the entry before the last one, after it was replaced.
+        watch_lags: So many entries of before the last change a broker may still see.
         preferred: The controller moves leaderships for the sake of preferred leaders.
         lapses: Followers may be found lagging, or silent.
     """
@@ -49,7 +49,7 @@ class Config:
     flushes: bool = False
     late_answers: bool = False
     operator_lags: bool = False
-    watch_lags: bool = False
+    watch_lags: int = 0
     preferred: bool = True
     lapses: bool = True
 
@@ -60,7 +60,7 @@ class Config:
         return bounds
 
 
-CONFIGS: dict[str, Config] = {
+SMALL: dict[str, Config] = {
     "epochs": Config(
         about="leader changes without faults: truncation by leader epochs, fetch answers that are lost",
         records=2, leader_epochs=3, changes=3, lapses=False,
@@ -82,8 +82,12 @@ CONFIGS: dict[str, Config] = {
         records=1, leader_epochs=2, changes=3, lost_answers=2, late_answers=True,
     ),
     "operator": Config(
-        about="patches of the controller that land late or never, entries that brokers see late",
-        records=1, leader_epochs=3, changes=3, fences=1, operator_lags=True, watch_lags=True,
+        about="patches of the controller that land late or never",
+        records=1, leader_epochs=3, changes=3, fences=1, operator_lags=True,
+    ),
+    "watch": Config(
+        about="brokers that see entries of before, after they were replaced",
+        records=1, leader_epochs=3, changes=3, watch_lags=2,
     ),
     "wipe": Config(
         about="a broker comes back with an empty disk, while it is in the ISR or about to join it",
@@ -94,3 +98,29 @@ CONFIGS: dict[str, Config] = {
         records=2, leader_epochs=3, changes=5, crashes=1, fences=2, retunes=1, min_isr_other=(1,), preferred=False,
     ),
 }  # fmt: skip
+
+LARGE: dict[str, Config] = {
+    "epochs-large": replace(SMALL["epochs"], leader_epochs=4, changes=3),
+    "isr-large": replace(SMALL["isr"], records=2),
+    "restart-large": replace(SMALL["restart"], records=2),
+    "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4),
+    "operator-large": replace(SMALL["operator"], changes=4),
+    "wipe-large": replace(SMALL["wipe"], records=2),
+    "elr-large": replace(SMALL["elr"], changes=6),
+}
+
+CONFIGS: dict[str, Config] = SMALL | LARGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Configurations that are searched to their end, and how many states that must be at least."""
+
+    configs: tuple[str, ...]
+    states_min: int
+
+
+PROOFS = {
+    "small": Proof(configs=tuple(SMALL), states_min=5_000_000),
+    "full": Proof(configs=tuple(CONFIGS), states_min=50_000_000),
+}

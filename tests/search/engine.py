@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PACKED = struct.Struct("<10I")
 TABLE_BITS_FIRST = 20
 CLOCK_EVERY = 1024
+WORD = 0xFFFF_FFFF_FFFF_FFFF
+ROOM = 4096
+"""Successors of one state at most."""
 
 
 class Visited:
@@ -34,6 +37,14 @@ class Visited:
         self.count = 0
         self.mask = (1 << TABLE_BITS_FIRST) - 1
         self.table = array("Q", bytes(8 << TABLE_BITS_FIRST))
+
+    def put(self, value: int) -> None:
+        """Add a number that is not there; 0 stands for an empty place."""
+        slot = value & self.mask
+        while self.table[slot]:
+            slot = (slot + 1) & self.mask
+        self.table[slot] = value
+        self.count += 1
 
     def grow(self) -> None:
         """Twice the room."""
@@ -101,7 +112,7 @@ class Search:
         except Violation as violation:
             found = Found(violation.invariant, violation.text, ["the beginning"])
             return Result(0, 0, self.cluster.steps_run, 0, False, monotonic() - started, found)
-        self._is_new(first)
+        self._visited.put(hash(PACKED.pack(*first)) & WORD or 1)
         frontier = PACKED.pack(*first)
         begin, depth, violation, complete = 0, 0, None, True
         while frontier and violation is None and complete:
@@ -124,50 +135,47 @@ class Search:
             violation,
         )
 
-    def _is_new(self, state: State) -> bool:
-        visited = self._visited
-        value = hash(PACKED.pack(*state)) & 0xFFFF_FFFF_FFFF_FFFF or 1
-        slot = value & visited.mask
-        table = visited.table
-        while found := table[slot]:
-            if found == value:
-                return False
-            slot = (slot + 1) & visited.mask
-        table[slot] = value
-        visited.count += 1
-        if visited.count * 3 > visited.mask * 2:
-            visited.grow()
-        return True
-
     def _level(self, frontier: bytes, begin: int, deadline: float, limit: int) -> tuple[bytes, bool]:
         """All successors of one level; the next level, and whether this one was finished."""
-        successors, canonical = self.cluster.successors, self.canonical.of
-        committed, check, is_new = self.invariants.committed, self.invariants.check, self._is_new
-        parents, ordinals, pack = self._parents, self._ordinals, PACKED.pack
+        successors, form = self.cluster.successors, self.canonical.form
+        committed, check = self.invariants.committed, self.invariants.check
+        parents, ordinals, pack = self._parents.append, self._ordinals.append, PACKED.pack
+        visited = self._visited
+        table, mask = visited.table, visited.mask
         following = bytearray()
-        number, state = begin, self._first
-        transitions = 0
-        ordinal = -1
+        number, transitions, ordinal = begin, 0, -1
+        moves: list[tuple[State, str]] = []
         try:
             for number, state in enumerate(PACKED.iter_unpack(frontier), begin):
                 ordinal = -1
                 moves = successors(state)
                 transitions += len(moves)
                 for ordinal, (moved, _) in enumerate(moves):
-                    after = canonical(committed(moved))[0]
-                    if is_new(after):
-                        parents.append(number)
-                        ordinals.append(ordinal)
-                        following += pack(*after)
-                        check(after)
-                if not number % CLOCK_EVERY and (monotonic() > deadline or self._visited.count >= limit):
+                    after = form(committed(moved))
+                    packed = pack(*after)
+                    value = hash(packed) & WORD or 1
+                    slot = value & mask
+                    while (found := table[slot]) and found != value:
+                        slot = (slot + 1) & mask
+                    if found:
+                        continue
+                    table[slot] = value
+                    visited.count += 1
+                    parents(number)
+                    ordinals(ordinal)
+                    following += packed
+                    check(after)
+                if visited.count * 3 > mask * 2 - ROOM:
+                    visited.grow()
+                    table, mask = visited.table, visited.mask
+                if not number % CLOCK_EVERY and (monotonic() > deadline or visited.count >= limit):
                     return bytes(following), False
         except Violation as violation:
             words = moves[ordinal][1] if ordinal >= 0 else self.cluster.doing
             raise _Stopped(self._explained(violation, number, ordinal, words)) from violation
         finally:
             self._transitions += transitions
-        return bytes(following), self._visited.count < limit and monotonic() <= deadline
+        return bytes(following), visited.count < limit and monotonic() <= deadline
 
     # -------------------------------------------------------------------------------------------------------- traces
 

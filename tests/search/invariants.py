@@ -35,6 +35,15 @@ class Canonical:
             )  # type: ignore[assignment]
         return found
 
+    def form(self, state: State) -> State:
+        """The state under its one numbering."""
+        keys = self._of_store.get(state[STORE]) or self._store_keys(state[STORE])
+        signatures = self._cluster.nodes.signatures
+        two = keys[1] | signatures[state[2]]
+        if keys[0] | signatures[state[1]] < two < keys[2] | signatures[state[3]]:
+            return state
+        return self.of(state)[0]
+
     def of(self, state: State) -> tuple[State, tuple[int, ...]]:
         """The state under its one numbering, and the permutation that leads there (new id by old id)."""
         keys = self._of_store.get(state[STORE]) or self._store_keys(state[STORE])

@@ -124,8 +124,11 @@ def sees(node: Node, store: Store) -> list[Outcome]:
         shown.append(("registrations", facts.entry, store.brokers))
     elif facts.entry == store.entry and facts.brokers == store.brokers:
         shown.clear()
-    if store.before is not None and _is_newer(store.before, facts.entry):
-        shown.append(("entry of before", store.before, facts.brokers))
+    shown += [
+        (f"entry of partitionEpoch {entry.partition_epoch}", entry, facts.brokers)
+        for entry in store.past
+        if _is_newer(entry, facts.entry)
+    ]
     return [
         Outcome(f"broker {{i}} sees the {what}", checked(nodes.metadata(node, entry, brokers)))
         for what, entry, brokers in shown
@@ -218,7 +221,7 @@ def commit(store: Store, copy: Copy, config: Config) -> Store | None:
         return OUT_OF_BOUNDS
     if broken := api_server.broken_fence(before, entry):
         raise Violation("FencesHold", f"{broken}: {before} became {entry}")
-    return Store(entry, store.brokers, before if config.watch_lags else None)
+    return Store(entry, store.brokers, (before, *store.past)[: config.watch_lags])
 
 
 def lands(copies: Copies, store: Store, config: Config) -> list[tuple[str, Copies, Store]]:

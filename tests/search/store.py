@@ -34,12 +34,12 @@ class Store(NamedTuple):
     Attributes:
         entry: The partition entry.
         brokers: By broker id, rising.
-        before: The entry before the last change, where brokers may see it late; else None.
+        past: Entries of before, the newest first, that brokers may see late.
     """
 
     entry: Partition
     brokers: tuple[Broker, ...]
-    before: Partition | None = None
+    past: tuple[Partition, ...] = ()
 
     def broker(self, broker_id: int) -> Broker:
         return self.brokers[broker_id - 1]
