@@ -61,6 +61,7 @@ class Broker:
         self.fuse_power = False
         self.serving = False
         self.stopping = False
+        self.sessions = 0
         self.started_undamaged = True
         self._opening = False
         self._running_said = False

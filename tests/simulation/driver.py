@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kafkalite_core.storage.log import Log
     from tests.simulation.oracles.ledger import Ledger
     from tests.simulation.partitions import Partitions
+    from tests.simulation.sessions import LeaderSide
 
 TICK = Tick()
 FLUSH_COMPLETED = FlushCompleted()
@@ -69,6 +70,7 @@ class Driver:
         "partitions",
         "ref",
         "replica",
+        "sessions",
         "waiting",
     )
 
@@ -91,6 +93,7 @@ class Driver:
         self.config = config
         self.ledger = ledger
         self.parked = 0
+        self.sessions: dict[LeaderSide, tuple[str, int]] = {}
         self.waiting: list[Callable[[], None]] = []
         self._answer: FetchAnswered | None = None
         self._effect: dict[type, Callable[..., None]] = {
@@ -146,6 +149,8 @@ class Driver:
 
     def wake(self) -> None:
         """Whoever waits for data looks again, after this event."""
+        for side, key in list(self.sessions.items()):
+            side.wake(key)
         if self.waiting:
             waiting, self.waiting = self.waiting, []
             broker = self.partitions.broker
@@ -178,6 +183,8 @@ class Driver:
 
     def _high_watermark_advanced(self, _effect: Effect) -> None:
         self.ledger.high_watermark_advanced(self)
+        for side, key in self.sessions.items():
+            side.note(key)
 
     def _role_changed(self, effect: events.RoleChanged) -> None:
         broker = self.partitions.broker

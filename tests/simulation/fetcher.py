@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import FetchAnswered, FetchRequested, FetchResponded
 from tests.simulation.driver import Asked, Driver, Given
+from tests.simulation.sessions import Connection, SessionFetch
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Broker
@@ -19,7 +20,7 @@ BACK_OFF_MAX_MS = 500.0
 class Fetcher:
     """Sends, waits, applies. Answers that come late or twice are handed to the replicas all the same: they judge."""
 
-    __slots__ = ("_back_off_ms", "_broker", "_deadline_ms", "_not_before_ms", "_number", "_sent", "drivers", "leader",
+    __slots__ = ("_back_off_ms", "_broker", "_connection", "_deadline_ms", "_not_before_ms", "_number", "_sent", "drivers", "leader",
                  "stopped")  # fmt: skip
 
     def __init__(self, broker: Broker, leader: int) -> None:
@@ -27,6 +28,7 @@ class Fetcher:
         self.leader = leader
         self.drivers: dict[Driver, None] = {}
         self.stopped = False
+        self._connection: Connection | None = None
         self._number = 0
         self._sent: dict[tuple[str, int], Driver] | None = None
         self._deadline_ms = 0.0
@@ -34,9 +36,17 @@ class Fetcher:
         self._not_before_ms = 0.0
 
     def kick(self) -> None:
-        """Positions changed; a request that waits at the leader is given up."""
+        """Positions changed; a request that waits at the leader is given up, with its connection."""
+        if self._sent is not None:
+            self.close()
         self._sent = None
         self.turn()
+
+    def close(self) -> None:
+        """The connection is given up."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def flushed(self, driver: Driver) -> None:
         """A position moved. When it has no part in the request under way, that one would keep it waiting."""
@@ -79,11 +89,38 @@ class Fetcher:
             return
         self._sent = sent
         self._deadline_ms = world.now + broker.shape.fetch_wait_ms + ANSWER_DEADLINE_MS
+        if broker.shape.sessions:
+            self._ask_in_session(leader, sent, asked)
+            return
         request = FollowerFetch(self, broker, leader, self._number, broker.broker_epoch, asked)
         if not broker.network.send(broker.host.name, leader.host.name, leader.process, request.arrived):
             self._failed()
 
+    def _ask_in_session(self, leader: Broker, sent: dict[tuple[str, int], Driver], asked: list[Asked]) -> None:
+        broker, connection = self._broker, self._connection
+        if connection is None or connection.leader is not leader or connection.epoch != broker.broker_epoch:
+            self.close()
+            connection = self._connection = Connection(leader, broker.broker_epoch)
+        connection.drivers.update(sent)
+        positions = {(one.topic_id, one.number): one.position for one in asked}
+        request = SessionFetch(self, broker, connection, self._number, positions)
+        if not broker.network.send_once(broker.host.name, leader.host.name, leader.process, request.arrived):
+            self._failed()
+
+    def session_answered(
+        self, connection: Connection, number: int, error_code: int, session_id: int, given: list[Given]
+    ) -> None:
+        """The leader's answer on the connection; on one that was given up nobody listens."""
+        if connection is not self._connection or not connection.open or number != self._number or self.stopped:
+            return
+        if error_code:
+            self._failed()
+            return
+        connection.session.answered(session_id)
+        self.answered(number, given)
+
     def _failed(self) -> None:
+        self.close()
         broker = self._broker
         self._sent = None
         self._not_before_ms = broker.world.now + self._back_off_ms

@@ -148,7 +148,9 @@ class Partitions:
             if replica.role is Role.FOLLOWER and replica.leader_id >= 0:
                 wanted.setdefault(replica.leader_id, {})[driver] = None
         for leader in [leader for leader in self._fetchers if leader not in wanted]:
-            self._fetchers.pop(leader).stopped = True
+            ended = self._fetchers.pop(leader)
+            ended.stopped = True
+            ended.close()
         for leader, drivers in wanted.items():
             fetcher = self._fetchers.get(leader)
             if fetcher is None:
@@ -161,6 +163,7 @@ class Partitions:
         """Connections to that broker broke."""
         fetcher = self._fetchers.get(leader)
         if fetcher is not None:
+            fetcher.close()
             fetcher.kick()
 
     # ------------------------------------------------------------ surroundings of drivers

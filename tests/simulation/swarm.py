@@ -72,6 +72,7 @@ class Shape:
     lag_time_max_ms: int
     fetch_wait_ms: float
     fetch_max_bytes: int
+    sessions: bool
     partition_max_bytes: int
     request_timeout_ms: float
     tail_bytes: int
@@ -112,6 +113,7 @@ def draw(seed: int) -> Shape:
         checkpoint_ms=chance.choice((1_000.0, 5_000.0)),
         lag_time_max_ms=chance.choice((500, 1_500, 4_000)),
         fetch_wait_ms=chance.choice((100.0, 500.0)),
+        sessions=chance.random() < 0.6,
         fetch_max_bytes=chance.choice((600, 4_000, 100_000)),
         partition_max_bytes=chance.choice((300, 1_000, 100_000)),
         request_timeout_ms=chance.choice((1_500.0, 5_000.0)),
