@@ -27,16 +27,31 @@ Moves = list[tuple[State, str]]
 
 STORE, NODE, ANSWER, COPIES, COMMITTED, COUNTERS = 0, 1, 4, 7, 8, 9
 
-RECORDS, CRASHES, WIPES, FENCES, LOST, RETUNES = 0, 4, 8, 12, 16, 20
-COSTS = {"": -1, "crashes": CRASHES, "wipes": WIPES, "fences": FENCES, "lost": LOST, "retunes": RETUNES}
+RECORDS, CRASHES, WIPES, FENCES, LOST, RETUNES, LEAVES = 0, 4, 8, 12, 16, 20, 24
+COSTS = {
+    "": -1,
+    "crashes": CRASHES,
+    "wipes": WIPES,
+    "fences": FENCES,
+    "lost": LOST,
+    "retunes": RETUNES,
+    "leaves": LEAVES,
+}
 """Counters are four bits each; -1: nothing is counted."""
 MASK = 15
+
+REQUESTS_TOO = 2
+"""As `Config.flight`."""
 
 Remembered = tuple[str, int, int, tuple | None, int]
 """An outcome in numbers: words, node and store (0: as it is), copy, counter."""
 
 Outcomes = tuple[list[tuple[str, int]], list[Remembered]]
 """Those that change a running node and nothing else, (words, node); and the others."""
+
+
+def _with(state: State, slot: int, value: int) -> State:
+    return (*state[:slot], value, *state[slot + 1 :])
 
 
 def _move_copies(copies: steps.Copies, p: tuple) -> steps.Copies:
@@ -64,7 +79,7 @@ class Cluster:
         self._limit = {
             -1: MASK + 1, RECORDS: config.records, CRASHES: config.crashes, WIPES: config.wipes,
             FENCES: config.fences, LOST: config.lost_answers,
-            RETUNES: config.retunes,
+            RETUNES: config.retunes, LEAVES: config.leaves,
         }  # fmt: skip
         assert max(self._limit[cost] for cost in COSTS.values() if cost >= 0) < MASK
         self.doing = ""
@@ -121,7 +136,7 @@ class Cluster:
                 self._add(moves, state, slot, outcome)
             if facts.leads and state[COUNTERS] & MASK < self._limit[RECORDS]:
                 self._add_record(moves, state, slot)
-            if facts.up:
+            if facts.up or state[ANSWER + slot - 1]:
                 self._add_fetch(moves, state, slot)
         known = self._controls.get(store)
         if known is None:
@@ -141,7 +156,9 @@ class Cluster:
             moved[COUNTERS] += 1 << cost
         if node:
             moved[slot] = node
-            if state[ANSWER + slot - 1] and not (self.nodes.facts[node].up and self.nodes.facts[state[slot]].up):
+            alive = self.nodes.facts[node].up and self.nodes.facts[state[slot]].up
+            if not alive and isinstance(self.messages.values[state[ANSWER + slot - 1]], nodes.Response):
+                # The connection is gone with the process; a request may still be read by the leader.
                 moved[ANSWER + slot - 1] = 0
         if copy is not None:
             patches = self.copies.values[state[COPIES]]
@@ -169,15 +186,10 @@ class Cluster:
         moves.append((tuple(moved), f"broker {{{slot}}} appends record {value}"))
 
     def _add_fetch(self, moves: Moves, state: State, slot: int) -> None:
-        number = state[slot]
-        answer = state[ANSWER + slot - 1]
-        if answer:
-            moved = list(state)
-            moved[slot], moved[ANSWER + slot - 1] = self._took_answer(number, answer, slot), 0
-            moves.append((tuple(moved), f"broker {{{slot}}} takes the fetch answer"))
-            lost = list(state)
-            lost[ANSWER + slot - 1] = 0
-            moves.append((tuple(lost), f"the fetch answer to broker {{{slot}}} is lost"))
+        """One fetch of a broker: at once, or by way of a request and an answer that are under way for a while."""
+        number, on_its_way = state[slot], state[ANSWER + slot - 1]
+        if on_its_way:
+            self._add_on_its_way(moves, state, slot, on_its_way)
             return
         known = self._requests.get(number)
         if known is None:
@@ -185,29 +197,56 @@ class Cluster:
         request, at = known
         if not request:
             return
-        key = state[at] << 32 | request
-        found = self._asked.get(key)
-        if found is None:
-            self.doing = f"broker {{{at}}} takes the fetch of broker {{{slot}}}"
-            result = self._run(steps.asked, self.nodes.values[state[at]], self.messages.values[request])
-            found = (0, 0) if result is None else (self.nodes.number(result[0]), self.messages.number(result[1]))
-            self._asked[key] = found
-        leader, response = found
+        if self.config.flight == REQUESTS_TOO:
+            moves.append(
+                (_with(state, ANSWER + slot - 1, request), f"broker {{{slot}}} sends a fetch to broker {{{at}}}")
+            )
+            return
+        leader, response = self._answered(state[at], request, at, slot)
         if not response:
             return
-        moved = list(state)
-        moved[at] = leader
+        moved = _with(state, at, leader)
         if self.config.flight:
-            moved[ANSWER + slot - 1] = response
-            moves.append((tuple(moved), f"broker {{{at}}} answers the fetch of broker {{{slot}}}"))
+            moved = _with(moved, ANSWER + slot - 1, response)
+            moves.append((moved, f"broker {{{at}}} answers the fetch of broker {{{slot}}}"))
             return
         after = self._took_answer(number, response, slot)
         if after != number:
-            both = list(moved)
-            both[slot] = after
-            moves.append((tuple(both), f"broker {{{slot}}} fetches from broker {{{at}}}"))
+            moves.append((_with(moved, slot, after), f"broker {{{slot}}} fetches from broker {{{at}}}"))
         if leader != state[at]:
-            moves.append((tuple(moved), f"broker {{{slot}}} fetches from broker {{{at}}}, the answer is lost"))
+            moves.append((moved, f"broker {{{slot}}} fetches from broker {{{at}}}, the answer is lost"))
+
+    def _add_on_its_way(self, moves: Moves, state: State, slot: int, number: int) -> None:
+        without = _with(state, ANSWER + slot - 1, 0)
+        message = self.messages.values[number]
+        if isinstance(message, nodes.Response):
+            after = self._took_answer(state[slot], number, slot)
+            moves.append((_with(without, slot, after), f"broker {{{slot}}} takes the fetch answer"))
+            moves.append((without, f"the fetch answer to broker {{{slot}}} is lost"))
+            return
+        at = message.leader_id
+        leader, response = self._answered(state[at], number, at, slot)
+        if not response or not self._is_sender(state[slot], message):
+            words = f"broker {{{at}}} takes the fetch of broker {{{slot}}}, which hears nothing"
+            moves.append((_with(without, at, leader) if response else without, words))
+            return
+        moved = _with(_with(state, at, leader), ANSWER + slot - 1, response)
+        moves.append((moved, f"broker {{{at}}} answers the fetch of broker {{{slot}}}"))
+
+    def _is_sender(self, number: int, request: nodes.Request) -> bool:
+        node = self.nodes.values[number]
+        return isinstance(node, nodes.Up) and node.epoch == request.replica_epoch
+
+    def _answered(self, leader: int, request: int, at: int, slot: int) -> tuple[int, int]:
+        """(the leader after it, its answer), (0, 0) when there is none."""
+        key = leader << 32 | request
+        found = self._asked.get(key)
+        if found is None:
+            self.doing = f"broker {{{at}}} takes the fetch of broker {{{slot}}}"
+            result = self._run(steps.asked, self.nodes.values[leader], self.messages.values[request])
+            found = (0, 0) if result is None else (self.nodes.number(result[0]), self.messages.number(result[1]))
+            self._asked[key] = found
+        return found
 
     def _took_answer(self, number: int, answer: int, slot: int) -> int:
         key = number << 32 | answer

@@ -22,8 +22,10 @@ class Config:
         lost_answers: Patches whose answer is lost at most, applied at once, later (`copies`) or never.
         retunes: Changes of `min.insync.replicas` at most, to one of `min_isr_other`.
         min_isr_other: See there.
+        leaves: Leaders that hand over, because they shut down or their disk is full, at most. They take the first
+            replica, so that with them the brokers are not interchangeable.
         copies: Patches that may be under way unanswered at once.
-        flight: Fetch answers on their way: a follower takes them later, and meanwhile everything may happen.
+        flight: 1: fetch answers are on their way for a while; 2: requests too, even when their sender is gone.
         flushes: Flushes take time; else each append reaches the disk at once.
         late_answers: Answers to patches take time.
         operator_lags: The controller's patches are under way too, and land late or never.
@@ -44,8 +46,9 @@ class Config:
     lost_answers: int = 0
     retunes: int = 0
     min_isr_other: tuple[int, ...] = ()
+    leaves: int = 0
     copies: int = 1
-    flight: bool = False
+    flight: int = 0
     flushes: bool = False
     late_answers: bool = False
     operator_lags: bool = False
@@ -67,7 +70,7 @@ SMALL: dict[str, Config] = {
     ),
     "flight": Config(
         about="the same with fetch answers that come late",
-        records=2, leader_epochs=3, changes=2, lapses=False, flight=True,
+        records=2, leader_epochs=3, changes=2, lapses=False, flight=1,
     ),
     "isr": Config(
         about="shrinking and expanding ISR while leaders change",
@@ -88,6 +91,14 @@ SMALL: dict[str, Config] = {
     "watch": Config(
         about="brokers that see entries of before, after they were replaced",
         records=1, leader_epochs=3, changes=3, watch_lags=2,
+    ),
+    "handover": Config(
+        about="leaders that leave and name their successors",
+        records=1, leader_epochs=3, changes=3, leaves=1, lost_answers=1, lapses=False, preferred=False, fences=1,
+    ),
+    "zombie": Config(
+        about="fetches that are read late, by a leader of another epoch or when their sender has restarted",
+        isr=2, records=1, leader_epochs=2, changes=2, crashes=1, fences=1, flight=2, lapses=False, preferred=False,
     ),
     "wipe": Config(
         about="a broker comes back with an empty disk, while it is in the ISR or about to join it",

@@ -24,6 +24,7 @@ class Canonical:
         self._cluster = cluster
         self._of_store: dict[int, tuple[int, int, int]] = {}
         self._numbers: dict[tuple, int] = {}
+        self._interchangeable = not cluster.config.leaves
         self._slots = {p: slot for slot, p in enumerate(PERMUTATIONS)}
 
     def _store_keys(self, store: int) -> tuple[int, int, int]:
@@ -37,6 +38,8 @@ class Canonical:
 
     def form(self, state: State) -> State:
         """The state under its one numbering."""
+        if not self._interchangeable:
+            return state
         keys = self._of_store.get(state[STORE]) or self._store_keys(state[STORE])
         signatures = self._cluster.nodes.signatures
         two = keys[1] | signatures[state[2]]
@@ -46,6 +49,8 @@ class Canonical:
 
     def of(self, state: State) -> tuple[State, tuple[int, ...]]:
         """The state under its one numbering, and the permutation that leads there (new id by old id)."""
+        if not self._interchangeable:
+            return state, BROKER_IDS
         keys = self._of_store.get(state[STORE]) or self._store_keys(state[STORE])
         signatures = self._cluster.nodes.signatures
         one = keys[0] | signatures[state[1]]

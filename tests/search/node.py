@@ -222,6 +222,11 @@ def lapses(node: Up) -> list[tuple[int, str, Stepped]]:
     return result
 
 
+def hands_over(node: Up) -> Stepped:
+    """The broker shuts down, or its disk is full: it wants to give its leadership away."""
+    return step(node, events.HandOver(reason="leaves"))
+
+
 # -------------------------------------------------------------------------------------------------------- replication
 
 

@@ -89,6 +89,8 @@ def local(node: Node, config: Config) -> list[Outcome]:
                 Outcome(f"broker {{i}} finds that broker {{{follower}}} {how}", checked(stepped))
                 for follower, how, stepped in nodes.lapses(node)
             ]
+        if config.leaves:
+            outcomes.append(Outcome("broker {i} wants to leave", checked(nodes.hands_over(node)), costs="leaves"))
         if facts.pending:
             again = nodes.metadata(node, facts.entry, facts.brokers)
             outcomes.append(Outcome("broker {i} sees the same metadata again", checked(again)))
@@ -252,7 +254,7 @@ def controls(store: Store, config: Config) -> list[Outcome]:
     outcomes = []
     for min_isr in (store.entry.min_isr, *(one for one in config.min_isr_other if one != store.entry.min_isr)):
         costs = "" if min_isr == store.entry.min_isr else "retunes"
-        for words, proposed in stores.decisions(store, min_isr):
+        for words, proposed in stores.decisions(store, min_isr, any_order=not config.leaves):
             if words == "prefers" and (costs or not config.preferred):
                 continue
             outcomes += _controller_patch(store, words, proposed, costs, config)

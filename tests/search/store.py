@@ -139,7 +139,7 @@ def fence(store: Store, broker_id: int) -> Store:
     return store.with_broker(replace(broker, fenced_epoch=broker.epoch))
 
 
-def decisions(store: Store, min_isr: int) -> list[tuple[str, Partition]]:
+def decisions(store: Store, min_isr: int, *, any_order: bool) -> list[tuple[str, Partition]]:
     """Every entry that the controller may want now, in words: its decision, and every preferred leader.
 
     The controller takes the first replica that will do; with every replica in first place, this is every candidate.
@@ -147,11 +147,12 @@ def decisions(store: Store, min_isr: int) -> list[tuple[str, Partition]]:
     Args:
         store: What it looks at.
         min_isr: The min ISR that the topic's configuration asks for.
+        any_order: Every replica is put first in turn; else the order is that of the entry.
     """
     entry, brokers = store.entry, {broker.id: broker for broker in store.brokers}
     wanted: dict[Partition, str] = {}
-    for first in BROKER_IDS:
-        replicas = (first, *(one for one in BROKER_IDS if one != first))
+    for first in BROKER_IDS if any_order else entry.replicas[:1]:
+        replicas = (first, *(one for one in entry.replicas if one != first))
         shown = replace(entry, replicas=replicas)
         verdict = decide(shown, brokers, relaxed_flush=False, unclean_allowed=False, min_isr=min_isr)
         words = "elects" if verdict.elected else "changes the members"

@@ -28,6 +28,8 @@ IDENTITY = PERMUTATIONS[0]
 
 FOLLOWER_LEADER = FOLLOWER.slot("leader")
 PROGRESS_ID = PROGRESS.slot("id")
+HOLD_IDS = frozenset({"leader", "_leader", "leader_id", "broker_id"})
+"""Fields of the replica's small objects."""
 
 
 def member(entry: IsrEntry, p: Permutation) -> IsrEntry:
@@ -70,20 +72,19 @@ def _value(value: object, p: Permutation) -> object:
     if isinstance(value, IsrEntry):
         return member(value, p)
     if isinstance(value, Small):
-        return _small(value, p)
+        return Small(value.cls, _named(value.cls.__slots__, value.values, p))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*_named(value._fields, value, p))
     if isinstance(value, tuple) and value and isinstance(value[0], IsrEntry):
         return members(value, p)
     return value
 
 
-def _small(small: Small, p: Permutation) -> Small:
-    """Slots that hold broker ids are known by name."""
-    return Small(
-        small.cls,
-        tuple(
-            p[value - 1] if name in {"_leader", "leader"} and value > 0 else _value(value, p)
-            for name, value in zip(small.cls.__slots__, small.values, strict=True)
-        ),
+def _named(names: tuple[str, ...], values: tuple, p: Permutation) -> tuple:
+    """Fields of a small object; those that hold broker ids are known by name."""
+    return tuple(
+        p[value - 1] if name in HOLD_IDS and value > 0 else _value(value, p)
+        for name, value in zip(names, values, strict=True)
     )
 
 

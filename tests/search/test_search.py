@@ -85,7 +85,7 @@ def walk(config: Config, seed: int, length: int):
         state = invariants.committed(chance.choice(moves)[0])
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [name for name, config in SMALL.items() if not config.leaves])
 def test_brokers_are_interchangeable(name):
     """What can happen to a renumbered state is what can happen to the state, renumbered."""
     config = CONFIGS[name]
@@ -98,7 +98,7 @@ def test_brokers_are_interchangeable(name):
                 assert one == other
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [name for name, config in SMALL.items() if not config.leaves])
 def test_six_numberings_are_one_state(name):
     for seed in range(5):
         for cluster, state in walk(CONFIGS[name], seed, 40):
