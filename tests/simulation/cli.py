@@ -99,7 +99,7 @@ def _show(result: Result, options: argparse.Namespace) -> None:
         if options.seed is not None:
             refusals = {NAMES.get(code, "no answer"): count for code, count in sorted(result.refusals.items())}
             print(
-                f"  events {result.events} acked {result.acked} elections {result.elections} wall {result.wall_s:.2f} s"
+                f"  events {result.events} acked {result.acked} elections {result.elections} cpu {result.cpu_s:.2f} s"
             )
             print(f"  faults {result.faults_bitten}\n  refusals {refusals}\n  digest {result.digest}")
     if options.trace and not options.json:
@@ -110,7 +110,7 @@ def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
     """The last line."""
     found = list(results)
     events = sum(result.events for result in found)
-    busy_s = sum(result.wall_s for result in found)
+    busy_s = sum(result.cpu_s for result in found)
     return {
         "summary": True,
         "histories": len(found),
@@ -123,6 +123,7 @@ def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
         "elections": sum(result.elections for result in found),
         "virtual_s": round(sum(result.virtual_ms for result in found) / 1000.0),
         "wall_s": round(wall_s, 2),
+        "cpu_s": round(busy_s, 2),
         "violations": sum(not result.ok for result in found),
         "tree": tree_hash(),
     }
