@@ -5,16 +5,19 @@ processors; the verdict over all of them.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Failed(Exception):
@@ -55,7 +58,7 @@ def run_all(
 def _search(name: str, *, states_max: int, seconds: float) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.search", "--config", name, "--json"]
     command += ["--states-max", str(states_max), "--seconds", str(seconds)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=dict(os.environ))
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     if done.returncode not in {0, 1} or not done.stdout.strip():
         raise Failed(f"the search of {name} ended with {done.returncode}")
     line: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
