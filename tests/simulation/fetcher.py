@@ -127,9 +127,9 @@ class Fetcher:
         broker.world.at(self._back_off_ms, broker.process, self.turn)
         self._back_off_ms = min(self._back_off_ms * 2, BACK_OFF_MAX_MS)
 
-    def reset(self, number: int) -> None:
-        """The connection of that request broke."""
-        if number == self._number and self._sent is not None:
+    def lost(self) -> None:
+        """The connection ended."""
+        if self._sent is not None:
             self._failed()
 
     def answered(self, number: int, given: list[Given]) -> None:

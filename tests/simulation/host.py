@@ -79,9 +79,18 @@ class Host:
             self.forgot_unsynced = True
         if self.world.tracing:
             self.world.trace(self.name, f"{broker.incarnation} died: {death.reason}")
+        if not death.power:
+            self._hang_up()
         if not self.silent:
             self._tell(broker, death.reason)
         self.start(500.0 + self.chance.random() ** 2 * RESTART_MS_MAX)
+
+    def _hang_up(self) -> None:
+        """The kernel closes the connections of a process that ended; after a power failure nobody does."""
+        for other in self.cluster.host_list:
+            peer = other.broker
+            if peer is not None and peer.serving and not self.cluster.network.link(self.name, other.name).cut:
+                self.world.at(1.0, peer.process, peer.partitions.connection_lost, self.id)
 
     def _tell(self, broker: Broker, reason: str) -> None:
         """The pod's status names the incarnation that ended (S7); it reaches the API server a little later."""

@@ -159,6 +159,12 @@ class Partitions:
                 fetcher.drivers = drivers
                 fetcher.kick()
 
+    def connection_lost(self, leader: int) -> None:
+        """The connection to that broker ended: what was asked on it is asked again, after a pause."""
+        fetcher = self._fetchers.get(leader)
+        if fetcher is not None:
+            fetcher.lost()
+
     def connections_reset(self, leader: int) -> None:
         """Connections to that broker broke."""
         fetcher = self._fetchers.get(leader)

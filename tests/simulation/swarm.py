@@ -140,4 +140,6 @@ def _topic(chance: Random, name: str, brokers: int) -> TopicShape:
         config["segment.bytes"] = str(chance.choice((1_024, 4_096)))
     if chance.random() < 0.12:
         config["flush.messages"] = "1000"
+    if chance.random() < 0.05:
+        config["unclean.leader.election.enable"] = "true"
     return TopicShape(name=name, partitions=chance.choice((1, 1, 2, 3, 6)), replicas=replicas, config=config)
