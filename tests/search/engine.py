@@ -7,6 +7,7 @@ key is another one in each process (PYTHONHASHSEED), so what one run should miss
 
 from __future__ import annotations
 
+import gc
 import struct
 from array import array
 from time import monotonic
@@ -104,6 +105,16 @@ class Search:
 
     def run(self, *, states_max: int = 0, seconds: float = 0.0) -> Result:
         """Search until there is nothing more, a violation, or the end of time or room."""
+        # Millions of small tuples are kept for good; looking through them for cycles would take half of the time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._run(states_max, seconds)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run(self, states_max: int, seconds: float) -> Result:
         started = monotonic()
         deadline = started + seconds if seconds else float("inf")
         limit = states_max or 1 << 62

@@ -124,7 +124,7 @@ def signature(node: Node) -> tuple:
         _registered(brokers, node.id),
         changes,
         None if pending is None else len(pending[1]),
-        None if leader is None else (leader[4], leader[5], sorted(map(_progress, leader[1]))),
+        None if leader is None else (leader[4], leader[5], tuple(sorted(map(_progress, leader[1])))),
         None if follower is None else follower[: FOLLOWER.slot("leader")],
         type(wire).__name__,
         wire.proposal_id if isinstance(wire, Patch) else -1,
@@ -142,7 +142,7 @@ class NodeTable(Table):
         """Number of the records, by node."""
         self.disks: list[int] = [0]
         """Number of the records on disk, by node."""
-        self._known: dict[str, int] = {}
+        self._known: dict[tuple, int] = {}
         self._records: dict[tuple, int] = {}
 
     def added(self, value: Node) -> None:
@@ -151,8 +151,7 @@ class NodeTable(Table):
         self.logs.append(self._records.setdefault(facts.records, len(self._records)))
         on_disk = facts.records[: facts.flushed]
         self.disks.append(self._records.setdefault(on_disk, len(self._records)))
-        text = repr(signature(value))
-        self.signatures.append(self._known.setdefault(text, len(self._known)))
+        self.signatures.append(self._known.setdefault(signature(value), len(self._known)))
 
 
 def _registered(brokers: tuple[Broker, ...], broker_id: int) -> tuple[int, int]:

@@ -97,7 +97,8 @@ def local(node: Node, config: Config) -> list[Outcome]:
     if isinstance(node.wire, Answer):
         words = f"broker {{i}} hears that its patch is {node.wire.outcome.value}"
         outcomes.append(Outcome(words, checked(nodes.cas_told(node))))
-    outcomes += [Outcome(_crash_words(down, node), down, costs="crashes") for down in nodes.crashes(node)]
+    if config.crashes:
+        outcomes += [Outcome(_crash_words(down, node), down, costs="crashes") for down in nodes.crashes(node)]
     return outcomes
 
 
@@ -175,13 +176,19 @@ def swaps(node: Node, store: Store, config: Config) -> list[Outcome]:
         else:
             ended = nodes.cas_ended(node, Attempt.APPLIED)
             outcomes.append(_told("the patch of broker {i} is applied", ended, after, config))
-            unheard = nodes.cas_ended(node, Attempt.AMBIGUOUS)
-            outcomes.append(
-                _told("the patch of broker {i} is applied, its answer lost", unheard, after, config, costs="lost")
-            )
-    delayed = nodes.cas_ended(node, Attempt.AMBIGUOUS)
-    copy = (patch.expected, patch.proposed, False)
-    outcomes.append(_told("the patch of broker {i} is late", delayed, None, config, copy=copy, costs="lost"))
+    return outcomes + _unheard(node, after, config) if config.lost_answers else outcomes
+
+
+def _unheard(node: Up, after: Store | None, config: Config) -> list[Outcome]:
+    """The broker does not hear what became of its patch: it was applied, will be or never is, or was not even sent."""
+    assert isinstance(node.wire, Patch)
+    outcomes = []
+    ambiguous = nodes.cas_ended(node, Attempt.AMBIGUOUS)
+    if after is not None and after is not OUT_OF_BOUNDS:
+        words = "the patch of broker {i} is applied, its answer lost"
+        outcomes.append(_told(words, ambiguous, after, config, costs="lost"))
+    copy = (node.wire.expected, node.wire.proposed, False)
+    outcomes.append(_told("the patch of broker {i} is late", ambiguous, None, config, copy=copy, costs="lost"))
     unsent = nodes.cas_ended(node, Attempt.NOT_APPLIED)
     outcomes.append(_told("the patch of broker {i} is not sent", unsent, None, config, costs="lost"))
     return outcomes

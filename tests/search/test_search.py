@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -14,7 +17,7 @@ from tests.search.cluster import Cluster
 from tests.search.configs import CONFIGS, SMALL, Config
 from tests.search.engine import Search, Visited
 from tests.search.invariants import Canonical, Invariants
-from tests.search.proof import run_all
+from tests.search.proof import ROOT, run_all
 
 SECONDS = float(os.environ.get("SEARCH_SECONDS", "40"))
 STATES_MIN = 300
@@ -123,3 +126,35 @@ def test_visited_keeps_what_it_was_given():
         visited.put(value)
     visited.grow()
     assert sorted(value for value in visited.table if value) == sorted(values)
+
+
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "tests.search", *arguments]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_one_configuration_on_the_command_line():
+    done = command("--config", "epochs", "--states-max", "2000", "--json")
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout.splitlines()[-1])
+    assert line["violation"] is None
+    assert not line["exhausted"]
+    assert line["states"] >= 2000
+    assert line["states_per_s"] > 0
+    assert line["bounds"] == CONFIGS["epochs"].bounds() | {"min_isr_other": []}
+
+
+def test_a_proof_that_falls_short_fails():
+    done = command("--proof", "small", "--states-max", "50", "--json")
+    assert done.returncode == 1
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["violation"] is None
+    assert summary["configs"] == len(SMALL)
+    assert "no proof" in done.stderr
+
+
+def test_an_unknown_configuration_is_wrong_usage():
+    assert command("--config", "nothing").returncode == 2
