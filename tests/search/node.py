@@ -15,10 +15,9 @@ from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CasOutcome
 from tests.search import snapshot
 from tests.search.small_log import HEADER, FrozenLog, SmallLog, crashed
-from tests.search.snapshot import LATER_MS, LONG_AGO_MS, NOW_MS, Stage
+from tests.search.snapshot import LATER_MS, LONG_AGO_MS, NOW_MS, Brokers, Stage
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
     from kafkalite_core.replica.replica import Replica
 
@@ -145,12 +144,12 @@ def as_proposed(replica: Replica, entry: Partition | None) -> Partition | None:
     return next((attempt for attempt in attempts if snapshot.isr_sorted(attempt) == entry), entry)
 
 
-def metadata(node: Up, entry: Partition | None, brokers: tuple[Broker, ...], epoch: int | None = None) -> Stepped:
+def metadata(node: Up, entry: Partition | None, brokers: Brokers, epoch: int | None = None) -> Stepped:
     """The broker sees the entry and the registrations; `epoch` is its own broker epoch if it has a new one."""
     replica = thawed(node)
     own = node.epoch if epoch is None else epoch
     seen = events.MetadataChanged(
-        partition=as_proposed(replica, entry), brokers=STAGE.brokers(brokers), broker_epoch=own, config=CONFIG
+        partition=as_proposed(replica, entry), brokers=brokers.by_id, broker_epoch=own, config=CONFIG
     )
     return frozen(node, replica, replica.step(NOW_MS, seen), epoch=own)
 

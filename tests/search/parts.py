@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.search import symmetry
 from tests.search.node import Node, Patch, Up
-from tests.search.snapshot import FOLLOWER, PROGRESS, REPLICA, STATE
+from tests.search.snapshot import FOLLOWER, PROGRESS, REPLICA, STATE, Brokers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
     from tests.search.store import Store
 
@@ -76,7 +75,7 @@ class Facts(NamedTuple):
     records: tuple[tuple[int, int], ...]
     flushed: int
     entry: Partition | None
-    brokers: tuple[Broker, ...]
+    brokers: Brokers
     pending: bool
     holders: tuple[int, ...]
 
@@ -89,7 +88,7 @@ REPLICA_ROLE = REPLICA.slot("_role")
 def facts_of(node: Node) -> Facts:
     records, flushed, _ = node.log
     if not isinstance(node, Up):
-        return Facts(False, False, node.high_watermark, records, flushed, None, (), False, ())
+        return Facts(False, False, node.high_watermark, records, flushed, None, Brokers.of(()), False, ())
     state, leader = node.replica[1], node.replica[5]
     holders = () if leader is None else tuple(broker_id for broker_id, _ in leader[2])
     return Facts(
@@ -154,8 +153,8 @@ class NodeTable(Table):
         self.signatures.append(self._known.setdefault(signature(value), len(self._known)))
 
 
-def _registered(brokers: tuple[Broker, ...], broker_id: int) -> tuple[int, int]:
-    broker = next((one for one in brokers if one.id == broker_id), None)
+def _registered(brokers: Brokers, broker_id: int) -> tuple[int, int]:
+    broker = brokers.by_id.get(broker_id)
     return (-1, -1) if broker is None else (broker.epoch, broker.fenced_epoch)
 
 

@@ -27,6 +27,8 @@ from kafkalite_core.replica.state import ReplicaState
 from tests.search.small_log import FrozenLog, SmallLog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kafkalite_core.model.cluster import Broker
 
 NOW_MS = 1000.0
@@ -135,6 +137,31 @@ class Plain:
         return self.names.index(name)
 
 
+class Brokers(tuple):  # noqa: SLOT001 (it carries `by_id`)
+    """All registrations, by broker id. Of equal ones there is one object, which is quick to hash and to compare."""
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
+    by_id: dict[int, Broker]
+
+    @staticmethod
+    def of(brokers: Iterable[Broker]) -> Brokers:
+        content = tuple(brokers)
+        found = _BROKERS.get(content)
+        if found is None:
+            found = _BROKERS[content] = Brokers(content)
+            found.by_id = {broker.id: broker for broker in content}
+            _OF_MAPPING[id(found.by_id)] = found
+        return found
+
+
+_BROKERS: dict[tuple, Brokers] = {}
+_OF_MAPPING: dict[int, Brokers] = {}
+"""By the identity of `by_id`, which replicas are given and which is never changed."""
+
+
 class Small(NamedTuple):
     """A small object of the replica's with plain slots of its own, which nobody else refers to."""
 
@@ -202,7 +229,7 @@ def freeze(replica: Replica) -> tuple[tuple, dict[int, int]]:
     frozen = (
         REPLICA.freeze(replica),
         STATE.freeze(state),
-        tuple(state.brokers[broker_id] for broker_id in sorted(state.brokers)),
+        _OF_MAPPING.get(id(state.brokers)) or Brokers.of(broker for _, broker in sorted(state.brokers.items())),
         changes_plain,
         pending,
         None if replica._leader is None else _freeze_leader(replica._leader),
@@ -241,14 +268,6 @@ class Stage:
 
     def __init__(self) -> None:
         self._replicas = {broker_id: new_replica(broker_id, SmallLog(), 0) for broker_id in BROKER_IDS}
-        self._brokers: dict[tuple[Broker, ...], dict[int, Broker]] = {}
-
-    def brokers(self, known: tuple[Broker, ...]) -> dict[int, Broker]:
-        """The mapping that replicas are given; never changed."""
-        found = self._brokers.get(known)
-        if found is None:
-            found = self._brokers[known] = {broker.id: broker for broker in known}
-        return found
 
     def thaw(self, broker_id: int, log: FrozenLog, frozen: tuple) -> Replica:
         """The replica that `freeze` took, with its log; good until the next call for this broker."""
@@ -258,7 +277,7 @@ class Stage:
         REPLICA.thaw(replica, replica_plain)
         STATE.thaw(state, state_plain)
         state.log = SmallLog(log)
-        state.brokers = self.brokers(brokers)
+        state.brokers = brokers.by_id
         state.effects = []
         CHANGES.thaw(changes, changes_plain)
         changes.pending = None

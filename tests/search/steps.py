@@ -16,7 +16,7 @@ from tests.search import store as stores
 from tests.search.node import Answer, Down, Node, Patch, Response, Stepped, Up
 from tests.search.parts import REPLICA_ROLE, Violation, facts_of
 from tests.search.small_log import EMPTY
-from tests.search.snapshot import isr_sorted
+from tests.search.snapshot import Brokers, isr_sorted
 from tests.search.store import Store
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _told(
     return Outcome(words, node, store, copy, costs)
 
 
-OUT_OF_BOUNDS = Store.__new__(Store, None, ())  # type: ignore[arg-type]
+OUT_OF_BOUNDS = Store(None, Brokers.of(()))  # type: ignore[arg-type]
 
 
 def commit(store: Store, copy: Copy, config: Config) -> Store | None:

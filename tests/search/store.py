@@ -23,7 +23,7 @@ from kafkalite_core.membership.registration import (
 from kafkalite_core.membership.settlement import Settled
 from kafkalite_core.model.cluster import Broker, BrokerState
 from kafkalite_core.model.partition import IsrEntry, Partition
-from tests.search.snapshot import BROKER_IDS, isr_sorted
+from tests.search.snapshot import BROKER_IDS, Brokers, isr_sorted
 
 CALLS_MAX = 20
 
@@ -38,14 +38,14 @@ class Store(NamedTuple):
     """
 
     entry: Partition
-    brokers: tuple[Broker, ...]
+    brokers: Brokers
     past: tuple[Partition, ...] = ()
 
     def broker(self, broker_id: int) -> Broker:
         return self.brokers[broker_id - 1]
 
     def with_broker(self, broker: Broker) -> Store:
-        brokers = tuple(broker if one.id == broker.id else one for one in self.brokers)
+        brokers = Brokers.of(broker if one.id == broker.id else one for one in self.brokers)
         return self._replace(brokers=brokers)
 
 
@@ -117,7 +117,7 @@ def first_store(*, isr: int, min_isr: int) -> Store:
         leader=1, leader_epoch=1, partition_epoch=1, min_isr=min_isr, replicas=BROKER_IDS,
         isr=tuple(IsrEntry(broker_id, 1) for broker_id in BROKER_IDS[:isr]),
     )  # fmt: skip
-    store = Store(entry, tuple(Broker(id=broker_id) for broker_id in BROKER_IDS))
+    store = Store(entry, Brokers.of(Broker(id=broker_id) for broker_id in BROKER_IDS))
     for broker_id in BROKER_IDS:
         identity = Identity(
             broker_id=broker_id, incarnation="i1", directory_id="d1", trusted=False, clean_epoch=None,
@@ -149,7 +149,7 @@ def decisions(store: Store, min_isr: int, *, any_order: bool) -> list[tuple[str,
         min_isr: The min ISR that the topic's configuration asks for.
         any_order: Every replica is put first in turn; else the order is that of the entry.
     """
-    entry, brokers = store.entry, {broker.id: broker for broker in store.brokers}
+    entry, brokers = store.entry, store.brokers.by_id
     wanted: dict[Partition, str] = {}
     for first in BROKER_IDS if any_order else entry.replicas[:1]:
         replicas = (first, *(one for one in entry.replicas if one != first))

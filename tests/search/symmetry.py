@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, Partition
 from tests.search import snapshot
 from tests.search.node import Answer, Down, Node, Patch, Request, Response, Up
-from tests.search.snapshot import BROKER_IDS, FOLLOWER, PROGRESS, Small
-
-if TYPE_CHECKING:
-    from kafkalite_core.model.cluster import Broker
+from tests.search.snapshot import BROKER_IDS, FOLLOWER, PROGRESS, Brokers, Small
 
 Permutation = tuple[int, ...]
 
@@ -54,11 +50,9 @@ def attempt(entry: Partition, expected: Partition, p: Permutation) -> Partition:
 
 
 @lru_cache(maxsize=1 << 16)
-def registrations(brokers: tuple[Broker, ...], p: Permutation) -> tuple[Broker, ...]:
-    moved: list[Broker | None] = [None] * len(brokers)
-    for broker in brokers:
-        moved[p[broker.id - 1] - 1] = replace(broker, id=p[broker.id - 1])
-    return tuple(broker for broker in moved if broker is not None)
+def registrations(brokers: Brokers, p: Permutation) -> Brokers:
+    moved = [replace(broker, id=p[broker.id - 1]) for broker in brokers]
+    return Brokers.of(sorted(moved, key=lambda broker: broker.id))
 
 
 def plain(values: tuple, p: Permutation) -> tuple:
