@@ -98,6 +98,30 @@ bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" fo
 groups-proof: $(STAMP) ## Kill every broker in turn under a consumer group for 10 minutes, and judge; ARGS="--minutes 1"
 	@$(BIN)/python bench/groups.py $(ARGS)
 
+.PHONY: simulate
+simulate: $(STAMP) ## Histories of the simulated cluster; SEEDS=0:10000 JOBS=2
+	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),0:10000) --jobs $(or $(JOBS),2) $(ARGS)
+
+.PHONY: proof-small
+proof-small: $(STAMP) ## Search small clusters exhaustively, every order of events within the bounds: 5 million states
+	@$(BIN)/python -m tests.search --proof small $(ARGS)
+
+.PHONY: proof
+proof: $(STAMP) ## The same within wider bounds: 50 million states (half an hour on two cores, below 8 GB)
+	@$(BIN)/python -m tests.search --proof full $(ARGS)
+
+.PHONY: mutants
+mutants: $(STAMP) ## Break each rule of the core in turn and have it found; ARGS="--only M06,M07", --table
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, faketime)
+	@$(BIN)/python -m tests.chaos --hours $(or $(HOURS),1) $(ARGS)
+
+.PHONY: chaos-summary
+chaos-summary: $(STAMP) ## Add up the ledger of chaos, per hash of the program
+	@$(BIN)/python -m tests.chaos --summary
+
 .PHONY: group-matrix
 group-matrix: $(STAMP) java-tools ## Every client in groups of one to six, members and coordinators killed; ARGS="--cells 10"
 	@$(BIN)/python -m tests.integration.group_matrix $(ARGS)
