@@ -12,6 +12,7 @@ from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.groups.offsets_topic import OffsetsTopic
 from kafkalite_broker.log.cleaner import LogCleaner
 from kafkalite_broker.log.flusher import GroupFlusher
+from kafkalite_broker.log.kernel_sync import kernel_sync_for
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
@@ -108,6 +109,7 @@ class DataPlane:
         self._volume_sync = None
         self.logs.lock()
         self._volume_sync = volume_sync_for(settings.data_directory)
+        self._kernel_sync = kernel_sync_for(asyncio.get_running_loop())
         self.flusher = GroupFlusher(
             asyncio.get_running_loop(),
             self._io_pool,
@@ -115,6 +117,7 @@ class DataPlane:
             on_fatal=on_fatal,
             workers=threads,
             volume_sync=self._volume_sync,
+            kernel_sync=self._kernel_sync,
         )
         self.partitions = PartitionManager(
             broker_id=settings.broker_id,
@@ -254,6 +257,8 @@ class DataPlane:
             self.logs.abandon()
         if self._volume_sync is not None:
             self._volume_sync.close()
+        if self._kernel_sync is not None:
+            self._kernel_sync.close()
         self._io_pool.shutdown(wait=False)
 
     def _log_flushed(self, flushed: Log) -> None:

@@ -92,6 +92,16 @@ class LocalFile:
         finally:
             self._unpin()
 
+    def begin_sync(self) -> int:
+        """The descriptor, for a sync that begins before `sync_begun` is called. Raises `ReadInterrupted`: closed."""
+        descriptor = self._pin()
+        self._unsynced = False
+        return descriptor
+
+    def sync_begun(self) -> None:
+        """The kernel has the file: it may be closed."""
+        self._unpin()
+
     def drop_cached(self, offset: int) -> None:
         """See `File`."""
         descriptor = self._pin()

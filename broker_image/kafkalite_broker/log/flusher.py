@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
+
+from kafkalite_broker.log.disk import LocalFile
+from kafkalite_core.storage.errors import DiskFailure, ReadInterrupted
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
     from concurrent.futures import Executor
 
+    from kafkalite_broker.log.kernel_sync import KernelSync
     from kafkalite_broker.log.volume_sync import VolumeSync
     from kafkalite_core.storage.flushing import FlushTicket
     from kafkalite_core.storage.log import Log
 
 
 class GroupFlusher:
-    """Flushes dirty logs on the I/O threads, one group at a time. All methods are called on the loop's thread.
+    """Flushes dirty logs, one group at a time: on the I/O threads, or on the kernel's where that is enough.
+
+    All methods are called on the loop's thread.
 
     Args:
         loop: The event loop.
@@ -25,6 +32,7 @@ class GroupFlusher:
         on_fatal: Called once with the first error of a flush: the process must exit, nothing is tried again (R12).
         workers: Threads that one group may occupy.
         volume_sync: Syncs the whole volume at once, where that is safe.
+        kernel_sync: Syncs files without our threads, where the system has it.
     """
 
     def __init__(
@@ -36,6 +44,7 @@ class GroupFlusher:
         on_fatal: Callable[[BaseException], None],
         workers: int = 8,
         volume_sync: VolumeSync | None = None,
+        kernel_sync: KernelSync | None = None,
     ) -> None:
         assert workers > 0
         self._loop = loop
@@ -44,6 +53,7 @@ class GroupFlusher:
         self._on_fatal = on_fatal
         self._workers = workers
         self._volume_sync = volume_sync
+        self._kernel_sync = kernel_sync
         self._dirty: dict[Log, None] = {}
         self._scheduled = False
         self._running = 0
@@ -113,11 +123,62 @@ class GroupFlusher:
         if self._volume_sync is not None:
             parts = [work]
         else:
+            work = self._begin_in_kernel(work)
             count = min(self._workers, len(work))
             parts = [work[start::count] for start in range(count)]
-        self._running = len(parts)
+        self._running += len(parts)
         for part in parts:
             self._executor.submit(self._run, part)
+
+    def _begin_in_kernel(self, work: list[tuple[Log, FlushTicket]]) -> list[tuple[Log, FlushTicket]]:
+        """Have the kernel sync the tickets that are about files only; returns the others, which threads are to run."""
+        kernel = self._kernel_sync
+        if kernel is None:
+            return work
+        part: list[tuple[Log, FlushTicket]] = []
+        others: list[tuple[Log, FlushTicket]] = []
+        files: list[LocalFile] = []
+        for entry in work:
+            own = [file for file, _ in (*entry[1].files, *entry[1].small_files) if isinstance(file, LocalFile)]
+            if entry[1].directories or not own or len(files) + len(own) > kernel.free:
+                others.append(entry)
+            else:
+                part.append(entry)
+                files.extend(own)
+        if not part or self._sync(kernel, files, part):
+            return others
+        return work
+
+    def _sync(self, kernel: KernelSync, files: list[LocalFile], part: list[tuple[Log, FlushTicket]]) -> bool:
+        """Begin; False when the kernel does not take all of the files, and threads are to run the tickets as well."""
+        pinned: list[tuple[LocalFile, int]] = []
+        for file in files:
+            try:
+                pinned.append((file, file.begin_sync()))
+            except ReadInterrupted:
+                continue  # a truncation, retention or a deletion took it away
+            except OSError as error:
+                self._loop.call_soon(self._fail, DiskFailure(f"sync {part[0][0].directory}: {error}"))
+        left = len(pinned)
+
+        def ended(code: int) -> None:
+            nonlocal left
+            left -= 1
+            if code:
+                names = ", ".join(log.directory for log, _ in part)
+                self._fail(DiskFailure(f"sync of a file of {names}: {os.strerror(code)}"))
+            elif not left:
+                self._complete(part)
+
+        taken = kernel.begin([descriptor for _, descriptor in pinned], ended)
+        for file, _ in pinned:
+            file.sync_begun()
+        if taken < len(pinned):
+            return False
+        self._running += 1
+        if not pinned:
+            self._loop.call_soon(self._complete, part)
+        return True
 
     def _run(self, part: Sequence[tuple[Log, FlushTicket]]) -> None:
         """On an I/O thread."""
