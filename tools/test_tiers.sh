@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly ALL=(lint unit property scripted search mutants contract integration spark)
+readonly ALL=(lint unit property scripted simulation search mutants contract integration spark)
 readonly BIN=.venv/bin
 tiers=("$@")
 [[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
@@ -39,6 +39,7 @@ java_version() {
 prepare() {
   reason=""
   case $1 in
+    mutants) apt_install patch patch || return 1 ;;
     contract)
       if ! make --no-print-directory kubectl; then
         reason="kubectl could not be built: Go 1.24 or newer is needed (tools/kubectl/build.sh)"
@@ -63,6 +64,7 @@ prepare() {
 run() {
   case $1 in
     lint) make --no-print-directory lint ;; # with tests/test_tidy.py
+    search) SEARCH_SECONDS=${SEARCH_SECONDS:-300} "$BIN/pytest" "tests/$1" ;;
     *) "$BIN/pytest" "tests/$1" ;;
   esac
 }
