@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LAZY = {
     "topics": ("kafkalite_cli.topics.command", "topics"),
     "groups": ("kafkalite_cli.groups.command", "groups"),
+    "reassign": ("kafkalite_cli.reassign.command", "reassign"),
     "produce": ("kafkalite_cli.records.command", "produce"),
     "consume": ("kafkalite_cli.records.command", "consume"),
     "verify": ("kafkalite_cli.verify.command", "verify"),

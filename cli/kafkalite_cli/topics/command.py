@@ -300,6 +300,7 @@ def create(
 @kube_options
 @click.argument("name", metavar="TOPIC")
 @click.option("--partitions", type=click.IntRange(min=1, max=256), help="Their number can only grow.")
+@click.option("--replicas", type=click.IntRange(min=1, max=16), help="Replicas are added or removed; waits for it.")
 @click.option("--config", callback=pairs, multiple=True, metavar="KEY=VALUE", help="Set a topic key. Repeatable.")
 @click.option("--delete-config", multiple=True, metavar="KEY", help="Go back to the default. Repeatable.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the operator.")
@@ -308,16 +309,20 @@ def alter(
     options: KubeOptions,
     name: str,
     partitions: int | None,
+    replicas: int | None,
     config: list[tuple[str, str]],
     delete_config: tuple[str, ...],
     no_wait: bool,
     timeout: float,
 ) -> None:
-    r"""Change the number of partitions or the configuration of a topic.
+    r"""Change the number of partitions or replicas, or the configuration of a topic.
+
+    Which brokers the replicas are on: `kafkalite reassign`.
 
     \b
     Examples:
       kafkalite topics alter orders --partitions 12
+      kafkalite topics alter orders --replicas 3 --timeout 600
       kafkalite topics alter orders --config retention.ms=3600000 --config segment.bytes=1048576
       kafkalite topics alter orders --delete-config retention.ms
     """
@@ -327,16 +332,17 @@ def alter(
     if both := sorted(set(settings) & set(delete_config)):
         raise click.UsageError(f"{', '.join(both)}: set or deleted?")
     settings |= dict.fromkeys(delete_config)
-    if partitions is None and not settings:
-        raise click.UsageError("say what to change: --partitions, --config or --delete-config")
+    if partitions is None and replicas is None and not settings:
+        raise click.UsageError("say what to change: --partitions, --replicas, --config or --delete-config")
+    waits_for = objects.waits_for if replicas is None else objects.waits_for_replicas
 
     async def work(topics: Topics) -> JsonObject:
         topic = await topics.find(name)
-        changed = await topics.alter(topic, objects.Change(partitions=partitions, config=settings))
+        changed = await topics.alter(topic, objects.Change(partitions=partitions, replicas=replicas, config=settings))
         if not no_wait:
             with _steps() as steps:
                 steps.begin(f"topic {name}")
-                await topics.wait(changed, objects.waits_for, timeout_s=timeout, tell=steps.waiting)
+                await topics.wait(changed, waits_for, timeout_s=timeout, tell=steps.waiting)
         return {"before": topic["spec"], "after": changed["spec"]}
 
     specs = _run(options, work) or {}

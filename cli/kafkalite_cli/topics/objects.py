@@ -52,6 +52,7 @@ class Change:
     """What `topics alter` asks for; a config value of None removes the key."""
 
     partitions: int | None = None
+    replicas: int | None = None
     config: dict[str, str | None] = field(default_factory=dict)
 
 
@@ -253,9 +254,16 @@ def patch_of(topic: JsonObject, change: Change) -> JsonObject:
             raise Failure(f"topic {name!r} has {now} partitions: their number can only grow")
         if change.partitions > now:
             patch["partitions"] = change.partitions
+    if change.replicas is not None and change.replicas != int(spec.get("replicas", REPLICAS)):
+        patch["replicas"] = change.replicas
+    pinned = spec.get("replicaAssignment") or {}
+    if change.replicas is not None and any(len(ids) != change.replicas for ids in pinned.values()):
+        # A list of its own would keep the partition from following the number.
+        patch["replicaAssignment"] = {number: None for number, ids in pinned.items() if len(ids) != change.replicas}
     wanted = {key: value for key, value in (have | change.config).items() if value is not None}
     added = {key: value for key, value in change.config.items() if value is not None}
-    if problems := check_topic_config(added, replicas=int(spec.get("replicas", REPLICAS))):
+    replicas = change.replicas or int(spec.get("replicas", REPLICAS))
+    if problems := check_topic_config(added, replicas=replicas):
         raise Failure(f"topic {name!r}: {'; '.join(problems)}")
     unknown = [key for key in change.config if key not in TOPIC_KEYS and key not in have]
     if unknown:
@@ -282,6 +290,21 @@ def waits_for(topic: JsonObject) -> str:
     placed = len((topic.get("status") or {}).get("partitions") or {})
     wanted = int(topic["spec"].get("partitions", 1))
     return "" if placed >= wanted else f"{placed} of {wanted} partitions are placed"
+
+
+def waits_for_replicas(topic: JsonObject) -> str:
+    """As `waits_for`, and until no replica moves."""
+    if reason := waits_for(topic):
+        return reason
+    progressing = condition(topic, "Progressing")
+    if progressing.get("observedGeneration", 0) < topic["metadata"].get("generation", 0):
+        return "the operator has not seen it yet"
+    if progressing.get("status") == "True":
+        return str(progressing.get("message") or progressing.get("reason"))
+    if progressing.get("reason") in CORRECTABLE:
+        raise Failure(f"topic {topic_name(topic)!r}: {progressing.get('message')}")
+    moving = [number for number, entry in topic["status"]["partitions"].items() if entry["adding"] or entry["removing"]]
+    return f"partitions {', '.join(moving)} are moving" if moving else ""
 
 
 CORRECTABLE = frozenset(

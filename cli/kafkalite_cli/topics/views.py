@@ -88,6 +88,8 @@ def _partition(topic: str, number: int, entry: JsonObject, sizes: Sizes) -> Json
         "replicas": replicas,
         "isr": isr,
         "elr": [member["id"] for member in entry.get("elr") or []],
+        "adding": list(entry.get("adding") or []),
+        "removing": list(entry.get("removing") or []),
         "minIsr": entry.get("minIsr"),
         "sizeBytes": sizes.get((topic, number, leader)),
     }
@@ -121,4 +123,4 @@ def has_problem(partition: JsonObject, problem: str) -> bool:
         return partition["leader"] is None
     if problem == "under-min-isr":
         return isr < (partition["minIsr"] or 1)
-    return isr < len(partition["replicas"])
+    return isr < len(partition["replicas"]) - len(partition["adding"])

@@ -65,9 +65,7 @@ def shrunk(entry: Partition, replicas: int, brokers: Mapping[int, Broker], load:
     while len(kept) > replicas:
         used = Counter(rack_of(broker_id, brokers) for broker_id in kept)
 
-        def reluctance(
-            broker_id: int, used: Counter[str] = used
-        ) -> tuple[int, ...]:
+        def reluctance(broker_id: int, used: Counter[str] = used) -> tuple[int, ...]:
             broker = brokers.get(broker_id)
             place = kept.index(broker_id)
             return (

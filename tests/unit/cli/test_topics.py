@@ -68,7 +68,7 @@ def test_describing(run, monkeypatch):
     assert [entry["sizeBytes"] for entry in document["partitions"]] == [5, 7], "only the leader's log counts"
     assert document["partitions"][1] | {"sizeBytes": None} == {
         "partition": 1, "leader": 1, "leaderEpoch": 3, "partitionEpoch": 5, "replicas": [0, 1, 2], "isr": [0, 1, 2],
-        "elr": [], "minIsr": 1, "sizeBytes": None,
+        "elr": [], "adding": [], "removing": [], "minIsr": 1, "sizeBytes": None,
     }  # fmt: skip
     assert document["effectiveConfig"]["retention.ms"] == {"value": "5", "source": "topic"}
     assert document["effectiveConfig"]["segment.bytes"] == {"value": "2048", "source": "cluster"}
@@ -199,6 +199,33 @@ def test_altering(run):
     assert (result.output, len(api.patches)) == ("topic t unchanged\n", 1)
     run(api, "alter", "t", "--config", "retention.ms=6", "--config", "segment.ms=7")
     assert api.patches[1:] == [{"spec": {"config": {"segment.ms": "7"}}}], "what is so already is left alone"
+
+
+def test_another_number_of_replicas_frees_partitions_with_lists_of_another_length():
+    topic = topic_object("t", partitions=3, replicaAssignment={"0": [0, 1], "1": [0, 1, 2]})
+    assert objects.patch_of(topic, objects.Change(replicas=3)) == {"replicaAssignment": {"0": None}}
+    wanted = {"replicas": 2, "replicaAssignment": {"1": None}}
+    assert objects.patch_of(topic, objects.Change(replicas=2)) == wanted
+    with pytest.raises(objects.Failure, match=r"min\.insync\.replicas"):
+        objects.patch_of(topic, objects.Change(replicas=2, config={"min.insync.replicas": "3"}))
+
+
+def test_replicas_are_waited_for_until_nothing_moves():
+    topic = topic_object("t", generation=2)
+    progressing = {"type": "Progressing", "status": "True", "reason": "Reassigning", "message": "moving"}
+    topic["status"]["conditions"].append(progressing)
+    entry = topic["status"]["partitions"]["0"] | {"adding": [3], "removing": []}
+    topic["status"]["partitions"]["0"] = entry
+    assert objects.waits_for_replicas(topic) == "the operator has not seen it yet"
+    progressing["observedGeneration"] = 2
+    assert objects.waits_for_replicas(topic) == "moving"
+    progressing |= {"status": "False", "reason": "Stable"}
+    assert objects.waits_for_replicas(topic) == "partitions 0 are moving", "the condition is a moment behind"
+    entry["adding"] = []
+    assert objects.waits_for_replicas(topic) == ""
+    progressing |= {"reason": "NotEnoughBrokers", "message": "4 replicas need 4 brokers"}
+    with pytest.raises(objects.Failure, match="need 4 brokers"):
+        objects.waits_for_replicas(topic)
 
 
 @pytest.mark.parametrize(
