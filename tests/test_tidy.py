@@ -16,7 +16,7 @@ from kafkalite_cli.local_mode.operator_manifest import default_cluster as local_
 from kafkalite_core.model.cluster import Broker, BrokerState, Cluster, Registration
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
-from kafkalite_core.model.topic import Condition, Stray
+from kafkalite_core.model.topic import Condition, Holding, Stray
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.conditions import set_conditions
 from kafkalite_core.resources.manifests import broker_object, cluster_settings, default_cluster
@@ -287,7 +287,10 @@ ENTRY = Partition(
     isr=(IsrEntry(0, 3),), elr=(IsrEntry(1, 2),), adding=(1,), removing=(0,), recovering=True,
 )  # fmt: skip
 TOPIC = TopicRef("default", "a", "uid", "5f0c0000-0000-4000-8000-000000000000", "a")
-STRAY = Stray(topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, end_offset=3)
+STRAY = Stray(topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, end_offset=3, log_epoch=1)
+HOLDING = Holding(
+    topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, log_epoch=1, end_offset=3
+)  # fmt: skip
 
 
 def registered() -> Registration:
@@ -337,8 +340,12 @@ def writes() -> list[tuple[str, str, dict]]:
         ("first_status", "KafkaLiteTopic", written(first)),
         ("added_partitions", "KafkaLiteTopic", written(added)),
         ("conditions", "KafkaLiteTopic", written(summary(inSync="1/2"))),
-        ("registration", "KafkaLiteBroker", written(patches.registration(bare, registered(), [STRAY]))),
-        ("registration_update", "KafkaLiteBroker", written(patches.registration_update(broker, registered(), [STRAY]))),
+        ("registration", "KafkaLiteBroker", written(patches.registration(bare, registered(), [STRAY], [HOLDING]))),
+        (
+            "registration_update",
+            "KafkaLiteBroker",
+            written(patches.registration_update(broker, registered(), [STRAY], [HOLDING])),
+        ),
         ("fence", "KafkaLiteBroker", written(patches.fence(broker, reason="LeaseExpired", since=NOW))),
         ("next_broker_epoch", "KafkaLiteCluster", written(patches.next_broker_epoch(cluster))),
         ("producer_id_block", "KafkaLiteCluster", written(patches.producer_id_block(cluster))),

@@ -156,7 +156,7 @@ class Broker:
         )
         self._termination.write()
         recovered = await plane.recover(lambda left: self._say(f"recovering the logs: {left} segments left"))
-        self._producer_ids.seen_in_log(plane.logs.highest_producer_id())
+        self._producer_ids.highest_in_logs = plane.logs.highest_producer_id
         self._say("registering")
         await self._link.register(self._identity(recovered))
         self._ticked()
@@ -175,11 +175,10 @@ class Broker:
     def _identity(self, recovered: Recovered) -> Identity:
         findings = recovered.findings
         listener = self._settings.inter_broker
-        trusted = not (findings.fresh or findings.cut_below_flushed or findings.checkpoint_lost)
         log.info(
             "data directory opened",
             directory=findings.directory_id,
-            trusted=trusted,
+            trusted=findings.trusted,
             fresh=findings.fresh,
             clean_epoch=findings.clean_epoch,
             cut_below_flushed=findings.cut_below_flushed,
@@ -190,7 +189,7 @@ class Broker:
             broker_id=self._settings.broker_id,
             incarnation=self._settings.incarnation,
             directory_id=findings.directory_id,
-            trusted=trusted,
+            trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
             host=listener.advertised_host,
             port=listener.advertised_port,

@@ -147,7 +147,7 @@ class DataPlane:
     def _make_cleaner(self) -> LogCleaner:
         return LogCleaner(
             self.logs,
-            high_watermarks=self.partitions.high_watermarks,
+            high_watermarks=self.partitions.deletable_up_to,
             config=self._config,
             wall_ms=wall_ms,
             telemetry=self._telemetry.cleaner,
@@ -212,8 +212,10 @@ class DataPlane:
         """Take over the replicas that the metadata name, set aside what nobody claims, and listen."""
         self.partitions.reconcile_all()
         for unclaimed, metadata in self.logs.unclaimed():
-            log.info("log without a topic set aside", directory=unclaimed.directory, topic_id=metadata.topic_id)
-            self.logs.set_aside(unclaimed, delete_seen=False)
+            moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
+            why = "its replica moved away" if moved_away else "no topic claims it"
+            log.info("log set aside", directory=unclaimed.directory, topic_id=metadata.topic_id, reason=why)
+            self.logs.set_aside(unclaimed, delete_seen=False, moved_away=moved_away)
         self.report_strays()
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
@@ -232,7 +234,8 @@ class DataPlane:
                     partition=stray.metadata.partition,
                     leader_epoch=stray.metadata.leader_epoch,
                     partition_epoch=stray.metadata.partition_epoch,
-                    end_offset=stray.end_offset,
+                    end_offset=max(stray.end_offset, stray.metadata.end_offset),
+                    log_epoch=stray.metadata.log_epoch if stray.metadata.end_offset >= 0 else None,
                     deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
                 )
                 for stray in known[-STRAYS_LISTED_MAX:]
@@ -284,7 +287,7 @@ class DataPlane:
     def _make_room(self) -> None:
         try:
             removed = self.logs.make_room(
-                self.partitions.high_watermarks(),
+                self.partitions.deletable_up_to(),
                 retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
                 deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
             )
@@ -304,6 +307,7 @@ class DataPlane:
             self._telemetry.event_loop_lag_seconds.set(max(loop.time() - due_s, 0.0))
             self._on_tick()
             self.partitions.tick()
+            self._link.report_holdings(self.partitions.holdings())
 
     async def _checkpoint(self) -> None:
         interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0
@@ -327,7 +331,7 @@ class DataPlane:
         for unflushed in self.logs.logs_to_flush():
             self.flusher.mark_dirty(unflushed)
         retired = self.logs.retention_pass(
-            self.partitions.high_watermarks(),
+            self.partitions.deletable_up_to(),
             producer_expiration_ms=broker_integer(self._config, "producer.id.expiration.ms"),
         )
         for directory, segments in retired.items():

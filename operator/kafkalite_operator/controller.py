@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.actions import (
     Action,
-    ChangePartitions,
     Fence,
+    ReadBrokers,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
 RESYNC_S = 30.0
-BROKERS_FRESH_S = 1.0
-"""Nobody is elected on brokers that were last read consistently longer ago than this."""
-
 STATUS_PAUSE_S = 0.25
 """Conditions of one object are written at most this often."""
 
@@ -162,7 +159,7 @@ class Controller:
             for pod in listed.items:
                 self._store.apply(kind, "ADDED", pod)
             return
-        self._store.relist(kind, listed.items, listed.resource_version, namespace)
+        self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
         if kind is BROKERS:
             self._brokers_read_at = started
 
@@ -180,6 +177,7 @@ class Controller:
                 controller_epoch=epoch,
                 observing_since=self.leases.observing_since(key[0]),
                 balance_due=self._balance_due(key, settings),
+                brokers_age_s=self._clock() - self._brokers_read_at,
             )
             snapshots.append(snapshot)
             self._dispatch(settings, plan(snapshot, self._clock()), epoch)
@@ -232,8 +230,7 @@ class Controller:
                     self._start(action.key, self._executor.carry_out(settings, action, epoch), pause_s=STATUS_PAUSE_S)
                 continue
             urgent = True
-            fresh = self._clock() - self._brokers_read_at <= BROKERS_FRESH_S
-            if isinstance(action, ChangePartitions) and action.elected and not fresh:
+            if isinstance(action, ReadBrokers):
                 self._start(("brokers", namespace), self._list(BROKERS, namespace))
                 continue
             self._start(action.key, self._executor.carry_out(settings, action, epoch))

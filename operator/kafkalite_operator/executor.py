@@ -247,6 +247,7 @@ class Executor:
             controller_epoch=controller_epoch,
             unclean_generation=action.generation if unclean else None,
             unclean_request=action.consent if unclean else "",
+            recovery_request=action.recovery_request if unclean else "",
         )
         try:
             await self.patch(TOPICS, topic.namespace, topic.object_name, operations)

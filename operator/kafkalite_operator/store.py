@@ -7,7 +7,7 @@ one uid a greater resourceVersion wins; an object that was deleted does not come
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 REMEMBERED_MAX = 4096
 """Deleted uids and ended incarnations that are remembered."""
 
+NOT_LISTED = float("-inf")
+
 ClusterKey = tuple[str, str]
 _log = get_logger(__name__)
 
@@ -37,6 +39,7 @@ _log = get_logger(__name__)
 @dataclass(slots=True)
 class _Entry:
     obj: dict[str, Any]
+    seen_at: float
     first_seen: float
     generation_seen: float
     view: TopicView | Broker | ClusterSettings | None = None
@@ -57,51 +60,69 @@ class Store:
         self._clock = clock
         self._default_image = default_image
         self._objects: dict[str, dict[str, _Entry]] = {kind.plural: {} for kind in (TOPICS, CLUSTERS, BROKERS)}
-        self._tombstones: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: OrderedDict[str, float] = OrderedDict()
         self.exits: OrderedDict[str, Exit] = OrderedDict()
         self.leases: dict[tuple[str, str], LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
+        self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
-    def apply(self, kind: Kind, type_: str, obj: dict[str, Any]) -> bool:
-        """An event, or an object as read or as answered; True when something changed."""
+    def apply(self, kind: Kind, type_: str, obj: dict[str, Any], *, listed_at: float = NOT_LISTED) -> bool:
+        """An event, or an object as read or as answered; True when something changed.
+
+        An older version replaces a newer one only when a consistent list that was asked for at `listed_at`, after the
+        newer one was seen, shows it: then the store went back in time (S11).
+        """
         if kind is PODS:
             return self._apply_pod(obj)
         metadata = obj.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         if type_ == "DELETED":
             return self.forget(kind, uid)
-        if not uid or uid in self._tombstones:
+        buried_at = self._tombstones.get(uid)
+        if not uid or (buried_at is not None and buried_at >= listed_at):
             return False
+        self._tombstones.pop(uid, None)  # a restored store has it again
         known = self._objects[kind.plural].get(uid)
         if known is not None and not self._newer(known.obj, obj):
-            return False
+            if known.seen_at >= listed_at or _version(obj) == _version(known.obj):
+                return False
+            _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
         now = self._clock()
-        entry = _Entry(obj=obj, first_seen=now, generation_seen=now)
+        entry = _Entry(obj=obj, seen_at=now, first_seen=now, generation_seen=now)
         if known is not None:
             entry.first_seen = known.first_seen
             if known.obj["metadata"].get("generation") == metadata.get("generation"):
                 entry.generation_seen = known.generation_seen
-        if not self._parse(kind, entry) or (known is not None and self._went_back(kind, known, entry)):
+        if not self._parse(kind, entry):
             return False
         self._objects[kind.plural][uid] = entry
         return True
 
     def forget(self, kind: Kind, uid: str) -> bool:
         """The object was deleted."""
-        self._tombstones[uid] = None
+        self._tombstones[uid] = self._clock()
         while len(self._tombstones) > REMEMBERED_MAX:
             self._tombstones.popitem(last=False)
         self._registered.pop(uid, None)
+        self._epochs_seen.pop(uid, None)
         return self._objects[kind.plural].pop(uid, None) is not None
 
-    def relist(self, kind: Kind, items: Iterable[dict[str, Any]], resource_version: str, namespace: str | None) -> None:
-        """A consistent list: objects that are older than it and not in it are gone."""
+    def relist(
+        self,
+        kind: Kind,
+        items: Iterable[dict[str, Any]],
+        resource_version: str,
+        namespace: str | None,
+        *,
+        asked_at: float = NOT_LISTED,
+    ) -> None:
+        """A consistent list, asked for at that time: objects that are older than it and not in it are gone."""
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
-            self.apply(kind, "ADDED", item)
+            self.apply(kind, "ADDED", item, listed_at=asked_at)
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
@@ -129,7 +150,8 @@ class Store:
     def _parse(self, kind: Kind, entry: _Entry) -> bool:
         try:
             if kind is TOPICS:
-                entry.view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
+                view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
+                entry.view = replace(view, epochs_seen=self._remember_epochs(view))
             elif kind is BROKERS:
                 broker = parse_broker(entry.obj)
                 cluster_of_broker(entry.obj)
@@ -143,18 +165,14 @@ class Store:
             return False
         return True
 
-    def _went_back(self, kind: Kind, known: _Entry, entry: _Entry) -> bool:
-        """A newer version of one topic with lower epochs: the store was restored; nothing is decided on it."""
-        if kind is not TOPICS:
-            return False
-        assert isinstance(known.view, TopicView)
-        assert isinstance(entry.view, TopicView)
-        for number, old in known.view.topic.partitions.items():
-            new = entry.view.topic.partitions.get(number)
-            if new is None or (new.leader_epoch, new.partition_epoch) < (old.leader_epoch, old.partition_epoch):
-                _log.error("the store went back in time", topic=known.view.spec.topic_name, partition=number)
-                return True
-        return False
+    def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
+        """The highest epochs ever seen of each partition: an entry below them is not decided on as it is (S11)."""
+        seen = dict(self._epochs_seen.get(view.topic.ref.uid, {}))
+        for number, entry in view.topic.partitions.items():
+            before = seen.get(number, (-1, -1))
+            seen[number] = (max(before[0], entry.leader_epoch), max(before[1], entry.partition_epoch))
+        self._epochs_seen[view.topic.ref.uid] = seen
+        return seen
 
     # -- what goes out ------------------------------------------------------------------------------------------
 
@@ -184,7 +202,13 @@ class Store:
         return found
 
     def snapshot(
-        self, key: ClusterKey, *, controller_epoch: int, observing_since: float | None, balance_due: bool
+        self,
+        key: ClusterKey,
+        *,
+        controller_epoch: int,
+        observing_since: float | None,
+        balance_due: bool,
+        brokers_age_s: float = 0.0,
     ) -> Snapshot:
         """One cluster for `plan`."""
         settings = self.clusters()[key]
@@ -214,6 +238,7 @@ class Store:
             exits={incarnation: ended.reason for incarnation, ended in self.exits.items()},
             observing_since=observing_since,
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
+            brokers_age_s=brokers_age_s,
             controller_epoch=controller_epoch,
             balance_due=balance_due,
         )

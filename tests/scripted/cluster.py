@@ -66,6 +66,7 @@ class Node:
     log: ListLog
     replica: Replica
     dirty: bool = False
+    behind: bool = False
 
 
 @dataclass
@@ -98,6 +99,7 @@ class Cluster:
         self.store = Store("uid-a", first, brokers, [first])
         self.nodes: dict[int, Node] = {}
         self.down: dict[int, ListLog] = {}
+        self.seen: dict[int, tuple[int, int]] = {}
         self.proposals: list[Proposal] = []
         self.produced: dict[object, events.ProduceAnswered] = {}
         self.deleted: dict[object, events.DeleteRecordsAnswered] = {}
@@ -120,7 +122,9 @@ class Cluster:
 
     # ---------------------------------------------------------------- brokers
 
-    def start(self, number: int, log: ListLog, epoch: int, high_watermark: int = 0) -> Node:
+    def start(
+        self, number: int, log: ListLog, epoch: int, high_watermark: int = 0, seen: tuple[int, int] = (-1, -1)
+    ) -> Node:
         replica = Replica(
             broker_id=number,
             number=0,
@@ -128,6 +132,7 @@ class Cluster:
             log=log,
             high_watermark=high_watermark,
             lag_time_max_ms=self.LAG_MS,
+            seen=seen,
         )
         node = self.nodes[number] = Node(number, epoch, log, replica)
         return node
@@ -136,10 +141,15 @@ class Cluster:
         node = self.nodes.pop(number)
         node.log.crash()
         self.down[number] = node.log
+        newest = node.replica.holding()
+        self.seen[number] = (newest.leader_epoch, newest.partition_epoch)
         self.proposals = [proposal for proposal in self.proposals if proposal.node is not node]
 
-    def restart(self, number: int, *, wiped: bool = False, high_watermark: int = 0) -> Node:
-        """A new incarnation; with a wiped disk it can no longer vouch for what earlier ones reported (R9)."""
+    def restart(self, number: int, *, wiped: bool = False, high_watermark: int = 0, remembers: bool = False) -> Node:
+        """A new incarnation; with a wiped disk it can no longer vouch for what earlier ones reported (R9).
+
+        `remembers`: its disk still knows the highest epochs that were seen (S11).
+        """
         log = self.down.pop(number)
         epoch, self.next_epoch = self.next_epoch, self.next_epoch + 1
         old = self.store.brokers[number].registration
@@ -149,7 +159,7 @@ class Cluster:
         self.store.brokers = dict(self.store.brokers)
         registered = self._registered(number, epoch, trusted=epoch if wiped else old.trusted_since)
         self.store.brokers[number] = replace(registered, fenced_epoch=self.store.brokers[number].fenced_epoch)
-        return self.start(number, log, epoch, high_watermark)
+        return self.start(number, log, epoch, high_watermark, self.seen[number] if remembers else (-1, -1))
 
     def fence(self, number: int) -> None:
         broker = self.store.brokers[number]
@@ -191,6 +201,7 @@ class Cluster:
                 brokers=self.store.brokers,
                 broker_epoch=node.epoch,
                 config=self.config,
+                went_back=node.behind,
             ),
         )
 
@@ -303,6 +314,33 @@ class Cluster:
         now = self.store.partition
         changed = replace(now, min_isr=value, partition_epoch=now.partition_epoch + 1)
         assert self.store.swap(self.store.uid, now, with_eligible(now, changed, self.counts))
+
+    def restore(self, index: int) -> None:
+        """The store goes back to the entry of that index, as from a backup (S11)."""
+        self.store.partition = self.store.history[index]
+
+    def recover(self) -> None:
+        """The controller goes on with the holders of the greatest (epoch, end) (S11)."""
+        held = {number: node.replica.holding() for number, node in self.nodes.items()}
+        best = max((holding.log_epoch, holding.end_offset) for holding in held.values())
+        isr = tuple(
+            IsrEntry(number, self.store.brokers[number].epoch)
+            for number, holding in held.items()
+            if (holding.log_epoch, holding.end_offset) == best
+        )
+        for node in self.nodes.values():
+            node.behind = False
+        now = self.store.partition
+        self.store.put(
+            replace(
+                now,
+                leader=isr[0].id,
+                leader_epoch=max(now.leader_epoch, *(holding.leader_epoch for holding in held.values())) + 1,
+                partition_epoch=max(now.partition_epoch, *(holding.partition_epoch for holding in held.values())) + 1,
+                isr=isr,
+                elr=(),
+            )
+        )
 
     def recreate(self) -> None:
         """The topic is deleted and made again: another uid, the same name, epochs from the start (S12)."""

@@ -22,10 +22,11 @@ Commands (brokers are numbers; `*` is every running broker):
     answer-again                           the answer of the last `swap` a second time
     land NAME                              a patch kept with `keep=NAME` reaches the store after all
     smuggle F<-L NAME                      an answer to the fetch of F with all that L's log holds, whatever its epoch
-    elect B [isr=..] [uncleanly], fence B, stop B, restart B [wiped] [hw=N], shutting-down B, hand-over B, full B, space B
+    elect B [isr=..] [uncleanly], fence B, stop B, restart B [wiped] [remembers] [hw=N], shutting-down B, hand-over B, full B, space B
     delete B OFFSET                        DeleteRecords up to the offset; -1 is the high watermark
     time MS, tick B..., raise-start B OFFSET, stale-metadata B N (the store's N-th entry), recreate, forget B,
     host-again B
+    restore N, list B..., holdings, recover    the store goes back to its N-th entry, brokers list it, the controller goes on
     min N                                  the controller writes another effective min ISR
     state                                  logs, watermarks and the store
 """
@@ -136,6 +137,29 @@ class Script:
     def do_metadata(self, *names):
         for number in self.brokers(names):
             self.note(number, self.cluster.metadata(number))
+
+    def do_restore(self, index):
+        self.cluster.restore(int(index))
+
+    def do_list(self, *names):
+        """A consistent list that shows less than the brokers know: they keep what they knew, and stand still."""
+        for number in self.brokers(names):
+            node = self.cluster.nodes[number]
+            node.behind = True
+            self.note(number, self.cluster.metadata(number, node.replica.partition))
+
+    def do_holdings(self):
+        for number, node in sorted(self.cluster.nodes.items()):
+            held = node.replica.holding()
+            self.out.append(
+                f"{number}: knows epochs {held.leader_epoch}, {held.partition_epoch}; log up to {held.end_offset} of "
+                f"epoch {held.log_epoch}"
+            )
+
+    def do_recover(self):
+        self.cluster.recover()
+        now = self.cluster.store.partition
+        self.out.append(f"controller: leader {now.leader} epoch {now.leader_epoch} isr {entries(now.isr)}")
 
     def do_stale_metadata(self, number, index):
         self.note(int(number), self.cluster.metadata(int(number), self.cluster.store.history[int(index)]))
@@ -269,7 +293,9 @@ class Script:
         self.cluster.crash(int(number))
 
     def do_restart(self, number, *flags, hw="0"):
-        node = self.cluster.restart(int(number), wiped="wiped" in flags, high_watermark=int(hw))
+        node = self.cluster.restart(
+            int(number), wiped="wiped" in flags, high_watermark=int(hw), remembers="remembers" in flags
+        )
         self.out.append(f"{number}: registered as epoch {node.epoch}")
 
     def do_shutting_down(self, number):

@@ -11,7 +11,6 @@ from prometheus_client import Counter, Histogram
 
 from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
 from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
-from kafkalite_core.model.partition import PartitionChange
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.fields import ResourceError
@@ -176,7 +175,7 @@ class PartitionWriter:
     async def _send(
         self, ref: TopicRef, number: int, settlement: Settlement
     ) -> tuple[Attempt, Partition | None, Exception | None]:
-        operations = _operations(ref, number, settlement)
+        operations = patches.leader_proposal(ref, number, settlement.expected, settlement.proposed)
         try:
             answer = await self._client.json_patch(
                 TOPICS, ref.namespace, ref.object_name, operations, subresource="status", deadline_s=self._deadline_s
@@ -204,17 +203,6 @@ class PartitionWriter:
             return Entry.GONE
         self._absorb(found)
         return topic.partitions.get(number, Entry.UNREAD)
-
-
-def _operations(ref: TopicRef, number: int, settlement: Settlement) -> list[dict[str, Any]]:
-    expected, proposed = settlement.expected, settlement.proposed
-    if proposed.leader == expected.leader:
-        return patches.isr_change(ref, number, expected, proposed)
-    # A leader that leaves names its successor: the same patch as an election, but it is not the controller that
-    # writes, so `controllerEpoch` is left alone.
-    change = PartitionChange(expected, proposed)
-    operations = patches.elections(ref, {number: change}, controller_epoch=0)
-    return [operation for operation in operations if operation["path"] != "/status/controllerEpoch"]
 
 
 def _remember(memory: OrderedDict[tuple[str, int], Any], key: tuple[str, int], value: object) -> None:

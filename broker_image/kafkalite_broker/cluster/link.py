@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafkalite_core.membership.registration import Identity
     from kafkalite_core.model.cluster import Broker, Cluster
     from kafkalite_core.model.partition import Topic, TopicRef
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding, Stray
     from kafkalite_runtime.kube import Kind, KubeClient
 
 SILENCE_LIMIT_S = 10.0
@@ -95,6 +95,7 @@ class ClusterLink:
         self._strays: tuple[Stray, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
+        self._asked = 0
         self.cluster: Cluster | None = None
         self.changes = TopicChanges()
 
@@ -156,6 +157,11 @@ class ClusterLink:
         if self._registrar is not None:
             self._registrar.want_strays(self._strays)
 
+    def report_holdings(self, holdings: tuple[Holding, ...]) -> None:
+        """Say in this broker's status what it holds of partitions of which the store shows too little (S11)."""
+        if self._registrar is not None:
+            self._registrar.want_holdings(holdings)
+
     async def stop(self) -> None:
         """End all tasks. What the API server has not been told by now it is not told any more."""
         for task in self._tasks:
@@ -166,14 +172,21 @@ class ClusterLink:
     async def _watch(
         self,
         kind: Kind,
-        on_list: Callable[[list[dict[str, Any]]], None],
+        on_list: Callable[[list[dict[str, Any]]], bool | None],
         on_event: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """Follow one kind for ever. A defect in what an event sets off must not leave the broker blind: list afresh."""
+        """Follow one kind for ever. A defect in what an event sets off must not leave the broker blind: list afresh.
 
-        def listed(items: list[dict[str, Any]]) -> None:
-            on_list(items)
+        After every loss of contact everything is listed: the store may have been restored meanwhile (S11).
+        """
+
+        def asked() -> None:
+            self._asked = self.cache.mark()
+
+        def listed(items: list[dict[str, Any]]) -> bool | None:
+            again = on_list(items)
             self._synced[kind.plural].set()
+            return again
 
         while True:
             reflector = Reflector(
@@ -185,6 +198,8 @@ class ClusterLink:
                 on_event,
                 monotonic,
                 silence_limit_s=self._silence_limit_s,
+                on_ask=asked if kind is TOPICS else _ignore,
+                list_after_loss=True,
             )
             self._reflectors[kind.plural] = reflector
             try:
@@ -239,9 +254,11 @@ class ClusterLink:
         if sighting is not None:
             self._publish(self.cache.see_topic(sighting))
 
-    def _list_topics(self, items: list[dict[str, Any]]) -> None:
+    def _list_topics(self, items: list[dict[str, Any]]) -> bool:
         sightings, unreadable = _sort(items, self._topic_sighting)
-        self._publish(self.cache.list_topics(sightings, unreadable=unreadable))
+        change = self.cache.list_topics(sightings, unreadable=unreadable, asked=self._asked)
+        self._publish(change)
+        return change.undecided
 
     def _topic_event(self, kind: str, found: dict[str, Any]) -> None:
         if kind == "DELETED":

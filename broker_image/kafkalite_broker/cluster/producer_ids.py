@@ -18,6 +18,8 @@ from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeInvalid, KubeUnavail
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite_runtime.kube import KubeClient
 
 DRAWS_MAX = 8
@@ -36,9 +38,14 @@ class ProducerIdAllocator:
         client: Of the main loop.
         namespace: Of the cluster.
         cluster: Name of the `KafkaLiteCluster`.
+
+    Attributes:
+        highest_in_logs: Tells the greatest producer id in any log of this broker, -1 for none. Asked with every draw:
+            the counter may have gone back meanwhile, and replication brings ids that other brokers gave out (S11).
     """
 
     def __init__(self, client: KubeClient, namespace: str, cluster: str) -> None:
+        self.highest_in_logs: Callable[[], int] = lambda: -1
         self._client = client
         self._namespace = namespace
         self._cluster = cluster
@@ -67,10 +74,6 @@ class ProducerIdAllocator:
                     f"no producer id can be drawn: {self._complaint or 'the API server has not answered yet'}",
                 )
             await asyncio.wait({self._draw}, timeout=deadline_s - monotonic())
-
-    def seen_in_log(self, producer_id: int) -> None:
-        """An id was met in a log: that one and lower ones are never handed out (S11)."""
-        self._ids.raise_floor(producer_id)
 
     async def stop(self) -> None:
         """Give up a draw under way."""
@@ -109,6 +112,7 @@ class ProducerIdAllocator:
         cluster = parse_cluster(found)
         if not cluster.cluster_id:
             raise ResourceError(f"cluster {self._cluster} has no status yet")
+        self._ids.raise_floor(self.highest_in_logs())
         first = cluster.next_producer_id
         # A log may know ids far above the counter (the store went back, or a client made one up): go there in one
         # step. Block after block would be thrown away, and every producer would wait meanwhile.
@@ -120,6 +124,7 @@ class ProducerIdAllocator:
             )
         except KubeInvalid:
             return False
+        self._ids.raise_floor(self.highest_in_logs())  # more may have come while the counter was asked
         self._ids.add_block(first, size)
         log.info("drew a block of producer ids", first=first, size=size)
         return True

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.cluster.settings import BrokerSettings
     from kafkalite_core.model.cluster import Broker, BrokerState, Registration
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding, Stray
     from kafkalite_runtime.kube import KubeClient
 
 LOOK_AGAIN_S = 1.0
@@ -72,6 +72,7 @@ class Registrar:
         self._settings = settings
         self._machine = machine.RegistrationMachine(identity, state=state)
         self._strays = tuple(strays)[:STRAYS_MAX]
+        self._holdings: tuple[Holding, ...] = ()
         self._absorb = absorb
         self._catch_up = catch_up
         self._on_registered = on_registered
@@ -109,6 +110,12 @@ class Registrar:
         wanted = tuple(strays)[:STRAYS_MAX]
         if wanted != self._strays:
             self._strays = wanted
+            self._feed(machine.StraysChanged())
+
+    def want_holdings(self, holdings: tuple[Holding, ...]) -> None:
+        """List these in the status from now on (S11)."""
+        if holdings != self._holdings:
+            self._holdings = holdings
             self._feed(machine.StraysChanged())
 
     async def want_state(self, state: BrokerState, remaining_segments: int, *, deadline_s: float) -> bool:
@@ -244,13 +251,15 @@ class Registrar:
 
     def _operations(self, registration: Registration, *, update: bool) -> list[dict[str, Any]] | None:
         if not update:
-            return None if self._object is None else patches.registration(self._object, registration, self._strays)
+            if self._object is None:
+                return None
+            return patches.registration(self._object, registration, self._strays, self._holdings)
         current = None if self._broker is None else self._broker.registration
         if self._broker is None or current is None:
             return None
         if (current.broker_epoch, current.incarnation) != (registration.broker_epoch, registration.incarnation):
             return None
-        return patches.registration_update(self._broker, registration, self._strays)
+        return patches.registration_update(self._broker, registration, self._strays, self._holdings)
 
 
 def _failed(event: machine.Event) -> bool:

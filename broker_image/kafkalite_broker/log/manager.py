@@ -17,6 +17,7 @@ from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.identity import (
     DirectoryFindings,
     Identity,
+    directory_findings,
     establish_identity,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -134,12 +135,12 @@ class LogManager:
         missing = expected - set(self._logs) - self._strays.partitions()
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self.reserve.ensure()
-        findings = DirectoryFindings(
-            directory_id=found.identity.directory_id,
-            fresh=found.fresh,
-            clean_epoch=clean_epoch,
-            cut_below_flushed=any(report.cut_below_flushed for report in loaded),
-            checkpoint_lost=not found.fresh and (not flushed_ends_known or bool(missing)),
+        findings = directory_findings(
+            found,
+            clean_epoch,
+            cut_below_flushed=[report.cut_below_flushed for report in loaded],
+            flushed_ends_known=flushed_ends_known,
+            missing=missing,
         )
         return Recovered(findings=findings, reports=tuple(loaded))
 
@@ -307,11 +308,19 @@ class LogManager:
             self._metadata[log] = seen
             self._dirty_metadata.add(log)
 
+    def epochs_seen(self, ref: TopicRef, number: int) -> tuple[int, int] | None:
+        """(leader epoch, partition epoch), the highest that the disk knows; None without a log of it (S11)."""
+        log = self._logs.get(TopicPartition(ref.name, number))
+        known = None if log is None else self._metadata[log]
+        return None if known is None or known.topic_id != ref.topic_id else (known.leader_epoch, known.partition_epoch)
+
     # ------------------------------------------------------------------------------------------------ strays
 
-    def set_aside(self, log: Log, *, delete_seen: bool) -> Stray:
+    def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> Stray:
         """The log is wanted no more: its directory becomes a stray, nothing is deleted (S10)."""
-        metadata = replace(self._metadata.pop(log), delete_seen=delete_seen)
+        metadata = self._metadata.pop(log).of_stray(
+            log.epochs.latest_epoch, log.flushed_end, delete_seen=delete_seen, moved_away=moved_away
+        )
         key = metadata.key
         self._dirty_metadata.discard(log)
         self._gaps_allowed.discard(log)
@@ -367,7 +376,7 @@ class LogManager:
     def retention_pass(
         self, high_watermarks: Mapping[Log, int], *, producer_expiration_ms: int = DAY_MS
     ) -> dict[str, list[str]]:
-        """Retention by time and size over all logs; names of the segments taken out, by log directory.
+        """Retention by time and size over the logs that are named; the segments taken out, by log directory.
 
         The log starts are durable before a file is removed. Idempotent producers expire here as well.
         """

@@ -56,7 +56,8 @@ class StrayDirectories:
         """Renames a log's directory. After a power loss it may have its old name again; then it is set aside again."""
         if metadata is not None:
             metadata = replace(metadata, stray_since_ms=self._wall_ms())
-            write_metadata(self._disk, name, metadata, durable=False)
+            # Durably: a stray that nobody can read after a power loss is nobody's, and its data would be lost (S10).
+            write_metadata(self._disk, name, metadata)
         target = stray_name(name, secrets.token_hex(8))
         self._disk.rename(name, target)
         stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
@@ -68,7 +69,7 @@ class StrayDirectories:
         stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
         if stray is None or stray.metadata is None:
             return None
-        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
+        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, moved_away=False, uid=ref.uid)
         write_metadata(self._disk, stray.directory, metadata)
         self._disk.rename(stray.directory, directory_name(ref.name, number))
         self._disk.sync_directory("")

@@ -59,6 +59,9 @@ FLUSH_COMPLETED = FlushCompleted()
 DISK_FULL_EVENTS = frozenset({"storage_full", "append_failed"})
 """Decisions of leaders and followers after which it is worth looking for room."""
 
+ALARMING_EVENTS = frozenset({"store_went_back"})
+"""Decisions that somebody has to know of."""
+
 log_events = get_logger(__name__)
 
 
@@ -220,6 +223,7 @@ class PartitionDriver:
         self.telemetry.isr_changed(shrunk=len(effect.shrunk), expanded=len(effect.expanded))
 
     def _decided(self, effect: events.Decided) -> None:
-        log_events.info(effect.event.replace("_", " "), partition=self.name, **dict(effect.facts))
+        tell = log_events.error if effect.event in ALARMING_EVENTS else log_events.info
+        tell(effect.event.replace("_", " "), partition=self.name, **dict(effect.facts))
         if effect.event in DISK_FULL_EVENTS:
             self._surroundings.disk_full()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_broker.replication.suspects import SuspectedLeaders
+from kafkalite_core.membership.holdings import wanted_holdings
 from kafkalite_core.model.config import broker_integer, resolve_topic_config
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.topic import Holding
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
 
@@ -179,7 +181,11 @@ class PartitionManager:
         topic = self._cache.topic(name)
         partition = None if topic is None else topic.partitions.get(number)
         driver = self._drivers.get((name, number))
-        wanted = topic is not None and partition is not None and self._broker_id in partition.replicas
+        wanted = (
+            topic is not None
+            and partition is not None
+            and (self._broker_id in partition.replicas or self._knows_more(topic.ref, number, partition))
+        )
         if driver is not None and (not wanted or topic is None or driver.ref.topic_id != topic.ref.topic_id):
             self._drop(driver, reason="no replica here" if topic is not None else "topic is gone")
             driver = None
@@ -193,6 +199,19 @@ class PartitionManager:
             driver = self._host(topic.ref, number)
         self._tell(driver)
 
+    def _knows_more(self, ref: TopicRef, number: int, partition: Partition) -> bool:
+        """Data of this very partition that have seen later epochs than the store shows: it went back in time, so they
+        are held for the operator's decision and not set aside (S11).
+        """
+        seen = self._logs.epochs_seen(ref, number)
+        behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
+        return behind or (seen is not None and self._cache.went_back(ref, number))
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What this broker's status says of partitions of which the store shows less than is known (S11)."""
+        replicas = [driver.replica for driver in self._drivers.values()]
+        return wanted_holdings(self._broker_id, replicas, self._cache.brokers)
+
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
         topic = self._cache.topic(ref.name)
         assert topic is not None
@@ -205,7 +224,9 @@ class PartitionManager:
             log=log,
             high_watermark=high_watermark,
             lag_time_max_ms=broker_integer(self._broker_config, "replica.lag.time.max.ms"),
+            seen=self._logs.epochs_seen(ref, number) or (-1, -1),
         )
+        self._limit_lag(replica)
         driver = PartitionDriver(ref, number, replica, log, config, self, self._telemetry.topic(ref.name))
         self._drivers[ref.name, number] = driver
         self._by_log[log] = driver
@@ -224,6 +245,7 @@ class PartitionManager:
                 brokers=self._cache.brokers,
                 broker_epoch=self._broker_epoch(),
                 config=resolve_topic_config(topic.config, self._broker_config),
+                went_back=self._cache.went_back(driver.ref, driver.number),
             )
         )
 
@@ -231,9 +253,19 @@ class PartitionManager:
         """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""
         log_events.info("replica set aside", partition=driver.name, reason=reason)
         self._forget(driver)
-        self._logs.set_aside(driver.log, delete_seen=self._cache.delete_seen(driver.ref))
+        self._logs.set_aside(
+            driver.log,
+            delete_seen=self._cache.delete_seen(driver.ref),
+            moved_away=self.moved_away(driver.ref.name, driver.ref.topic_id, driver.number),
+        )
         if not any(name == driver.ref.name for name, _ in self._drivers):
             self._telemetry.forget_topic(driver.ref.name)
+
+    def moved_away(self, name: str, topic_id: str, number: int) -> bool:
+        """Whether that very topic lives and has its replicas of the partition elsewhere (KAFKA-13972)."""
+        topic = self._cache.topic(name)
+        entry = None if topic is None or topic.ref.topic_id != topic_id else topic.partitions.get(number)
+        return entry is not None and self._broker_id not in entry.replicas
 
     def _forget(self, driver: PartitionDriver) -> None:
         driver.metadata_changed(
@@ -362,6 +394,14 @@ class PartitionManager:
         """For the checkpoint."""
         return {driver.log: driver.replica.high_watermark for driver in self._drivers.values()}
 
+    def deletable_up_to(self) -> dict[Log, int]:
+        """The logs from which retention and compaction may take, and how far: none while its store is behind (S11)."""
+        return {
+            driver.log: driver.replica.high_watermark
+            for driver in self._drivers.values()
+            if not driver.replica.store_went_back
+        }
+
     def hand_over_all(self, reason: str) -> None:
         """Give away every leadership by this broker's own compare-and-swaps."""
         event = HandOver(reason=reason)
@@ -383,10 +423,15 @@ class PartitionManager:
     def reconfigure(self, broker_config: Mapping[str, str]) -> None:
         """The broker's keys changed: topics that fall back to them follow."""
         self._broker_config = broker_config
-        lag_time_max_ms = broker_integer(broker_config, "replica.lag.time.max.ms")
         for driver in list(self._drivers.values()):
-            driver.replica.reconfigure(lag_time_max_ms=lag_time_max_ms)
+            self._limit_lag(driver.replica)
             self._settle(driver.ref.name, driver.number)
+
+    def _limit_lag(self, replica: Replica) -> None:
+        replica.reconfigure(
+            lag_time_max_ms=broker_integer(self._broker_config, "replica.lag.time.max.ms"),
+            lag_max_messages=broker_integer(self._broker_config, "replica.lag.max.messages"),
+        )
 
     async def stop_fetching(self) -> None:
         """End all fetchers."""

@@ -41,6 +41,7 @@ class ChangePartitions:
         unclean: Partitions with an unclean election among them.
         consent: Value of the annotation that allows it, where the configuration does not.
         moved: Partitions whose change is a step of a reassignment.
+        recovery_request: Value of the annotation that allows a recovery of the store without some replica (S11).
     """
 
     topic: TopicRef
@@ -51,6 +52,7 @@ class ChangePartitions:
     unclean: frozenset[int] = frozenset()
     consent: str = ""
     moved: frozenset[int] = frozenset()
+    recovery_request: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -145,6 +147,16 @@ class UpdateClusterStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBrokers:
+    """Read the brokers consistently, and plan again: nobody is elected on what was read long ago (threat 4)."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("brokers", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateBroker:
     """Make the `KafkaLiteBroker` of a broker id that the cluster wants."""
 
@@ -165,4 +177,5 @@ Action = (
     | UpdateTopicStatus
     | UpdateClusterStatus
     | CreateBroker
+    | ReadBrokers
 )

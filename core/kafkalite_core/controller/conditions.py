@@ -29,11 +29,14 @@ def _listed(items: list[str]) -> str:
 
 
 def topic_conditions(
-    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float
+    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float, behind: list[str] | None = None
 ) -> tuple[Condition, ...]:
-    """Ready, Healthy, Progressing and ReconciliationPaused of a topic (and `DurableFlush` where it matters)."""
+    """Ready, Healthy, Progressing and ReconciliationPaused of a topic (and `DurableFlush` where it matters).
+
+    `behind`: partitions of which the store shows less than is known, and what they wait for (S11).
+    """
     conditions: tuple[Condition, ...] = (
-        _ready(snapshot, view, obstacle),
+        _ready(snapshot, view, obstacle, behind or []),
         _healthy(snapshot, view, obstacle),
         _progressing(view, obstacle),
         _paused(view.paused),
@@ -48,10 +51,16 @@ def topic_conditions(
     return conditions
 
 
-def _ready(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> Condition:
+def _ready(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, behind: list[str]) -> Condition:
     if not view.placed:
         reason, message = (obstacle.reason, obstacle.message) if obstacle else ("Placing", "the topic is being placed")
         return _condition("Ready", False, reason, message)
+    if behind:
+        remedy = (
+            "To go on with what is there, and lose what only the missing brokers hold, set the annotation "
+            'kafkalite.io/recover-store: "true"'
+        )
+        return _condition("Ready", False, "StoreWentBack", f"{_listed(behind)}. {remedy}")
     relaxed = relaxed_flush(snapshot, view)
     offline = [
         f"partition {number}: {no_candidate_reason(entry, snapshot.brokers, relaxed_flush=relaxed)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
@@ -12,14 +12,14 @@ from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
-from kafkalite_core.model.topic import OFFSETS_TOPIC
+from kafkalite_core.model.topic import OFFSETS_TOPIC, Stray
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding
 
 PLACEMENT_GRACE_S = 10.0
 """A new topic waits this long for brokers that are starting, so that it is spread over all of them."""
@@ -140,6 +140,8 @@ def plan_placement(
     entries = _entries(snapshot, view, load, wanted, adopted)
     if isinstance(entries, Obstacle):
         return entries
+    if strays:
+        entries = {number: adopted.get(number) or _above(strays, entry) for number, entry in entries.items()}
     reason = f"placed on brokers {sorted({i for entry in entries.values() for i in entry.replicas})}"
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
@@ -254,13 +256,40 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
-        for stray in broker.strays
+        for stray in (*broker.strays, *map(_as_stray, broker.holdings))
         if stray.topic == view.spec.topic_name and stray.topic_id not in taken
     ]
     if not found:
         return "", []
     topic_id = max(found, key=lambda item: (item[1].leader_epoch, item[1].end_offset, item[1].topic_id))[1].topic_id
     return topic_id, [item for item in found if item[1].topic_id == topic_id]
+
+
+def _epochs_above(strays: list[tuple[int, Stray]]) -> tuple[int, int]:
+    """(leader epoch, partition epoch) above all that any disk knows of any partition of the topic."""
+    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for _, stray in strays) + 1
+    return leader_epoch, max(stray.partition_epoch for _, stray in strays) + 1
+
+
+def _above(strays: list[tuple[int, Stray]], entry: Partition) -> Partition:
+    """A partition of an adopted topic that nobody lists: it begins empty, but no epoch of that topic id is used twice,
+    should its data turn up after all.
+    """
+    leader_epoch, partition_epoch = _epochs_above(strays)
+    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+
+
+def _as_stray(holding: Holding) -> Stray:
+    """Data of a topic that lost its whole status: the store went back to before it was placed (S11)."""
+    return Stray(
+        topic=holding.topic,
+        topic_id=holding.topic_id,
+        partition=holding.partition,
+        leader_epoch=holding.leader_epoch,
+        partition_epoch=holding.partition_epoch,
+        log_epoch=holding.log_epoch,
+        end_offset=holding.end_offset,
+    )
 
 
 def deleted_ids(snapshot: Snapshot, view: TopicView) -> set[str]:
@@ -281,7 +310,8 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
     broker = snapshot.brokers[broker_id]
     if broker.alive:
         return False
-    return broker_id < snapshot.cluster.replicas or any(stray.topic == view.spec.topic_name for stray in broker.strays)
+    listed = (*broker.strays, *broker.holdings)
+    return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
 
 
 def _adopt(
@@ -297,17 +327,14 @@ def _adopt(
             'To start empty instead, set the annotation kafkalite.io/adopt-strays: "false"'
         )
         return Obstacle("WaitingForBrokers", message, waiting=True)
-    leader_epoch = max(stray.leader_epoch for _, stray in strays) + 1
-    partition_epoch = max(stray.partition_epoch for _, stray in strays) + 1
+    leader_epoch, partition_epoch = _epochs_above(strays)
     racks = _racks(snapshot.brokers)
     entries: dict[int, Partition] = {}
     for number in sorted({stray.partition for _, stray in strays}):
         holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
-        best = max((stray.leader_epoch, stray.end_offset) for stray in holders.values())
-        isr = [i for i, stray in holders.items() if (stray.leader_epoch, stray.end_offset) == best]
-        rest = sorted(
-            (i for i in holders if i not in isr), key=lambda i: (-holders[i].leader_epoch, -holders[i].end_offset)
-        )
+        best = max(stray.reach for stray in holders.values())
+        isr = [i for i, stray in holders.items() if stray.reach == best]
+        rest = sorted((i for i in holders if i not in isr), key=lambda i: holders[i].reach, reverse=True)
         others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))
         replicas = tuple([*isr, *rest, *others][: max(view.spec.replicas, len(isr))])
         load.add(replicas)

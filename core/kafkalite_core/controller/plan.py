@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import (
     ChangePartitions,
     CreateBroker,
+    ReadBrokers,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -23,6 +24,7 @@ from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
+from kafkalite_core.controller.store_recovery import StoreRecovery
 from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 from kafkalite_core.model.partition import in_sync
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.topic import Condition
+
+BROKERS_FRESH_S = 1.0
+"""Nobody is elected on a state of the brokers that was read consistently longer ago than this (R14, threat 4)."""
 
 
 def plan(snapshot: Snapshot, now: float) -> list[Action]:
@@ -39,7 +44,10 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
     if fences:
         return [*fences]
     moves = Reassignments(snapshot)
-    actions: list[Action] = [*_partition_changes(snapshot, moves)]
+    recovery = StoreRecovery(snapshot)
+    actions: list[Action] = [*_partition_changes(snapshot, moves, recovery)]
+    if snapshot.brokers_age_s > BROKERS_FRESH_S and any(action.elected for action in actions):
+        return [ReadBrokers(), *(action for action in actions if not action.elected)]
     busy = {action.topic.uid for action in actions if isinstance(action, ChangePartitions)}
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
@@ -59,7 +67,7 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         obstacle = step
         if obstacle is None and view.placed:
             obstacle = problem_of(snapshot, view) or moves.obstacle(view)
-        actions += _topic_status(snapshot, view, obstacle, now)
+        actions += _topic_status(snapshot, view, obstacle, now, recovery.reasons(view))
     return actions + _cluster_status(snapshot)
 
 
@@ -68,7 +76,7 @@ def wanted_brokers(snapshot: Snapshot) -> list[int]:
     return sorted({*range(snapshot.cluster.replicas), *occupied_brokers(snapshot)})
 
 
-def _partition_changes(snapshot: Snapshot, moves: Reassignments) -> list[ChangePartitions]:
+def _partition_changes(snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery) -> list[ChangePartitions]:
     preferred = balance(snapshot)
     actions: list[ChangePartitions] = []
     for view in snapshot.placed_topics():
@@ -78,6 +86,11 @@ def _partition_changes(snapshot: Snapshot, moves: Reassignments) -> list[ChangeP
         moved: set[int] = set()
         for number, entry in sorted(view.topic.partitions.items()):
             min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, counted_replicas(entry))
+            behind = recovery.decide(view, number, entry, min_isr=min_isr)
+            if behind is not None:
+                if behind.change is not None:
+                    verdicts[number] = behind
+                continue
             allowed = unclean or may_be_unclean(view, number, entry)
             verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
             if verdict.change is None and number in view.elect_preferred:
@@ -106,6 +119,7 @@ def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, move
         unclean=frozenset(number for number, verdict in verdicts.items() if verdict.unclean),
         consent=consent,
         moved=moved,
+        recovery_request=view.recovery_request,
     )
 
 
@@ -115,9 +129,9 @@ def _same(old: tuple[Condition, ...], new: tuple[Condition, ...]) -> bool:
 
 
 def _topic_status(
-    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float
+    snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, now: float, behind: list[str]
 ) -> list[UpdateTopicStatus]:
-    conditions = topic_conditions(snapshot, view, obstacle, now)
+    conditions = topic_conditions(snapshot, view, obstacle, now, behind)
     text = in_sync(view.topic.partitions)
     generation = view.topic.generation
     if _same(view.conditions, conditions) and view.in_sync == text and view.observed_generation == generation:

@@ -32,6 +32,9 @@ class TopicView:
         elect_preferred: Partitions whose first replica shall lead.
         elect_unclean: Partitions without leader that accept one which may lack acknowledged records.
         unclean_request: The annotation that says so, as it is.
+        recovery_request: The annotation that allows to go on without some replica after the store went back in time,
+            as it is; empty when it does not (S11).
+        epochs_seen: (leader epoch, partition epoch) by partition, the highest that this observer has been shown.
         observed_generation: `status.observedGeneration`.
         conditions: `status.conditions`.
         in_sync: `status.inSync`.
@@ -49,6 +52,8 @@ class TopicView:
     elect_preferred: frozenset[int] = frozenset()
     elect_unclean: frozenset[int] = frozenset()
     unclean_request: str = ""
+    recovery_request: str = ""
+    epochs_seen: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     in_sync: str = ""
@@ -93,6 +98,7 @@ class Snapshot:
         exits: Reason of the exit, by incarnation whose container ended.
         observing_since: Since when Leases have been read without a gap; None while they cannot be read (R16).
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
+        brokers_age_s: Time since the last consistent read of the brokers.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
@@ -113,6 +119,7 @@ class Snapshot:
     exits: Mapping[str, str] = field(default_factory=dict)
     observing_since: float | None = None
     expiry_fences: tuple[float, ...] = ()
+    brokers_age_s: float = 0.0
     controller_epoch: int = 0
     balance_due: bool = False
     owners: Mapping[str, str] = field(default_factory=dict)

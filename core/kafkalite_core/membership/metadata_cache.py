@@ -47,13 +47,16 @@ class CacheChange:
         partitions: Partitions that came, went or changed, or whose topic's configuration did.
         brokers: Ids of brokers that came, went or changed.
         deleted: Topics that are gone; whether brokers may delete data on their account is S10's business.
-        went_back: Topics of which a consistent list showed older epochs than are known (S11).
+        went_back: Topics of which a consistent list showed older epochs than are known, for the first time (S11).
+        undecided: The list showed less of something that was learnt only after it had been asked for: another one
+            has to tell.
     """
 
     partitions: set[tuple[TopicRef, int]] = field(default_factory=set)
     brokers: set[int] = field(default_factory=set)
     deleted: list[Topic] = field(default_factory=list)
     went_back: list[TopicRef] = field(default_factory=list)
+    undecided: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.partitions or self.brokers or self.deleted or self.went_back)
@@ -73,6 +76,11 @@ class MetadataCache:
         self._by_id: dict[str, dict[str, Topic]] = {}
         self._broker_view: Mapping[int, Broker] = MappingProxyType({})
         self._deletions: dict[str, bool] = {}
+        self._behind: dict[str, frozenset[int]] = {}
+        """By uid: the partitions of which the last consistent list shows less than is known (S11)."""
+        self._marks = 0
+        self._learnt: dict[str, dict[int, int]] = {}
+        """By uid and partition: the number of marks when its entry was learnt."""
 
     # ------------------------------------------------------------------------------------------------ look-ups
 
@@ -104,16 +112,31 @@ class MetadataCache:
         found = self.topic_of(ref)
         return None if found is None else found.partitions.get(number)
 
+    def went_back(self, ref: TopicRef, number: int) -> bool:
+        """The store shows less of a partition than is known, since a consistent list has said so (S11).
+
+        It ends when the store shows epochs above all that is known here, or after all what was known.
+        """
+        return number in self._behind.get(ref.uid, ())
+
     def delete_seen(self, ref: TopicRef) -> bool:
         """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
         return self._deletions.get(ref.uid, False)
 
     # ------------------------------------------------------------------------------------------------- topics
 
-    def list_topics(self, sightings: Iterable[Sighting[Topic]], *, unreadable: Iterable[str] = ()) -> CacheChange:
+    def mark(self) -> int:
+        """To be called when a list is asked for: what is known by now, the list must show as well."""
+        self._marks += 1
+        return self._marks
+
+    def list_topics(
+        self, sightings: Iterable[Sighting[Topic]], *, unreadable: Iterable[str] = (), asked: int | None = None
+    ) -> CacheChange:
         """A consistent list of all topics: what is not in it is gone.
 
         `unreadable` are uids of listed objects that could not be parsed: what is known of them stays.
+        `asked` is the `mark` of the list; None: nothing was learnt since it was asked for.
         """
         change = CacheChange()
         listed = set(unreadable)
@@ -122,13 +145,26 @@ class MetadataCache:
             listed.add(topic.ref.uid)
             self._topics.revive(topic.ref.uid)
             known = self._topics.get(topic.ref.uid)
-            if known is not None and _went_back(known.value, topic):
-                change.went_back.append(topic.ref)
+            if known is not None:
+                self._compare(known.value, topic, asked, change)
             self._see_topic(sighting, change, authoritative=True)
         for uid in self._topics.uids():
             if uid not in listed:
                 self._forget_topic(uid, change, seen=False)
         return change
+
+    def _compare(self, known: Topic, listed: Topic, asked: int | None, change: CacheChange) -> None:
+        """Note the partitions of which the list shows less than was known when it was asked for (S11)."""
+        before = self._behind.pop(known.ref.uid, frozenset())
+        learnt = self._learnt.get(known.ref.uid, {})
+        less = _behind(known, listed)
+        young = {number for number in less if asked is not None and learnt.get(number, 0) >= asked}
+        behind = (less - young) | (young & before)
+        change.undecided = change.undecided or bool(young - before)
+        if behind:
+            self._behind[known.ref.uid] = behind
+            change.went_back += [] if before else [known.ref]
+        change.partitions |= {(known.ref, number) for number in behind ^ before}
 
     def see_topic(self, sighting: Sighting[Topic]) -> CacheChange:
         """A topic as an event, a read or the answer to a write shows it."""
@@ -152,13 +188,25 @@ class MetadataCache:
             if namesake is not None:
                 self._withdraw(namesake, change, seen=False)
             if admitted:
+                self._learn(topic, {})
                 self._claims.setdefault(topic.ref.name, set()).add(uid)
                 self._show(topic.ref.name, change)
             return
         newer = authoritative or is_newer(version, known.version)
-        known.value = _merge_topics(known.value, topic, newer=newer)
+        before, known.value = known.value, _merge_topics(known.value, topic, newer=newer)
         known.version = version if newer else known.version
+        self._learn(known.value, before.partitions)
+        behind = self._behind.pop(uid, frozenset())
+        still = {number for number in behind if not _surpassed(before, known.value, number)}
+        if still:
+            self._behind[uid] = frozenset(still)
         self._show(topic.ref.name, change)
+
+    def _learn(self, topic: Topic, before: Mapping[int, Partition]) -> None:
+        learnt = self._learnt.setdefault(topic.ref.uid, {})
+        for number, entry in topic.partitions.items():
+            if before.get(number) is not entry:
+                learnt[number] = self._marks
 
     def _forget_topic(self, uid: str, change: CacheChange, *, seen: bool) -> None:
         held = self._topics.remove(uid)
@@ -167,6 +215,8 @@ class MetadataCache:
 
     def _withdraw(self, held: Held[Topic], change: CacheChange, *, seen: bool) -> None:
         change.deleted.append(held.value)
+        self._behind.pop(held.uid, None)
+        self._learnt.pop(held.uid, None)
         self._deletions[held.uid] = seen
         while len(self._deletions) > DELETIONS_KEPT:
             del self._deletions[next(iter(self._deletions))]
@@ -254,14 +304,25 @@ class MetadataCache:
         self._broker_view = MappingProxyType(view)
 
 
-def _went_back(known: Topic, listed: Topic) -> bool:
-    """Whether a consistent read shows less than was known before: the store was restored from a backup (S11)."""
-    if known.ref != listed.ref:
-        return known.ref.topic_id not in {"", listed.ref.topic_id}
-    return any(
-        number not in listed.partitions or listed.partitions[number].partition_epoch < entry.partition_epoch
+def _behind(known: Topic, listed: Topic) -> frozenset[int]:
+    """The partitions of which a consistent list shows less than was known: the store went back in time (S11)."""
+    if known.ref.topic_id and known.ref.topic_id != listed.ref.topic_id:
+        return frozenset(known.partitions)
+    return frozenset(
+        number
         for number, entry in known.partitions.items()
+        if number not in listed.partitions
+        or listed.partitions[number].leader_epoch < entry.leader_epoch
+        or listed.partitions[number].partition_epoch < entry.partition_epoch
     )
+
+
+def _surpassed(before: Topic, after: Topic, number: int) -> bool:
+    """The entry is above all that was known of it before, or the topic is another one."""
+    old, new = before.partitions.get(number), after.partitions.get(number)
+    if old is None or new is None or before.ref.topic_id != after.ref.topic_id:
+        return True
+    return new.leader_epoch > old.leader_epoch and new.partition_epoch > old.partition_epoch
 
 
 def _merge_topics(known: Topic, seen: Topic, *, newer: bool) -> Topic:

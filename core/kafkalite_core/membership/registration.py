@@ -159,6 +159,8 @@ class RegistrationMachine:
     def _see(self, broker: Broker | None, effects: list[Effect], *, consistent: bool = False) -> None:
         if not consistent:
             if _is_older(broker, self._seen):
+                # An event that comes late, or a store that went back in time (S11): a read tells which.
+                self._reread = self.registered
                 return
             if broker != self._seen:
                 # A new registration is decided on the whole object as read, not on what a watch shows of it.

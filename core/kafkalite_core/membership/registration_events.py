@@ -97,7 +97,7 @@ class StateWanted:
 
 @dataclass(frozen=True, slots=True)
 class StraysChanged:
-    """What is written beside the registration changed: write it again (S10)."""
+    """What is written beside the registration, strays or holdings, changed: write it again (S10, S11)."""
 
 
 @dataclass(frozen=True, slots=True)

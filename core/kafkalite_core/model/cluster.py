@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.model.partition import IsrEntry
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding, Stray
 
 
 class BrokerState(StrEnum):
@@ -66,6 +66,7 @@ class Broker:
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
+        holdings: What it holds of partitions of which the store shows less than is known (S11); usually none.
     """
 
     id: int
@@ -75,6 +76,7 @@ class Broker:
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()
+    holdings: tuple[Holding, ...] = ()
 
     @property
     def epoch(self) -> int:

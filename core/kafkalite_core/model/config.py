@@ -229,6 +229,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("replica.fetch.wait.max.ms", 500, integer(1, INT_MAX)),
             _key("replica.alter.log.dirs.io.max.bytes.per.second", LONG_MAX, integer(0, LONG_MAX)),
             _key("replica.high.watermark.checkpoint.interval.ms", 5000, integer(100, LONG_MAX)),
+            _key("replica.lag.max.messages", 0, integer(0, LONG_MAX)),
             _key("replica.lag.time.max.ms", 30_000, integer(100, LONG_MAX)),
             _key("socket.request.max.bytes", 104_857_600, integer(1024, INT_MAX)),
             *((key.synonym, replace(key, name=key.synonym)) for key in TOPIC_KEYS.values()),
@@ -261,6 +262,7 @@ DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
         "offsets.topic.replication.factor",
         "offsets.topic.segment.bytes",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        "replica.lag.max.messages",
         "replica.lag.time.max.ms",
     }
 )

@@ -76,6 +76,7 @@ _BROKER = {
     "replica.fetch.response.max.bytes": "Bytes of one fetch of a follower.",
     "replica.fetch.wait.max.ms": "Longest wait of a follower's fetch for new records, in ms.",
     "replica.high.watermark.checkpoint.interval.ms": "Time between two writes of the high watermarks to disk, in ms.",
+    "replica.lag.max.messages": "A follower that is behind by more records leaves the ISR; 0 for no such limit.",
     "replica.lag.time.max.ms": "A follower that is behind for so long leaves the ISR, in ms.",
     "socket.request.max.bytes": "Largest request, in bytes.",
 }

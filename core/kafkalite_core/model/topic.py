@@ -52,6 +52,33 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a broker holds of a partition of which the store shows less than some disk knows (S11).
+
+    Attributes:
+        topic: Name of the topic.
+        topic_id: The topic's id.
+        partition: Partition number.
+        leader_epoch: Highest leader epoch that the broker knows, from an entry or from its log.
+        partition_epoch: Highest partition epoch that it knows.
+        log_epoch: Newest leader epoch of its log, -1 for none.
+        end_offset: Flushed end of its log.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    log_epoch: int
+    end_offset: int
+
+    def surpassed_by(self, leader_epoch: int, partition_epoch: int) -> bool:
+        """Both epochs are above all that this broker knows: nothing can be taken for something else any more."""
+        return leader_epoch > self.leader_epoch and partition_epoch > self.partition_epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
     """A directory of a partition that no topic claims, as a broker lists it in `status.strays` (S10).
 
@@ -62,6 +89,7 @@ class Stray:
         leader_epoch: Highest leader epoch that the directory knows, from its log or its metadata file.
         partition_epoch: Highest partition epoch that it knows.
         end_offset: End of the log; -1 when it is not known.
+        log_epoch: Newest leader epoch of the log itself, -1 when it has none; None when that is not known.
         deleted: The broker saw the deletion of the topic, whose policy was `Delete`: not lost, but given up.
     """
 
@@ -71,4 +99,13 @@ class Stray:
     leader_epoch: int
     partition_epoch: int
     end_offset: int
+    log_epoch: int | None = None
     deleted: bool = False
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How far the log reaches: of two of them the greater one has every record that was acknowledged (S10, S11).
+
+        A broker that was told of an epoch and did not fetch in it reaches no further for that.
+        """
+        return self.leader_epoch if self.log_epoch is None else self.log_epoch, self.end_offset

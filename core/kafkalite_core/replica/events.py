@@ -58,12 +58,15 @@ class MetadataChanged(Struct, frozen=True, kw_only=True):
         brokers: Every known broker by id.
         broker_epoch: This broker's own registered epoch; -1 while it is not registered.
         config: The topic's configuration in force.
+        went_back: A consistent list shows less than `partition`, or not even the partition: the store went back in
+            time (S11).
     """
 
     partition: Partition | None
     brokers: Mapping[int, Broker]
     broker_epoch: int
     config: TopicConfig
+    went_back: bool = False
 
 
 class ProduceRequested(Struct, frozen=True, kw_only=True):

@@ -72,6 +72,13 @@ class Progress:
         """
         return self.end_offset >= leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
 
+    def within(self, leader_end: int, lag_max_messages: int) -> bool:
+        """Whether it is not behind by more than so many records; 0 for no such limit.
+
+        Before its first fetch in a leader epoch nothing is known of it: then only time counts.
+        """
+        return not lag_max_messages or not self.fetched or leader_end - self.end_offset <= lag_max_messages
+
 
 class Followers:
     """Progress by (broker id, broker epoch): what one incarnation flushed says nothing of the next (S3, KIP-903)."""

@@ -39,6 +39,8 @@ def may_join(
     progress = followers.get(broker_id, epoch)
     if progress is None or not progress.fetched or now_ms - progress.fetch_ms > state.lag_time_max_ms:
         return False
+    if not progress.within(state.log.flushed_end, state.lag_max_messages):
+        return False
     return progress.end_offset >= max(state.high_watermark, epoch_start)
 
 
@@ -54,6 +56,8 @@ def why_leave(state: ReplicaState, followers: Followers, entry: IsrEntry, now_ms
     progress = followers.get(entry.id, entry.epoch)
     if progress is None or not progress.caught_up(state.log.flushed_end, now_ms, state.lag_time_max_ms):
         return "lags"
+    if not progress.within(state.log.flushed_end, state.lag_max_messages):
+        return f"lags by more than {state.lag_max_messages} records"
     return ""
 
 

@@ -330,6 +330,7 @@ class Leader:
             and state.registered_epoch(progress.id) == progress.epoch
             and state.alive(progress.id)
             and progress.caught_up(state.log.flushed_end, now_ms, state.lag_time_max_ms)
+            and progress.within(state.log.flushed_end, state.lag_max_messages)
         )
 
     # ------------------------------------------------------------ time, ISR, hand-over

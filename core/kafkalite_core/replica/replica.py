@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.topic import Holding
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import (
     DeleteRecordsAnswered,
@@ -29,6 +30,7 @@ from kafkalite_core.replica.events import (
 from kafkalite_core.replica.follower import Follower
 from kafkalite_core.replica.isr import IsrChanges
 from kafkalite_core.replica.leader import Leader
+from kafkalite_core.replica.newest import Newest
 from kafkalite_core.replica.state import ReplicaState
 
 if TYPE_CHECKING:
@@ -49,12 +51,22 @@ class Replica:
         log: The log; only this replica changes it while it exists.
         high_watermark: The checkpointed high watermark; may be stale.
         lag_time_max_ms: `replica.lag.time.max.ms`.
+        seen: (leader epoch, partition epoch), the highest that the disk knows of: an entry below them shows that the
+            store went back in time (S11).
     """
 
-    __slots__ = ("_changes", "_follower", "_handlers", "_leader", "_led", "_newest", "_role", "_state")
+    __slots__ = ("_changes", "_follower", "_handlers", "_leader", "_led", "_listed_less", "_newest", "_role", "_state")
 
     def __init__(
-        self, *, broker_id: int, number: int, ref: TopicRef, log: ReplicaLog, high_watermark: int, lag_time_max_ms: int
+        self,
+        *,
+        broker_id: int,
+        number: int,
+        ref: TopicRef,
+        log: ReplicaLog,
+        high_watermark: int,
+        lag_time_max_ms: int,
+        seen: tuple[int, int] = (-1, -1),
     ) -> None:
         self._state = ReplicaState(
             broker_id=broker_id,
@@ -68,8 +80,11 @@ class Replica:
         self._leader: Leader | None = None
         self._follower: Follower | None = None
         self._role = Role.OFFLINE
-        self._newest = (-1, -1)
-        """(leader epoch, partition epoch) of the newest entry ever seen; outlives the entry itself."""
+        # What the disk knows was noted with the checkpoints; the log itself may know a later epoch.
+        self._newest = Newest(max(seen[0], log.epochs.latest_epoch) if seen != (-1, -1) else -1, seen[1])
+        """Of the newest entry ever seen; outlives the entry itself."""
+        self._listed_less = False
+        """The last consistent list showed less than was seen (S11)."""
         self._led = (-1, -1)
         """(leader epoch, own broker epoch) of the last leadership."""
         self._handlers: dict[type, Callable[..., None]] = {
@@ -90,9 +105,10 @@ class Replica:
         self._handlers[type(event)](now_ms, event)
         return effects
 
-    def reconfigure(self, *, lag_time_max_ms: int) -> None:
-        """Another `replica.lag.time.max.ms`; it counts from the next look at the followers on."""
+    def reconfigure(self, *, lag_time_max_ms: int, lag_max_messages: int = 0) -> None:
+        """Other `replica.lag.time.max.ms` and `replica.lag.max.messages`; from the next look at the followers on."""
         self._state.lag_time_max_ms = lag_time_max_ms
+        self._state.lag_max_messages = lag_max_messages
 
     # ------------------------------------------------------------ what others may look at
 
@@ -125,6 +141,33 @@ class Replica:
     def partition(self) -> Partition | None:
         """The newest committed entry seen; None before the first and when the partition is gone."""
         return self._state.partition
+
+    @property
+    def store_went_back(self) -> bool:
+        """The store shows less than this replica knows: it neither leads nor follows until the operator has written
+        epochs above all that any disk knows (S11).
+        """
+        return self._newest.contradicted or self._listed_less
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """(leader epoch, partition epoch) of the entry that it goes by; (-1, -1) without one."""
+        partition = self._state.partition
+        return (-1, -1) if partition is None else (partition.leader_epoch, partition.partition_epoch)
+
+    def holding(self) -> Holding:
+        """What this replica holds, for the operator's decision after the store went back in time (S11)."""
+        state, newest = self._state, self._newest
+        log_epoch = state.log.epochs.latest_epoch
+        return Holding(
+            topic=state.ref.name,
+            topic_id=state.ref.topic_id,
+            partition=state.number,
+            leader_epoch=max(newest.leader_epoch, log_epoch),
+            partition_epoch=newest.partition_epoch,
+            log_epoch=log_epoch,
+            end_offset=state.log.flushed_end,
+        )
 
     @property
     def maximal_isr(self) -> tuple[IsrEntry, ...]:
@@ -253,6 +296,9 @@ class Replica:
             state.partition = None
         else:
             self._accept(event.partition)
+        if event.went_back and not self._listed_less:
+            self._tell_went_back(None)
+        self._listed_less = event.went_back
         self._follow_metadata(now_ms)
         # Bytes may be unflushed because flush.messages was tightened; a follower fetches from its flushed end only.
         state.want_flush()
@@ -262,24 +308,38 @@ class Replica:
     def _accept(self, partition: Partition) -> None:
         """Take a committed entry unless a newer one was seen: leader epoch first, then partition epoch (KAFKA-14144).
 
-        Answers to own proposals and the watch come through here alike, in any order.
+        Answers to own proposals and the watch come through here alike, in any order. What cannot have come before or
+        after the newest one in one history of the store is not taken at all (S11).
         """
-        key = (partition.leader_epoch, partition.partition_epoch)
-        if key < self._newest:
+        before = self._newest
+        self._newest, taken = before.shown(partition)
+        if self._newest.contradicted and not before.contradicted:
+            self._tell_went_back(partition)
+        if not taken:
             return
-        self._newest = key
         self._state.partition = partition
         self._changes.committed(partition)
+
+    def _tell_went_back(self, shown: Partition | None) -> None:
+        newest = self._newest
+        self._state.decided(
+            "store_went_back",
+            known=(newest.leader_epoch, newest.partition_epoch),
+            shown=None if shown is None else (shown.leader_epoch, shown.partition_epoch, shown.leader),
+        )
 
     def _wanted_role(self) -> Role:
         """What this incarnation is to be.
 
         leads <=> the entry names this broker leader and its ISR holds (id, exactly the own broker epoch) (S1), and no
-        other incarnation has led in this epoch: then the log has no record of it yet.
+        other incarnation has led in this epoch: then the log has no record of it yet. While the store is behind what
+        is known it is nothing: no acknowledgement, no truncation (S11).
         """
         state = self._state
         partition = state.partition
         if partition is None or state.broker_epoch < 0 or state.broker_id not in partition.replicas:
+            return Role.OFFLINE
+        if self.store_went_back:
             return Role.OFFLINE
         if partition.leader == NO_LEADER:
             return Role.OFFLINE

@@ -45,6 +45,7 @@ class ReplicaState:
         ref: Incarnation of the topic (S12).
         log: The log.
         lag_time_max_ms: `replica.lag.time.max.ms`.
+        lag_max_messages: `replica.lag.max.messages`; 0 for no such limit.
         high_watermark: Offsets below it are committed.
         partition: The newest committed entry seen; None before the first and when the partition is gone.
         brokers: Every known broker.
@@ -63,6 +64,7 @@ class ReplicaState:
         "effects",
         "high_watermark",
         "keeps_latest_only",
+        "lag_max_messages",
         "lag_time_max_ms",
         "log",
         "number",
@@ -81,6 +83,7 @@ class ReplicaState:
         self.ref = ref
         self.log = log
         self.lag_time_max_ms = lag_time_max_ms
+        self.lag_max_messages = 0
         # A stale checkpoint is safe: truncation uses epochs, never the high watermark (R3).
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         self.partition: Partition | None = None

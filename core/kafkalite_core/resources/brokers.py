@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.cluster import Broker, BrokerState, Registration
-from kafkalite_core.model.topic import Stray
+from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def parse_broker(obj: Mapping[str, Any]) -> Broker:
         object_name=metadata.text("name"),
         uid=metadata.text("uid", ""),
         strays=tuple(_stray(stray) for stray in status.maps("strays")),
+        holdings=tuple(_holding(holding) for holding in status.maps("holdings")),
     )
 
 
@@ -82,8 +83,34 @@ def _stray(fields: Fields) -> Stray:
         leader_epoch=fields.integer("leaderEpoch", -1),
         partition_epoch=fields.integer("partitionEpoch", -1),
         end_offset=fields.integer("endOffset", 0),
+        log_epoch=fields.integer("logEpoch") if fields.has("logEpoch") else None,
         deleted=fields.flag("deleted"),
     )
+
+
+def _holding(fields: Fields) -> Holding:
+    return Holding(
+        topic=fields.text("topic"),
+        topic_id=fields.text("topicId"),
+        partition=fields.integer("partition"),
+        leader_epoch=fields.integer("leaderEpoch"),
+        partition_epoch=fields.integer("partitionEpoch"),
+        log_epoch=fields.integer("logEpoch"),
+        end_offset=fields.integer("endOffset"),
+    )
+
+
+def render_holding(holding: Holding) -> dict[str, Any]:
+    """The JSON of one entry of `status.holdings`."""
+    return {
+        "topic": holding.topic,
+        "topicId": holding.topic_id,
+        "partition": holding.partition,
+        "leaderEpoch": holding.leader_epoch,
+        "partitionEpoch": holding.partition_epoch,
+        "logEpoch": holding.log_epoch,
+        "endOffset": holding.end_offset,
+    }
 
 
 def render_stray(stray: Stray) -> dict[str, Any]:
@@ -96,4 +123,6 @@ def render_stray(stray: Stray) -> dict[str, Any]:
         "partitionEpoch": stray.partition_epoch,
         "endOffset": stray.end_offset,
     }
+    if stray.log_epoch is not None:
+        entry["logEpoch"] = stray.log_epoch
     return {**entry, "deleted": True} if stray.deleted else entry

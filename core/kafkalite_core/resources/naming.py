@@ -30,6 +30,10 @@ ANNOTATION_ELECT_PREFERRED: Final = "kafkalite.io/elect-preferred"
 """Partition numbers, or `all`: give the leadership to the first replica, once; the operator removes it when done."""
 ANNOTATION_ELECT_UNCLEAN: Final = "kafkalite.io/elect-unclean"
 """As above: elect a replica that may lack acknowledged records where there is no leader, once."""
+ANNOTATION_RECOVER_STORE: Final = "kafkalite.io/recover-store"
+"""On a topic, `"true"`: after the store went back in time go on with the replicas that are there (S11). What only the
+others have is lost.
+"""
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange, in_sync
-from kafkalite_core.resources.brokers import render_registration, render_stray
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
+from kafkalite_core.resources.brokers import render_holding, render_registration, render_stray
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
 from kafkalite_core.resources.topic_objects import annotation_path
 from kafkalite_core.resources.topics import render_partition
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.cluster import Broker, Cluster, Registration
     from kafkalite_core.model.partition import Partition, TopicRef
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding, Stray
 
     Operation = dict[str, Any]
 
@@ -64,6 +64,16 @@ def isr_changes(topic: TopicRef, changes: Mapping[int, PartitionChange]) -> list
     return _tests_of_topic(topic) + _replacements(changes)
 
 
+def leader_proposal(topic: TopicRef, number: int, expected: Partition, proposed: Partition) -> list[Operation]:
+    """What the leader of a partition proposes: another ISR or ELR, or, when it leaves, its successor.
+
+    The latter is the patch of an election but for `controllerEpoch`, which is the controller's. On `/status`.
+    """
+    if proposed.leader == expected.leader:
+        return isr_change(topic, number, expected, proposed)
+    return _tests_of_topic(topic) + _replacements({number: PartitionChange(expected, proposed)})
+
+
 def _replacements(changes: Mapping[int, PartitionChange]) -> list[Operation]:
     operations: list[Operation] = []
     for number, change in sorted(changes.items()):
@@ -81,17 +91,21 @@ def elections(
     controller_epoch: int,
     unclean_generation: int | None = None,
     unclean_request: str = "",
+    recovery_request: str = "",
 ) -> list[Operation]:
     """Changes of partitions by the controller. On `/status` of the topic.
 
     When an unclean election is among the changes, what allows it has to be given, so that a withdrawn permission
-    stops it: the `metadata.generation` whose `unclean.leader.election.enable` does, or the annotation's value.
+    stops it: the `metadata.generation` whose `unclean.leader.election.enable` does, or the annotation's value. So with
+    `recovery_request`, the consent to go on without some replica after the store went back in time (S11).
     """
     operations = _tests_of_topic(topic)
     if unclean_generation is not None:
         operations.append(_test("/metadata/generation", unclean_generation))
     if unclean_request:
         operations.append(_test(annotation_path(ANNOTATION_ELECT_UNCLEAN), unclean_request))
+    if recovery_request:
+        operations.append(_test(annotation_path(ANNOTATION_RECOVER_STORE), recovery_request))
     return [*operations, *_replacements(changes), _set("/status/controllerEpoch", controller_epoch)]
 
 
@@ -162,7 +176,9 @@ def fence(broker: Broker, *, reason: str, since: str) -> list[Operation]:
     ]
 
 
-def registration(obj: Mapping[str, Any], new: Registration, strays: Sequence[Stray] = ()) -> list[Operation]:
+def registration(
+    obj: Mapping[str, Any], new: Registration, strays: Sequence[Stray] = (), holdings: Sequence[Holding] = ()
+) -> list[Operation]:
     """A broker's registration, decided on `obj` as just read with a consistent GET (S6). On `/status` of the broker.
 
     It tests the whole object's version, so that neither a fence nor another incarnation slips in between.
@@ -172,14 +188,23 @@ def registration(obj: Mapping[str, Any], new: Registration, strays: Sequence[Str
         _test("/metadata/uid", metadata["uid"]),
         _test("/metadata/resourceVersion", metadata["resourceVersion"]),
     ]
-    fields = {"registration": render_registration(new), "strays": [render_stray(stray) for stray in strays]}
+    fields = {
+        "registration": render_registration(new),
+        "strays": [render_stray(stray) for stray in strays],
+        "holdings": [render_holding(holding) for holding in holdings],
+    }
     if obj.get("status") is None:
         return [*operations, _set("/status", fields)]
     return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
 
 
-def registration_update(broker: Broker, new: Registration, strays: Sequence[Stray] | None = None) -> list[Operation]:
-    """A change within one registration (state, remaining segments, strays). On `/status` of the broker.
+def registration_update(
+    broker: Broker,
+    new: Registration,
+    strays: Sequence[Stray] | None = None,
+    holdings: Sequence[Holding] | None = None,
+) -> list[Operation]:
+    """A change within one registration (state, remaining segments, strays, holdings). On `/status` of the broker.
 
     `broker.registration` is what stands there now; epoch and incarnation must not change.
     """
@@ -194,6 +219,8 @@ def registration_update(broker: Broker, new: Registration, strays: Sequence[Stra
     ]
     if strays is not None:
         operations.append(_set("/status/strays", [render_stray(stray) for stray in strays]))
+    if holdings is not None:
+        operations.append(_set("/status/holdings", [render_holding(holding) for holding in holdings]))
     return operations
 
 

@@ -12,12 +12,17 @@ from kafkalite_core.resources.naming import (
     ANNOTATION_ADOPT,
     ANNOTATION_ELECT_PREFERRED,
     ANNOTATION_ELECT_UNCLEAN,
+    ANNOTATION_RECOVER_STORE,
 )
 from kafkalite_core.resources.topic_objects import parse_election
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+def _consent(text: str) -> str:
+    return text if text.lower() == "true" else ""
 
 
 def topic_view(obj: Mapping[str, Any], *, first_seen: float = 0.0, generation_seen: float = 0.0) -> TopicView:
@@ -42,6 +47,7 @@ def topic_view(obj: Mapping[str, Any], *, first_seen: float = 0.0, generation_se
         elect_preferred=parse_election(elections.get(ANNOTATION_ELECT_PREFERRED, ""), topic.partitions),
         elect_unclean=parse_election(elections.get(ANNOTATION_ELECT_UNCLEAN, ""), topic.partitions),
         unclean_request=elections.get(ANNOTATION_ELECT_UNCLEAN, ""),
+        recovery_request=_consent(annotations.get(ANNOTATION_RECOVER_STORE, "")),
         observed_generation=status.integer("observedGeneration", 0),
         conditions=parse_conditions(status.raw),
         in_sync=status.text("inSync", ""),

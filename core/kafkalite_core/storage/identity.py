@@ -16,6 +16,8 @@ from kafkalite_core.storage.disk import read_file, remove_file, replace_file, sy
 from kafkalite_core.storage.errors import CorruptCheckpoint, ForeignDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from kafkalite_core.model.cluster import Registration
     from kafkalite_core.storage.disk import Disk
 
@@ -129,6 +131,37 @@ class DirectoryFindings(NamedTuple):
     clean_epoch: int | None
     cut_below_flushed: bool
     checkpoint_lost: bool
+
+    @property
+    def trusted(self) -> bool:
+        """As far as the directory itself can tell, it lost nothing that it ever reported (R9)."""
+        return not (self.fresh or self.cut_below_flushed or self.checkpoint_lost)
+
+
+def directory_findings(
+    found: IdentityFound,
+    clean_epoch: int | None,
+    *,
+    cut_below_flushed: Iterable[bool],
+    flushed_ends_known: bool,
+    missing: Collection[object],
+) -> DirectoryFindings:
+    """What the steps of opening a directory add up to.
+
+    Args:
+        found: The identity.
+        clean_epoch: Broker epoch in the clean-shutdown marker, None without one.
+        cut_below_flushed: By log: its recovery ended below its checkpointed flushed end.
+        flushed_ends_known: The recovery-point checkpoint could be read.
+        missing: Logs that the checkpoint names and of which there is no directory, not even a stray.
+    """
+    return DirectoryFindings(
+        directory_id=found.identity.directory_id,
+        fresh=found.fresh,
+        clean_epoch=clean_epoch,
+        cut_below_flushed=any(cut_below_flushed),
+        checkpoint_lost=not found.fresh and (not flushed_ends_known or bool(missing)),
+    )
 
 
 class RestartVerdict(NamedTuple):

@@ -38,7 +38,10 @@ class PartitionMetadata:
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
+        log_epoch: Newest leader epoch of the log when it became a stray, else -1.
+        end_offset: Flushed end of the log when it became a stray, else -1.
         delete_seen: The broker saw the deletion of the topic's object.
+        moved_away: The topic lives on, and a reassignment took this replica from it (KAFKA-13972).
     """
 
     topic: str
@@ -51,7 +54,10 @@ class PartitionMetadata:
     broker_epoch: int = -1
     compacted: bool = False
     stray_since_ms: int = -1
+    log_epoch: int = -1
+    end_offset: int = -1
     delete_seen: bool = False
+    moved_away: bool = False
 
     @property
     def key(self) -> TopicPartition:
@@ -71,6 +77,19 @@ class PartitionMetadata:
             leader_epoch=max(self.leader_epoch, leader_epoch),
             partition_epoch=max(self.partition_epoch, partition_epoch),
             broker_epoch=max(self.broker_epoch, broker_epoch),
+        )
+
+    def of_stray(self, log_epoch: int, end_offset: int, *, delete_seen: bool, moved_away: bool) -> PartitionMetadata:
+        """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
+        and whoever adopts the data goes by how far they reach (S10).
+        """
+        return replace(
+            self,
+            leader_epoch=max(self.leader_epoch, log_epoch),
+            log_epoch=log_epoch,
+            end_offset=end_offset,
+            delete_seen=delete_seen,
+            moved_away=moved_away,
         )
 
     def encode(self) -> bytes:
@@ -102,7 +121,10 @@ class PartitionMetadata:
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
                 stray_since_ms=int(fields["stray_since_ms"]),
+                log_epoch=int(fields.get("log_epoch", "-1")),
+                end_offset=int(fields.get("end_offset", "-1")),
                 delete_seen=fields["delete_seen"] == "True",
+                moved_away=fields.get("moved_away") == "True",
             )
         except (ValueError, KeyError) as error:
             raise CorruptCheckpoint(f"{FILE_NAME}: {error}") from error
@@ -169,15 +191,17 @@ def stray_verdict(
 ) -> StrayVerdict:
     """Judges one stray (S10).
 
-    remove <=> now - strayedAt > (deleted_retention if the delete was seen and the policy is Delete else retention).
+    remove <=> now - strayedAt > (deleted_retention if given up else retention)
+    given up <=> the replica was moved away, or the delete was seen and the policy is Delete
     Without metadata: never by age (deny on missing data); a full disk may still take it.
     """
     if metadata is None or metadata.stray_since_ms < 0:
         return StrayVerdict(remove=False, reason="its metadata can't be read")
-    short = metadata.delete_seen and metadata.deletion_policy == "Delete"
+    deleted = metadata.delete_seen and metadata.deletion_policy == "Delete"
+    short = metadata.moved_away or deleted
     limit = deleted_retention_ms if short else retention_ms
     age = now_ms - metadata.stray_since_ms
-    why = "delete seen" if short else "absence never deletes"
+    why = "delete seen" if deleted else "moved away" if short else "absence never deletes"
     return StrayVerdict(age > limit, f"{why}: age {age} ms, kept for {limit} ms")
 
 

@@ -195,6 +195,7 @@ class _Loading:
         self.found_end = 0
         self.clean = clean
         self.epochs_confirmed = 0
+        self.epoch_before = -1
 
     def run(self) -> Generator[RecoveryProgress, None, None]:
         log = self.log
@@ -301,6 +302,9 @@ class _Loading:
             return f"offset {base} where {segment.end_offset} is due"
         if crc32c(view[_CRC_FROM:size]) != crc:
             return "wrong CRC"
+        if 0 <= epoch < self.epoch_before:
+            return f"leader epoch {epoch} after {self.epoch_before}: left over from before a cut"
+        self.epoch_before = max(self.epoch_before, epoch)
         interval = self.log.config.index_interval_bytes
         self._note_epoch(epoch, base, segment.end_offset)
         segment.note(segment.size, size, base + delta, timestamp if count else -1, interval)

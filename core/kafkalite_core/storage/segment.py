@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite_core.storage.disk import append_all, disk_errors, join, remove_file
+from kafkalite_core.storage.disk import append_all, disk_errors, join, remove_file, sync_file
 from kafkalite_core.storage.errors import CorruptMessage
 from kafkalite_core.storage.index import OffsetIndex, TimeIndex
 
@@ -259,8 +259,10 @@ class Segment:
             return
         with disk_errors(f"truncate {self.path}"):
             self.file.truncate(size)
-        self.size = size
-        self.synced_size = -1  # the cut itself has to be synced
+        # Before anything is appended over it: after a power loss new batches could be followed by old ones, whose
+        # offsets and sums fit, and this log would seem to hold what the leader has.
+        sync_file(self.file, self.path)
+        self.size = self.synced_size = size
         self.sealed = False
         self.index.truncate(size)
         start = self.index.positions[-1] if self.index.positions else 0

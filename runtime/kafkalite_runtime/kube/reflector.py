@@ -13,16 +13,21 @@ from kafkalite_runtime.logging import get_logger
 
 BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 2.0
+LISTS_MAX = 5
+"""Lists in a row for a consumer that wants another one; after the last one it goes on with the events."""
 
 JsonObject = dict[str, Any]
 _log = get_logger(__name__)
 
 
 class Reflector:
-    """List once, then follow the changes; list again only when the server has forgotten our version (410).
+    """List once, then follow the changes; list again when the server has forgotten our version (410).
 
-    `on_list` gets every object that exists: what the consumer knows and the list lacks was deleted unseen.
+    `on_list` gets every object that exists: what the consumer knows and the list lacks was deleted unseen. When it
+    returns True, it could not judge all of it and gets another list at once.
     `on_event` gets (ADDED | MODIFIED | DELETED, object). Both are called on the event loop and must not block.
+    `on_ask` is called before each list is asked for.
+    `list_after_loss`: list again after every loss of contact too: another server may answer then, with another history.
 
     Attributes:
         last_contact: `clock()` of the last sign of life of the API server (list, event, bookmark, regular end of
@@ -37,11 +42,13 @@ class Reflector:
         kind: Kind,
         namespace: str | None,
         label_selector: str,
-        on_list: Callable[[list[JsonObject]], None],
+        on_list: Callable[[list[JsonObject]], bool | None],
         on_event: Callable[[str, JsonObject], None],
         clock: Callable[[], float],
         *,
         silence_limit_s: float = 15.0,
+        on_ask: Callable[[], None] = lambda: None,
+        list_after_loss: bool = False,
     ) -> None:
         self._client = client
         self._kind = kind
@@ -51,6 +58,8 @@ class Reflector:
         self._on_event = on_event
         self._clock = clock
         self._silence_limit_s = silence_limit_s
+        self._on_ask = on_ask
+        self._list_after_loss = list_after_loss
         self._version = ""  # the resourceVersion to continue from; empty: list first
         self.last_contact = float("-inf")
         self.last_error = ""
@@ -70,7 +79,7 @@ class Reflector:
                 failures = 0 if self._clock() - started >= BACKOFF_MIN_S else 1
                 pause_s = BACKOFF_MIN_S if failures else 0.0
             except (KubeError, KubeUnavailable) as error:
-                if isinstance(error, KubeGone):
+                if isinstance(error, KubeGone) or (self._list_after_loss and not isinstance(error, KubeThrottled)):
                     self._version = ""
                 # A watch that was alive before it broke starts the back-off afresh.
                 failures = 1 if self.last_contact > contact else failures + 1
@@ -79,10 +88,13 @@ class Reflector:
             await asyncio.sleep(pause_s)
 
     async def _list(self) -> None:
-        listed = await self._client.list(self._kind, self._namespace, label_selector=self._label_selector)
-        self._contact()
-        self._version = listed.resource_version
-        self._on_list(listed.items)
+        for _ in range(LISTS_MAX):
+            self._on_ask()
+            listed = await self._client.list(self._kind, self._namespace, label_selector=self._label_selector)
+            self._contact()
+            self._version = listed.resource_version
+            if not self._on_list(listed.items):
+                break
         self.synced.set()
 
     async def _watch(self) -> None:

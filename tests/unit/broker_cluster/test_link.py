@@ -7,7 +7,7 @@ import pytest
 from kafkalite_broker.cluster import link as link_module
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_core.model.cluster import BrokerState
-from kafkalite_core.model.topic import Stray
+from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_runtime.kube import BROKERS, TOPICS
 from tests.unit.broker_cluster.conftest import ENTRY, NAMESPACE, TOPIC_ID, eventually, identity_of
 
@@ -199,6 +199,22 @@ async def test_strays_are_listed(world, settings, linked):
     link.report_strays([stray])
     assert await link.set_state(BrokerState.RUNNING)
     assert client.writes == writes, "what is listed already is not written again"
+
+
+async def test_holdings_are_listed_and_taken_back(world, settings, linked):  # S11
+    await world.create_cluster()
+    await world.create_broker()
+    link, _, _ = await linked()
+    held = Holding(
+        topic="t", topic_id=TOPIC_ID, partition=3, leader_epoch=5, partition_epoch=9, log_epoch=5, end_offset=77
+    )
+    link.report_holdings((held,))
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    link.report_holdings((held,))
+    await eventually(lambda: link.cache.brokers[0].holdings == (held,))
+    link.report_holdings(())
+    await eventually(lambda: link.cache.brokers[0].holdings == ())
 
 
 async def test_topics_come_change_and_go(world, linked):

@@ -76,7 +76,7 @@ async def test_during_an_outage_clients_are_told_to_retry_and_the_server_is_left
 async def test_ids_met_in_logs_are_not_handed_out(world, allocators):
     await world.create_cluster()
     allocator, _ = allocators()
-    allocator.seen_in_log(1500)
+    allocator.highest_in_logs = lambda: 1500
     ids = []
     for _ in range(3):
         try:
@@ -89,7 +89,7 @@ async def test_ids_met_in_logs_are_not_handed_out(world, allocators):
 async def test_an_id_in_a_log_far_above_the_counter_is_passed_in_one_draw(world, allocators):
     await world.create_cluster()
     allocator, _ = allocators()
-    allocator.seen_in_log(10**12)
+    allocator.highest_in_logs = lambda: 10**12
     assert await allocator.next() == 10**12 + 1
     stored = await world.client.get(CLUSTERS, NAMESPACE, "kafkalite")
     assert stored["status"]["nextProducerId"] == 10**12 + 1001
@@ -98,5 +98,17 @@ async def test_an_id_in_a_log_far_above_the_counter_is_passed_in_one_draw(world,
 async def test_an_id_that_no_counter_can_have_reached_is_ignored(world, allocators):
     await world.create_cluster()
     allocator, _ = allocators()
-    allocator.seen_in_log(2**63 - 1)
+    allocator.highest_in_logs = lambda: 2**63 - 1
     assert await allocator.next() == 0
+
+
+async def test_a_counter_that_went_back_while_the_broker_ran_gives_no_id_twice(world, allocators):  # S11
+    await world.create_cluster()
+    allocator, _ = allocators()
+    assert await allocator.next() == 0
+    # Replication has brought ids that other brokers gave out, and the store was restored to before they were drawn.
+    allocator.highest_in_logs = lambda: 4321
+    ids = [await allocator.next() for _ in range(1200)]
+    assert all(producer_id < 1000 or producer_id > 4321 for producer_id in ids)
+    assert ids == sorted(set(ids))
+    assert max(ids) > 4321

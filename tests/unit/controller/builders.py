@@ -8,6 +8,7 @@ from kafkalite_core.controller.actions import (
     CompleteElections,
     CreateTopicStatus,
     Fence,
+    ReadBrokers,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -138,6 +139,8 @@ def apply(snapshot, actions):
                     "brokers_total": action.brokers_total,
                     "bootstrap": action.bootstrap,
                 }
+            case ReadBrokers():
+                snapshot = replace(snapshot, brokers_age_s=0.0)
             case _:
                 brokers[action.broker_id] = Broker(id=action.broker_id, uid=f"b{action.broker_id}")
     return replace(snapshot, topics=topics, brokers=brokers, **changes)

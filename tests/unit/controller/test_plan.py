@@ -8,11 +8,12 @@ from kafkalite_core.controller.actions import (
     CreateBroker,
     CreateTopicStatus,
     Fence,
+    ReadBrokers,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
-from kafkalite_core.controller.plan import plan
-from kafkalite_core.model.topic import Condition, Stray
+from kafkalite_core.controller.plan import BROKERS_FRESH_S, plan
+from kafkalite_core.model.topic import Condition, Holding, Stray
 from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
 
 
@@ -154,6 +155,44 @@ def test_a_topic_without_status_adopts_the_strays_of_its_name():  # S10
     assert (adopted.leader, adopted.isr_ids()) == (1, (1,)), "the greatest (epoch, end) leads alone"
     assert (adopted.leader_epoch, adopted.partition_epoch) == (5, 8), "above all that the disks know"
     assert set(adopted.replicas) == {0, 1, 2}
+
+
+def test_who_heard_of_an_epoch_and_did_not_fetch_in_it_reaches_no_further():  # S10
+    told = replace(stray(0, 9, 500), log_epoch=3)
+    led = replace(stray(1, 9, 100), log_epoch=10)
+    held = brokers(make_broker(0, strays=(told,)), make_broker(1, strays=(led,)), make_broker(2))
+    adopted = settle(snapshot(topic_view(), brokers=held)).topics["uid-orders"].topic.partitions[0]
+    assert (adopted.leader, adopted.isr_ids(), adopted.leader_epoch) == (1, (1,), 11)
+
+
+def test_a_partition_that_nobody_lists_begins_above_the_epochs_of_its_topic_id():  # S10
+    state = settle(snapshot(topic_view(spec={"partitions": 2}), brokers=with_strays()))
+    fresh = state.topics["uid-orders"].topic.partitions[1]
+    assert (fresh.leader_epoch, fresh.partition_epoch) == (5, 8)
+    plain = settle(snapshot(topic_view(spec={"partitions": 2}))).topics["uid-orders"].topic.partitions[1]
+    assert plain.leader_epoch == 0
+
+
+def test_a_topic_that_lost_its_whole_status_takes_over_what_brokers_report():  # S11
+    held = Holding(
+        topic="orders", topic_id="old", partition=0, leader_epoch=9, partition_epoch=7, log_epoch=9, end_offset=100
+    )
+    reporting = three() | {1: make_broker(1, holdings=(held,))}
+    view = settle(snapshot(topic_view(), brokers=reporting)).topics["uid-orders"]
+    adopted = view.topic.partitions[0]
+    assert (view.topic.ref.topic_id, adopted.isr_ids(), adopted.leader_epoch) == ("old", (1,), 10)
+
+
+def test_nobody_is_elected_on_brokers_that_were_read_long_ago():  # R14, threat 4
+    lost = three() | {0: make_broker(0, fenced=10)}
+    state = snapshot(topic_view(partitions={0: entry()}), brokers=lost, brokers_age_s=BROKERS_FRESH_S + 0.1)
+    assert plan(state, NOW) == [ReadBrokers()]
+    (action,) = of(plan(replace(state, brokers_age_s=BROKERS_FRESH_S), NOW), ChangePartitions)
+    assert action.elected == {0}
+    shrink = snapshot(
+        topic_view(partitions={0: entry()}), brokers=three() | {2: make_broker(2, fenced=12)}, brokers_age_s=9e9
+    )
+    assert of(plan(shrink, NOW), ChangePartitions), "a shrink takes leadership from nobody"
 
 
 def test_adoption_waits_for_every_broker_and_can_be_declined():

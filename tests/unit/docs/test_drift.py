@@ -162,6 +162,7 @@ def test_every_annotation_that_users_set_is_documented() -> None:
         naming.ANNOTATION_ADOPT,
         naming.ANNOTATION_ELECT_PREFERRED,
         naming.ANNOTATION_ELECT_UNCLEAN,
+        naming.ANNOTATION_RECOVER_STORE,
     }
 
 

@@ -70,6 +70,76 @@ def test_a_list_that_shows_less_is_reported_and_the_highest_epochs_stay():
     assert cache.partition(topic("u").ref, 0).partition_epoch == 10
 
 
+def went_back_to(shown, known=None):
+    """A cache that knew `known`, after a consistent list that shows `shown`."""
+    cache = MetadataCache()
+    see(cache, known or topic("u", partitions={0: entry(9), 1: entry(4)}), 50)
+    return cache, cache.list_topics([Sighting(value=shown, resource_version="20")])
+
+
+REF = topic("u").ref
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {0: entry(8), 1: entry(4)},
+        {0: replace(entry(9), leader_epoch=-1), 1: entry(4)},
+        {1: entry(4)},
+    ],
+)
+def test_what_went_back_is_told_by_partition(shown):  # S11
+    cache, change = went_back_to(topic("u", partitions=shown))
+    assert [cache.went_back(REF, number) for number in (0, 1)] == [True, False]
+    assert change.partitions == {(REF, 0)}, "its replica has to be told, though the entry is as it was"
+    assert cache.partition(REF, 0).partition_epoch == 9
+    again = cache.list_topics([Sighting(value=topic("u", partitions=shown), resource_version="21")])
+    assert not again, "said once"
+
+
+def test_a_topic_that_lost_its_status_went_back_as_a_whole():  # S11
+    ref = replace(REF, topic_id="")
+    cache, change = went_back_to(topic("u", partitions={}, ref=ref))
+    assert [cache.went_back(REF, number) for number in (0, 1)] == [True, True]
+    assert [ref.topic_id for ref in change.went_back] == [REF.topic_id]
+
+
+def test_it_ends_with_epochs_above_all_or_with_a_list_that_shows_it_all():  # S11
+    low = topic("u", partitions={0: entry(3), 1: entry(4)})
+    cache, _ = went_back_to(low)
+    for number, late in enumerate((entry(9), entry(10), replace(entry(5), leader_epoch=7))):
+        see(cache, topic("u", partitions={0: late, 1: entry(4)}), 30 + number)
+        assert cache.went_back(REF, 0)
+    see(cache, topic("u", partitions={0: replace(entry(11), leader_epoch=1), 1: entry(4)}), 40)
+    assert not cache.went_back(REF, 0)
+    cache, _ = went_back_to(low)
+    change = cache.list_topics(
+        [Sighting(value=topic("u", partitions={0: entry(9), 1: entry(4)}), resource_version="5")]
+    )
+    assert not cache.went_back(REF, 0)
+    assert (REF, 0) in change.partitions
+    cache, _ = went_back_to(low)
+    cache.delete_topic("u")
+    assert not cache.went_back(REF, 0)
+
+
+def test_what_was_learnt_after_the_list_was_asked_for_is_judged_by_the_next_one():  # S11
+    cache = MetadataCache()
+    see(cache, topic("u", partitions={0: entry(9), 1: entry(4)}), 50)
+    asked = cache.mark()
+    see(cache, topic("u", partitions={0: entry(10), 1: entry(4)}), 51)
+    shown = [Sighting(value=topic("u", partitions={0: entry(9), 1: entry(3)}), resource_version="50")]
+    change = cache.list_topics(shown, asked=asked)
+    assert [cache.went_back(REF, number) for number in (0, 1)] == [False, True]
+    assert change.undecided
+    change = cache.list_topics(shown, asked=cache.mark())
+    assert [cache.went_back(REF, number) for number in (0, 1)] == [True, True]
+    assert not change.undecided
+    asked = cache.mark()
+    see(cache, topic("u", partitions={0: entry(11), 1: entry(4)}), 52)
+    assert not cache.list_topics(shown, asked=asked).undecided, "it is known to be behind already"
+
+
 def test_a_list_brings_back_what_an_older_store_knows():
     cache = MetadataCache()
     see(cache, topic("u"), 5)

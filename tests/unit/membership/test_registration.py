@@ -73,6 +73,21 @@ def test_an_older_registration_seen_late_changes_nothing():
     assert machine.registered
 
 
+def test_an_older_registration_that_a_read_shows_as_well_is_replaced():  # S11
+    machine, written = registered()
+    assert machine.step(reg.CaughtUp(6)) == []
+    assert machine.step(reg.BrokerSeen(BROKER)) == [reg.ReadBroker()]
+    current = replace(BROKER, registration=written)
+    assert machine.step(reg.BrokerRead(current)) == [], "the event was late"
+    assert machine.step(reg.BrokerSeen(BROKER)) == [reg.ReadBroker()]
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(7)], (
+        "above what this process had, whatever the restored counter says"
+    )
+    assert not machine.registered
+    [write] = machine.step(reg.EpochDrawn(7))
+    assert (write.registration.broker_epoch, write.registration.trusted_since) == (7, written.trusted_since)
+
+
 def test_a_fence_leads_to_a_new_epoch_with_the_data_intact():
     machine, written = registered()
     machine.step(reg.CaughtUp(6))

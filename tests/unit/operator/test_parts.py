@@ -250,12 +250,48 @@ def test_the_store_keeps_the_newest_and_never_revives_the_dead():
     assert len(store.topic_views()) == 1, "it is younger than the list"
 
 
-def test_the_store_refuses_a_restored_state_and_survives_nonsense():
+def test_the_store_remembers_the_highest_epochs_of_a_topic_that_went_back():  # S11
     store = Store(Clock(), "image")
     status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
     assert store.apply(TOPICS, "ADDED", topic_object(status=status, version="7"))
     back = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}
-    assert not store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="8"))
+    assert store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="8"))
+    (view,) = store.topic_views()
+    assert view.topic.partitions[0].partition_epoch == 3
+    assert view.epochs_seen == {0: (view.topic.partitions[0].leader_epoch, 9)}
+
+
+def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from_nothing_else():  # S11
+    clock = Clock()
+    store = Store(clock, "image")
+    status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
+    store.apply(TOPICS, "ADDED", topic_object(status=status, version="70"))
+    back = topic_object(status={"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}, version="30")
+    assert not store.apply(TOPICS, "MODIFIED", back)
+    store.relist(TOPICS, [back], "71", None, asked_at=clock.now - 1.0)
+    assert store.topic_views()[0].topic.partitions[0].partition_epoch == 9, "it may have been on its way since before"
+    clock.now += 5.0
+    store.relist(TOPICS, [back], "31", None, asked_at=clock.now - 1.0)
+    assert store.topic_views()[0].topic.partitions[0].partition_epoch == 3
+    assert store.topic_views()[0].epochs_seen[0][1] == 9
+
+
+def test_a_restored_store_has_what_was_deleted():  # S11
+    clock = Clock()
+    store = Store(clock, "image")
+    made = topic_object(version="7")
+    store.apply(TOPICS, "ADDED", made)
+    store.apply(TOPICS, "DELETED", made)
+    store.relist(TOPICS, [made], "8", None, asked_at=clock.now - 1.0)
+    assert store.topic_views() == []
+    clock.now += 5.0
+    store.relist(TOPICS, [made], "8", None, asked_at=clock.now - 1.0)
+    assert len(store.topic_views()) == 1
+
+
+def test_the_store_survives_nonsense():
+    store = Store(Clock(), "image")
+    assert store.apply(TOPICS, "ADDED", topic_object(version="8"))
     assert not store.apply(TOPICS, "MODIFIED", topic_object(spec={"partitions": "x"}, version="9"))
     assert not store.apply(BROKERS, "ADDED", broker_object(brokerId="zero"))
     assert not store.apply(TOPICS, "ADDED", {})

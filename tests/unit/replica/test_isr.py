@@ -257,3 +257,52 @@ def test_the_leader_that_was_elected_uncleanly_confirms_it_at_once() -> None:
     cluster.store.swap(cluster.store.uid, cluster.store.partition, proposed)
     cluster.answer_proposal(cluster.proposals.pop(), CasOutcome.APPLIED)
     assert cluster.proposals == []
+
+
+# ---------------------------------------------------------------- replica.lag.max.messages
+
+
+def test_a_member_that_is_behind_by_too_many_records_leaves_whatever_the_time() -> None:
+    cluster = leading()
+    replica = cluster.nodes[1].replica
+    for _ in range(3):
+        cluster.produce(1, "x", 1)
+    cluster.flush(1)
+    cluster.ask(3, 1)
+    cluster.step(1, events.Tick())
+    assert cluster.proposals == [], "without the limit only time counts"
+    replica.reconfigure(lag_time_max_ms=cluster.LAG_MS, lag_max_messages=4)
+    cluster.step(1, events.Tick())
+    assert cluster.proposals == [], "four records behind"
+    replica.reconfigure(lag_time_max_ms=cluster.LAG_MS, lag_max_messages=3)
+    cluster.step(1, events.Tick())
+    proposal = cluster.proposals.pop().effect
+    assert proposal.proposed.isr == (ONE,)
+    assert "broker 3 lags by more than 3 records" in proposal.reason
+
+
+def test_and_joins_when_it_is_within_the_limit() -> None:
+    cluster = leading(isr=(ONE, TWO), min_isr=1)
+    replica = cluster.nodes[1].replica
+    replica.reconfigure(lag_time_max_ms=cluster.LAG_MS, lag_max_messages=1)
+    cluster.answer_proposal(cluster.proposals.pop(), CasOutcome.NOT_ATTEMPTED)
+    cluster.now += 200
+    cluster.produce(1, "x", 1)
+    cluster.flush(1)
+    cluster.step(1, events.Tick())
+    assert [proposal.effect.proposed.isr for proposal in cluster.proposals] == [(ONE,)], "two behind: 2 goes"
+    cluster.answer_proposal(cluster.proposals.pop(), CasOutcome.NOT_ATTEMPTED)
+    replica.reconfigure(lag_time_max_ms=cluster.LAG_MS, lag_max_messages=2)
+    cluster.now += 200
+    cluster.ask(3, 1)
+    assert [proposal.effect.proposed.isr for proposal in cluster.proposals] == [(ONE, TWO, THREE)]
+
+
+def test_an_election_throws_nobody_out_before_it_has_fetched() -> None:
+    cluster = leading()
+    replica = cluster.nodes[1].replica
+    replica.reconfigure(lag_time_max_ms=cluster.LAG_MS, lag_max_messages=1)
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.step(1, events.Tick())
+    assert cluster.proposals == []

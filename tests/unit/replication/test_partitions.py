@@ -5,7 +5,11 @@ import asyncio
 import pytest
 
 from kafkalite_broker.replication.suspects import SuspectedLeaders
+from kafkalite_core.membership.metadata_cache import Sighting
+from kafkalite_core.model.cluster import Broker
 from kafkalite_core.model.errors import BrokerError, StorageError
+from kafkalite_core.model.partition import Topic
+from kafkalite_core.model.topic import Holding
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import parse_batch_header
 from kafkalite_core.replica.events import Decided, ProduceRequested, Role
@@ -242,3 +246,72 @@ async def test_several_wait_for_the_same_election(tmp_path):
         await asyncio.gather(*waiting[1:])
         await suspects.settled(["orders"], 0.0)
         await until(lambda: waiting[0].cancelled())
+
+
+# ---------------------------------------------------------------- the store went back in time (S11)
+
+
+def show_list(rig, ref, partitions):
+    """A consistent list, as after a watch that broke."""
+    rig.version += 1
+    topic = Topic(ref=ref, generation=1, resource_version="1", controller_epoch=0, partitions=partitions)
+    change = rig.cache.list_topics([Sighting(value=topic, resource_version=str(rig.version))])
+    rig.partitions.partitions_changed(change.partitions)
+
+
+@on_uvloop
+async def test_while_the_store_is_behind_nothing_is_acknowledged_deleted_or_set_aside(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3, partition_epoch=9)})
+        driver = rig.driver()
+        append(driver)
+        await rig.flusher.drain()
+        assert rig.partitions.holdings() == ()
+        assert driver.log in rig.partitions.deletable_up_to()
+        show_list(rig, ref, {0: entry(1, replicas=(1,), epoch=2, partition_epoch=5)})
+        assert rig.driver() is driver, "not set aside, though the list has its replica elsewhere"
+        assert driver.replica.role is Role.OFFLINE
+        assert append(driver).answers[-1].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert rig.partitions.deletable_up_to() == {}
+        (holding,) = rig.partitions.holdings()
+        assert (holding.leader_epoch, holding.partition_epoch, holding.log_epoch, holding.end_offset) == (3, 9, 3, 1)
+        rig.see_topic(ref, {0: entry(0, replicas=(1, 0), epoch=4, partition_epoch=10)})
+        assert driver.replica.role is Role.LEADER
+        assert rig.partitions.holdings() == ()
+
+
+@on_uvloop
+async def test_a_restarted_broker_remembers_by_its_disk(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3, partition_epoch=9)})
+        append(rig.driver())
+        await rig.flusher.drain()
+        rig.logs.checkpoint(rig.partitions.high_watermarks())
+    async with Rig(tmp_path) as rig:
+        rig.see_broker(0, rig.port)
+        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=2, partition_epoch=5)})
+        assert rig.driver().replica.store_went_back, "hosted, though the store knows no replica here"
+        assert [holding.end_offset for holding in rig.partitions.holdings()] == [1]
+        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=4, partition_epoch=10)})
+        with pytest.raises(BrokerError):
+            rig.driver()
+        (stray,) = rig.logs.strays()
+        assert (stray.metadata.log_epoch, stray.metadata.end_offset) == (3, 1)
+
+
+@on_uvloop
+async def test_who_knows_no_more_than_the_store_reports_when_others_ask(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        append(rig.driver())
+        await rig.flusher.drain()
+        other = Holding(
+            topic=ref.name, topic_id=ref.topic_id, partition=0, leader_epoch=9, partition_epoch=9, log_epoch=9,
+            end_offset=7,
+        )  # fmt: skip
+        rig.cache.see_broker(Sighting(value=Broker(id=1, uid="b-1", holdings=(other,)), resource_version="99"))
+        (holding,) = rig.partitions.holdings()
+        assert (holding.leader_epoch, holding.end_offset) == (0, 1)
+        assert rig.driver().is_leader, "it goes on until the operator has decided"

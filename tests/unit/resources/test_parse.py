@@ -3,8 +3,14 @@ import json
 import pytest
 
 from kafkalite_core.model.partition import IsrEntry, in_sync
-from kafkalite_core.model.topic import Condition, Stray
-from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker, render_registration, render_stray
+from kafkalite_core.model.topic import Condition, Holding, Stray
+from kafkalite_core.resources.brokers import (
+    cluster_of_broker,
+    parse_broker,
+    render_holding,
+    render_registration,
+    render_stray,
+)
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions, set_condition
 from kafkalite_core.resources.fields import Fields, ResourceError
@@ -83,16 +89,22 @@ def test_the_error_names_the_object_and_the_field():
 
 def test_broker_round_trip():
     stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99, deleted=True)
+    known = Stray(topic="t", topic_id="id", partition=4, leader_epoch=2, partition_epoch=5, end_offset=9, log_epoch=-1)
+    holding = Holding(
+        topic="t", topic_id="id", partition=1, leader_epoch=2, partition_epoch=5, log_epoch=-1, end_offset=9
+    )
     status = {
         "registration": render_registration(registration(7, rack="a")),
         "fencing": {"fencedEpoch": 6},
-        "strays": [render_stray(stray)],
+        "strays": [render_stray(stray), render_stray(known)],
+        "holdings": [render_holding(holding)],
     }
     obj = broker_object(2, status=status, cordoned=True)
     broker = parse_broker(obj)
     assert broker.registration == registration(7, rack="a")
     assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
-    assert broker.strays == (stray,)
+    assert broker.strays == (stray, known)
+    assert broker.holdings == (holding,)
     assert cluster_of_broker(obj) == "kafkalite"
 
 

@@ -4,7 +4,7 @@ import jsonpatch
 import pytest
 
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
-from kafkalite_core.model.topic import Stray
+from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.brokers import parse_broker, render_registration
 from kafkalite_core.resources.clusters import parse_cluster
@@ -36,6 +36,37 @@ def shrunk(entry):
 
 def elected(entry):
     return replace(entry, leader=1, leader_epoch=5, isr=(IsrEntry(1, 8),), partition_epoch=entry.partition_epoch + 1)
+
+
+def test_a_leader_that_leaves_names_its_successor_without_the_controllers_epoch(obj):
+    topic = parse_topic(obj)
+    entry = topic.partitions[0]
+    successor = replace(
+        entry,
+        leader=entry.isr[1].id,
+        leader_epoch=entry.leader_epoch + 1,
+        partition_epoch=entry.partition_epoch + 1,
+        isr=entry.isr[1:],
+    )
+    operations = patches.leader_proposal(topic.ref, 0, entry, successor)
+    after = apply(obj, operations)
+    assert parse_topic(after).partitions[0] == successor
+    assert after["status"]["controllerEpoch"] == 3
+    assert refused(after, operations)
+    assert patches.leader_proposal(topic.ref, 0, entry, shrunk(entry)) == patches.isr_change(
+        topic.ref, 0, entry, shrunk(entry)
+    )
+
+
+def test_consent_to_a_recovery_of_the_store_is_tested(obj):  # S11
+    topic = parse_topic(obj)
+    entry = topic.partitions[0]
+    change = {0: PartitionChange(entry, shrunk(entry))}
+    operations = patches.elections(topic.ref, change, controller_epoch=4, recovery_request="true")
+    with pytest.raises((jsonpatch.JsonPatchException, jsonpatch.JsonPointerException)):
+        apply(obj, operations)
+    consenting = {**obj, "metadata": {**obj["metadata"], "annotations": {"kafkalite.io/recover-store": "true"}}}
+    assert parse_topic(apply(consenting, operations)).partitions[0] == shrunk(entry)
 
 
 def test_isr_change_lands_on_the_state_it_was_decided_on_only(obj):
@@ -157,6 +188,10 @@ def test_registration_tests_the_whole_object():
 def test_registration_update_keeps_the_registration():
     obj = broker_object(1, status={"registration": render_registration(registration(7))})
     broker = parse_broker(obj)
+    held = Holding(topic="t", topic_id="i", partition=0, leader_epoch=1, partition_epoch=1, log_epoch=1, end_offset=3)
+    reported = apply(obj, patches.registration_update(broker, registration(7), None, [held]))
+    assert parse_broker(reported).holdings == (held,)
+    assert parse_broker(apply(reported, patches.registration(reported, registration(9)))).holdings == ()
     operations = patches.registration_update(broker, registration(7, remaining_segments=4), [])
     assert parse_broker(apply(obj, operations)).registration.remaining_segments == 4
     with pytest.raises(AssertionError):

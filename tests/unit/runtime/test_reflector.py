@@ -140,3 +140,59 @@ def test_back_off_grows_to_its_ceiling():
     error = RuntimeError()
     assert 0.1 <= reflector._backoff_s(1, error) <= 0.2
     assert all(1 <= reflector._backoff_s(99, error) <= 2 for _ in range(50))
+
+
+@pytest.fixture
+def wary(client, picture, monkeypatch):
+    """Lists again after every loss of contact."""
+    monkeypatch.setattr(reflector, "BACKOFF_MIN_S", 0.005)
+    monkeypatch.setattr(reflector, "BACKOFF_MAX_S", 0.02)
+    picture.asked = []
+    return Reflector(
+        client, PODS, None, "", picture.on_list, picture.on_event, time.monotonic, silence_limit_s=0.2,
+        on_ask=lambda: picture.asked.append(picture.lists), list_after_loss=True,
+    )  # fmt: skip
+
+
+async def test_after_a_loss_of_contact_another_history_may_answer(api, picture, wary):
+    seen = scripted(
+        api,
+        [lambda _: listing("50", "a", "b"), lambda _: listing("20", "a")],
+        [
+            lambda request: stream(request, event("ADDED", "c", "51"), then=reset),
+            lambda request: stream(request, event("ADDED", "d", "21"), then=lambda _: api.release.wait()),
+        ],
+    )
+    async with running(wary.run()):
+        await picture.until(lambda: "d" in picture.names)
+    assert picture.names == {"a", "d"}
+    assert seen[:2] == ["50", "20"]
+    assert picture.asked[:2] == [0, 1], "told before each list"
+
+
+@pytest.mark.parametrize("answer", [lambda request: stream(request), lambda _: status(429, **{"Retry-After": "0"})])
+async def test_an_orderly_end_and_a_busy_server_are_no_loss(api, picture, wary, answer):
+    scripted(
+        api,
+        [lambda _: listing("5", "a")],
+        [answer, lambda request: stream(request, event("ADDED", "b", "6"), then=lambda _: api.release.wait())],
+    )
+    async with running(wary.run()):
+        await picture.until(lambda: "b" in picture.names)
+    assert picture.lists == 1
+
+
+async def test_a_consumer_that_could_not_judge_gets_another_list_but_not_for_ever(api, picture, wary):
+    answers = [True, False]
+    keep = picture.on_list
+    wary._on_list = lambda items: keep(items) or answers.pop(0)
+    scripted(api, [lambda _: listing("5", "a")], [lambda request: stream(request, then=lambda _: api.release.wait())])
+    async with running(wary.run()):
+        await picture.until(lambda: picture.lists == 2)
+        await wary.synced.wait()
+    assert picture.lists == 2
+    picture.lists = 0
+    wary._on_list = lambda items: keep(items) or True
+    wary._version = ""
+    async with running(wary.run()):
+        await picture.until(lambda: picture.lists == reflector.LISTS_MAX)

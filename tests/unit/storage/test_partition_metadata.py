@@ -30,9 +30,11 @@ def metadata(**fields):
 def test_round_trip_and_kafkas_first_lines():
     disk = MemoryDisk()
     disk.makedirs("a-b-3")
-    content = metadata(leader_epoch=4, compacted=True, delete_seen=True, stray_since_ms=77)
+    content = metadata(leader_epoch=4, compacted=True, delete_seen=True, moved_away=True, stray_since_ms=77)
     write_metadata(disk, "a-b-3", content)
     assert read_metadata(disk, "a-b-3") == content
+    before = content.encode().replace(b"moved_away: True\n", b"")
+    assert PartitionMetadata.decode(before) == replace(content, moved_away=False), "as earlier versions wrote it"
     assert content.encode().startswith(b"version: 0\ntopic_id: XwwcLgAAQACAAAAAAAAAAQ\n")
     assert content.key == ("a-b", 3)
 
@@ -72,6 +74,9 @@ def test_directory_names():
         ({"delete_seen": True}, HOUR + 1, True),
         ({"delete_seen": True}, HOUR, False),
         ({"delete_seen": False}, HOUR + 1, False),
+        ({"moved_away": True}, HOUR + 1, True),
+        ({"moved_away": True}, HOUR, False),
+        ({"moved_away": True, "deletion_policy": "Retain"}, HOUR + 1, True),
         ({"delete_seen": True, "deletion_policy": "Retain"}, HOUR + 1, False),
         ({"delete_seen": False}, WEEK + 1, True),
         ({"stray_since_ms": -1}, WEEK + 1, False),
@@ -103,3 +108,11 @@ def test_only_the_very_same_partition_is_adopted():
     assert adoptable(strays, "a-b", 3, TOPIC_ID) is younger
     assert adoptable(strays[2:], "a-b", 3, TOPIC_ID) is None
     assert adoptable([Stray("r", replace(mine.metadata, topic="other"))], "a-b", 3, TOPIC_ID) is None
+
+
+def test_a_stray_says_what_its_log_knows():  # S10
+    stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(7, 30, delete_seen=False, moved_away=False)
+    assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (7, 9, 7, 30)
+    assert PartitionMetadata.decode(stray.encode()) == stray
+    old = b"\n".join(line for line in stray.encode().split(b"\n") if not line.startswith((b"log_epoch", b"end_offset")))
+    assert PartitionMetadata.decode(old).end_offset == -1, "written by an older version"

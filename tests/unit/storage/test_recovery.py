@@ -323,3 +323,26 @@ def test_producers_outlive_a_clean_restart_of_a_log_without_epochs(rig, tools):
     log.close(high_watermark=0)
     assert rig.open(clean=True, recovery_point=1, start_offset=1).producers.encode() == known
     assert rig.report.segments_scanned == 0
+
+
+def test_a_cut_is_durable_before_anything_is_appended_over_it(rig, tools):
+    """Otherwise new batches may be followed by old ones after a power loss, and the log would seem to hold both."""
+    log = rig.open()
+    tools.fill(log, 3, epoch=1)
+    tools.flush(log)
+    done = []
+    rig.disk.hook = lambda operation, path: done.append(operation) if path.endswith(".log") else None
+    log.truncate_to(1)
+    assert [operation for operation in done if operation != "pread"] == ["truncate", "sync"]
+    assert log.active.synced_size == log.active.size
+
+
+def test_recovery_cuts_where_the_epoch_falls(rig, tools):
+    log = rig.open()
+    tools.fill(log, 2, epoch=3)
+    tools.fill(log, 1, epoch=2)
+    tools.flush(log)
+    rig.disk.crash()
+    recovered = rig.open()
+    assert recovered.end_offset == 2
+    assert recovered.epochs.entries == [(3, 0)]

@@ -1,0 +1,113 @@
+"""After the store went back in time: which replicas a partition goes on with (S11).
+
+A partition is behind when its entry does not surpass what a broker reports (`Broker.holdings`), or shows less than this
+controller has seen itself. Nothing else is decided on it: its entry describes a past. Brokers neither acknowledge nor
+truncate meanwhile, so what they report stays true. Once every replica is alive and has reported,
+
+    leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
+    partitionEpoch' = max over entry and reports + 1
+    isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not
+    elr' = {}
+
+Every record acknowledged with acks=all is in isr': it was on every member of the ISR of its time, the leader of the
+last epoch had all of them, and a log with that epoch's records has a prefix of that leader's. Without all replicas that
+is not known, so it takes a person's consent (`kafkalite.io/recover-store`), and counts as an unclean election.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from kafkalite_core.controller.election import Verdict, describe_broker
+from kafkalite_core.model.partition import IsrEntry, PartitionChange
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.partition import Partition
+    from kafkalite_core.model.topic import Holding
+
+ANNOTATION: Final = "kafkalite.io/recover-store"
+
+
+class StoreRecovery:
+    """The partitions of one snapshot that are behind. `decide` is asked for every partition before anything else."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._brokers = snapshot.brokers
+        self._reports: dict[tuple[str, int], dict[int, Holding]] = {}
+        for broker_id, broker in snapshot.brokers.items():
+            for holding in broker.holdings:
+                self._reports.setdefault((holding.topic_id, holding.partition), {})[broker_id] = holding
+
+    def decide(self, view: TopicView, number: int, entry: Partition, *, min_isr: int) -> Verdict | None:
+        """None for a partition that is not behind; else what is to be done, or what is waited for."""
+        reports = self._reports.get((view.topic.ref.topic_id, number), {})
+        seen = view.epochs_seen.get(number, (-1, -1))
+        forgotten = entry.leader_epoch < seen[0] or entry.partition_epoch < seen[1]
+        if not forgotten and all(
+            holding.surpassed_by(entry.leader_epoch, entry.partition_epoch) for holding in reports.values()
+        ):
+            return None
+        present = {i: holding for i, holding in reports.items() if self._alive(i)}
+        absent = sorted({*entry.replicas, *reports} - set(present))
+        if not present or (absent and not view.recovery_request):
+            return Verdict(change=None, reason=self._waiting(entry, present, absent))
+        known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
+        return self._recovered(entry, known, present, min_isr=min_isr, absent=absent)
+
+    def reasons(self, view: TopicView) -> list[str]:
+        """For each partition of a topic that is behind: what is waited for, or done."""
+        verdicts = {
+            number: self.decide(view, number, entry, min_isr=entry.min_isr)
+            for number, entry in sorted(view.topic.partitions.items())
+        }
+        return [f"partition {number}: {verdict.reason}" for number, verdict in verdicts.items() if verdict is not None]
+
+    def _alive(self, broker_id: int) -> bool:
+        broker = self._brokers.get(broker_id)
+        return broker is not None and broker.alive
+
+    def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int]) -> str:
+        words = [
+            f"broker {i} has not reported yet" if self._alive(i) else describe_broker(i, self._brokers) for i in absent
+        ]
+        return (
+            f"the store shows leader epoch {entry.leader_epoch}, more is known; brokers {sorted(present)} have "
+            f"reported what they hold, but {', '.join(words)}"
+        )
+
+    def _recovered(
+        self,
+        entry: Partition,
+        known: list[tuple[int, int]],
+        present: Mapping[int, Holding],
+        *,
+        min_isr: int,
+        absent: list[int],
+    ) -> Verdict:
+        best = max((holding.log_epoch, holding.end_offset) for holding in present.values())
+        holders = {i for i, holding in present.items() if (holding.log_epoch, holding.end_offset) == best}
+        # A holder that this past knows nothing of is a replica again: its log is what counts.
+        replicas = (*entry.replicas, *sorted(holders - set(entry.replicas)))
+        isr = tuple(IsrEntry(i, self._brokers[i].epoch) for i in replicas if i in holders)
+        proposed = replace(
+            entry,
+            leader=isr[0].id,
+            leader_epoch=max(entry.leader_epoch, *(epochs[0] for epochs in known)) + 1,
+            partition_epoch=max(entry.partition_epoch, *(epochs[1] for epochs in known)) + 1,
+            min_isr=min_isr,
+            replicas=replicas,
+            isr=isr,
+            elr=(),
+            recovering=False,
+        )
+        reason = (
+            f"the store went back in time: brokers {sorted(holders)} hold the most, up to offset {best[1]} of leader "
+            f"epoch {best[0]}"
+        )
+        if absent:
+            reason += f"; brokers {absent} were not waited for, as {ANNOTATION} allows, and may hold more"
+        return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=True, unclean=bool(absent))

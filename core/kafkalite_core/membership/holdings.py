@@ -1,0 +1,55 @@
+"""Which partitions a broker reports in `status.holdings`, so that the operator can choose who leads them (S11).
+
+    reported <=> this broker knows more of the partition than the store shows, or another broker says that it does
+
+The second half matters: a replica that never heard of the lost epochs may be the one whose log reaches furthest among
+the disks that are left. Reports end by themselves when the operator has written epochs above all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.topic import Holding
+
+
+class Held(Protocol):
+    """What is asked of a replica of this broker; `kafkalite_core.replica.replica.Replica` has it."""
+
+    @property
+    def store_went_back(self) -> bool:
+        """It knows more than the store shows."""
+        ...
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """(leader epoch, partition epoch) of the entry that it goes by; (-1, -1) without one."""
+        ...
+
+    def holding(self) -> Holding:
+        """What it holds and knows."""
+        ...
+
+
+def wanted_holdings(own_id: int, replicas: Collection[Held], brokers: Mapping[int, Broker]) -> tuple[Holding, ...]:
+    """What `status.holdings` of this broker should say: the first in a fixed order when there are too many."""
+    asked: dict[tuple[str, int], list[Holding]] = {}
+    for broker_id, broker in brokers.items():
+        for holding in broker.holdings if broker_id != own_id else ():
+            asked.setdefault((holding.topic_id, holding.partition), []).append(holding)
+    reported: list[Holding] = []
+    for replica in replicas:
+        if not asked and not replica.store_went_back:
+            continue
+        mine = replica.holding()
+        others = asked.get((mine.topic_id, mine.partition), ())
+        if replica.store_went_back or any(not other.surpassed_by(*replica.shown) for other in others):
+            reported.append(mine)
+    reported.sort(key=lambda holding: (holding.topic_id, holding.partition))
+    return tuple(reported[:HOLDINGS_LISTED_MAX])

@@ -1,0 +1,55 @@
+"""The newest entry of a partition that this broker has seen, in memory or on its disk, and what contradicts it (S11).
+
+Within one history of the store every change raises partitionEpoch, leaderEpoch never falls, and a leaderEpoch has one
+leader (R1; the API server refuses anything else). So of two entries of one history one is below the other in both
+epochs, and entries with one leaderEpoch name one leader. Where that fails the store was restored from a backup and went
+on from there: its entry is not newer, it is of another history.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from kafkalite_core.model.partition import Partition
+
+FROM_DISK: Final = -2
+"""As the leader: the epochs come from the disk, and no entry has been seen yet."""
+
+
+class Newest(NamedTuple):
+    """See the module.
+
+    Attributes:
+        leader_epoch: Highest leader epoch seen.
+        partition_epoch: Highest partition epoch seen.
+        leader: Leader of the newest entry, `FROM_DISK` before the first one.
+        contradicted: An entry of another history was shown, and none yet that is above everything seen.
+    """
+
+    leader_epoch: int
+    partition_epoch: int
+    leader: int = FROM_DISK
+    contradicted: bool = False
+
+    def shown(self, entry: Partition) -> tuple[Newest, bool]:
+        """What is known after an entry was shown, and whether that entry is to be the current one.
+
+        The first entry that a process is shown comes from a consistent list, so it may not be below what the disk
+        knows; later ones may be late.
+        """
+        leader_epochs = entry.leader_epoch - self.leader_epoch
+        partition_epochs = entry.partition_epoch - self.partition_epoch
+        surpassed = leader_epochs > 0 and partition_epochs > 0
+        if not surpassed and (self.contradicted or self._is_of_another_history(entry, leader_epochs, partition_epochs)):
+            return self._replace(contradicted=True), False
+        if leader_epochs < 0 or partition_epochs < 0:
+            return self, False
+        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader), True
+
+    def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
+        if self.leader == FROM_DISK:
+            return leader_epochs < 0 or partition_epochs < 0
+        if leader_epochs == 0:
+            return entry.leader != self.leader
+        return leader_epochs * partition_epochs <= 0

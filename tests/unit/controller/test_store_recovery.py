@@ -1,0 +1,135 @@
+"""S11: the store went back in time; which replicas a partition goes on with, and when."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.plan import plan
+from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.topic import Holding
+from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
+
+
+def holding(leader_epoch=7, partition_epoch=30, log_epoch=7, end=100, partition=0, topic_id="id"):
+    return Holding(
+        topic="orders",
+        topic_id=topic_id,
+        partition=partition,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+        log_epoch=log_epoch,
+        end_offset=end,
+    )
+
+
+def reporting(first=None, second=None, third=None):
+    """Three live brokers and what they report; None for nothing."""
+    reports = (first, second, third)
+    return brokers(*(make_broker(i, holdings=() if held is None else (held,)) for i, held in enumerate(reports)))
+
+
+def run(view_of_brokers, *, partition=None, recovery_request="", seen=None, **more):
+    view = topic_view(
+        partitions={0: partition or entry()}, recovery_request=recovery_request, epochs_seen=seen or {}, **more
+    )
+    state = snapshot(view, brokers=view_of_brokers)
+    changes = [action for action in plan(state, NOW) if isinstance(action, ChangePartitions)]
+    return (changes[0] if changes else None), state
+
+
+def ready(state):
+    after = apply(state, plan(state, NOW))
+    return next(c for c in after.topics["uid-orders"].conditions if c.type == "Ready")
+
+
+def test_the_holders_of_the_greatest_epoch_and_end_go_on_above_all_epochs():
+    action, state = run(reporting(holding(log_epoch=6, end=900), holding(), holding(leader_epoch=8, partition_epoch=9)))
+    after = action.changes[0].proposed
+    assert after.isr == (IsrEntry(1, 11), IsrEntry(2, 12))
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (1, 9, 31)
+    assert (after.elr, action.elected, action.unclean) == ((), {0}, frozenset())
+    assert "the store went back in time" in action.reasons[0]
+    healed = apply(state, [action])
+    assert not [a for a in plan(healed, NOW) if isinstance(a, ChangePartitions)], "reports that are surpassed are over"
+
+
+def test_nothing_is_decided_before_every_replica_has_reported():
+    dead_leader = reporting(None, holding(), holding()) | {0: make_broker(0, fenced=10)}
+    action, state = run(dead_leader)
+    assert action is None, "not even an election: the entry describes a past"
+    condition = ready(state)
+    assert (condition.status, condition.reason) == ("False", "StoreWentBack")
+    assert "brokers [1, 2] have reported what they hold, but broker 0 is fenced" in condition.message
+    assert "recover-store" in condition.message
+    assert "broker 0 has not reported yet" in ready(run(reporting(None, holding(), holding()))[1]).message
+
+
+@pytest.mark.parametrize("state", [BrokerState.CATCHING_UP, BrokerState.SHUTTING_DOWN])
+def test_a_broker_that_does_not_run_is_waited_for(state):
+    waits = reporting(holding(), holding(), holding())
+    waits[2] = make_broker(2, state=state, holdings=(holding(end=500),))
+    assert run(waits)[0] is None
+
+
+def test_consent_goes_on_without_the_missing_and_says_so():
+    dead = reporting(None, holding(), holding(end=90)) | {0: make_broker(0, fenced=10, holdings=(holding(15, 99, 15),))}
+    action, _ = run(dead, recovery_request="True")
+    after = action.changes[0].proposed
+    assert (after.isr_ids(), after.leader_epoch, after.partition_epoch) == ((1,), 16, 100)
+    assert (action.unclean, action.recovery_request) == ({0}, "True")
+    assert "brokers [0] were not waited for" in action.reasons[0]
+
+
+def test_consent_is_not_needed_and_not_used_when_all_are_there():
+    action, _ = run(reporting(holding(), holding(), holding()), recovery_request="true")
+    assert action.unclean == frozenset()
+
+
+def test_without_any_report_even_consent_cannot_choose():
+    assert run(three(), seen={0: (9, 30)}, recovery_request="true")[0] is None
+
+
+def test_a_report_of_what_the_store_shows_as_well_changes_nothing():
+    old = holding(leader_epoch=4, partition_epoch=8)
+    assert run(reporting(old, old, old))[0] is None
+    other = holding(topic_id="another")
+    assert run(reporting(other, other, other))[0] is None
+    assert run(reporting(*(holding(partition=1) for _ in range(3))))[0] is None
+
+
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(5, 8), (4, 9), (5, 9), (9, 3)])
+def test_both_epochs_have_to_be_above_what_was_reported(leader_epoch, partition_epoch):
+    """The entry has epochs 5 and 9: another history may have reached one of them again."""
+    report = holding(leader_epoch, partition_epoch, log_epoch=4)
+    action, _ = run(reporting(report, report, report))
+    after = action.changes[0].proposed
+    assert after.leader_epoch > max(5, leader_epoch)
+    assert after.partition_epoch > max(9, partition_epoch)
+
+
+def test_what_the_controller_itself_has_seen_is_not_forgotten():
+    held = holding(leader_epoch=2, partition_epoch=2, log_epoch=2)
+    assert run(reporting(held, held, held), seen={0: (5, 9)})[0] is None
+    action, _ = run(reporting(held, held, held), seen={0: (8, 40)})
+    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (9, 41)
+
+
+def test_a_holder_that_is_no_replica_in_this_past_becomes_one():
+    moved = reporting(holding(end=10), holding(end=10), holding(end=10)) | {3: make_broker(3, holdings=(holding(),))}
+    action, _ = run(moved)
+    after = action.changes[0].proposed
+    assert (after.replicas, after.isr_ids(), after.leader) == ((0, 1, 2, 3), (3,), 3)
+
+
+def test_an_empty_disk_reports_and_is_not_chosen():
+    empty = holding(leader_epoch=5, partition_epoch=9, log_epoch=-1, end=0)
+    action, _ = run(reporting(empty, empty, holding()))
+    assert action.changes[0].proposed.isr_ids() == (2,)
+
+
+def test_an_eligible_replica_of_the_past_is_none_any_more():
+    partition = replace(entry(isr=((0, 10),), min_isr=2), elr=(IsrEntry(2, 12),))
+    action, _ = run(reporting(holding(), holding(end=1), holding(end=1)), partition=partition)
+    assert action.changes[0].proposed.elr == ()

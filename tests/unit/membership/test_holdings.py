@@ -1,0 +1,66 @@
+from dataclasses import dataclass, replace
+
+from kafkalite_core.membership.holdings import wanted_holdings
+from kafkalite_core.model.cluster import Broker
+from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
+from kafkalite_core.model.topic import Holding
+
+MINE = Holding(topic="t", topic_id="id", partition=0, leader_epoch=4, partition_epoch=15, log_epoch=4, end_offset=80)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A replica, as far as reports go."""
+
+    held: Holding = MINE
+    store_went_back: bool = False
+    shown: tuple[int, int] = (4, 15)
+
+    def holding(self) -> Holding:
+        return self.held
+
+
+HELD = Held()
+
+
+def others(*holdings):
+    return {1: Broker(id=1, holdings=(MINE,)), 2: Broker(id=2, holdings=holdings)}
+
+
+def test_nothing_is_reported_as_a_rule():
+    assert wanted_holdings(1, [HELD], {2: Broker(id=2)}) == ()
+
+
+def test_who_knows_more_than_the_store_reports():
+    assert wanted_holdings(1, [replace(HELD, store_went_back=True)], {}) == (MINE,)
+
+
+def test_so_does_everybody_once_another_broker_says_that_it_knows_more():
+    assert wanted_holdings(1, [HELD], others(replace(MINE, leader_epoch=6, partition_epoch=20))) == (MINE,)
+    assert wanted_holdings(1, [HELD], others(replace(MINE, leader_epoch=3, partition_epoch=15))) == (MINE,)
+
+
+def test_not_for_another_partition_or_topic_and_not_for_what_it_says_itself():
+    for other in (replace(MINE, partition=1, leader_epoch=6), replace(MINE, topic_id="other", leader_epoch=6)):
+        assert wanted_holdings(1, [HELD], others(other)) == ()
+
+
+def test_it_ends_when_the_entry_is_above_all_reports():
+    report = replace(MINE, leader_epoch=6, partition_epoch=20)
+    assert wanted_holdings(1, [replace(HELD, shown=(7, 20))], others(report)) == (MINE,)
+    assert wanted_holdings(1, [replace(HELD, shown=(7, 21))], others(report)) == ()
+
+
+def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
+    held = [
+        Held(
+            held=replace(MINE, partition=number % 200, topic_id=f"{number // 200:03}"),
+            store_went_back=True,
+            shown=(0, 0),
+        )
+        for number in range(HOLDINGS_LISTED_MAX + 5)
+    ]
+    reported = wanted_holdings(1, held[::-1], {})
+    assert len(reported) == HOLDINGS_LISTED_MAX
+    assert reported[0].topic_id == "000"
+    assert wanted_holdings(1, held, {}) == reported

@@ -1,0 +1,168 @@
+"""S11: what the store shows must fit into one history with what this broker has seen."""
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.replica import events
+from kafkalite_core.replica.events import FetchRequested, Role
+from kafkalite_core.replica.newest import Newest
+from kafkalite_core.replica.replica import Replica
+from tests.scripted.cluster import Cluster
+
+BASE = Cluster(3).store.partition
+
+
+def entry(leader_epoch, partition_epoch, leader=1):
+    return replace(BASE, leader_epoch=leader_epoch, partition_epoch=partition_epoch, leader=leader)
+
+
+@pytest.mark.parametrize(
+    ("shown", "taken", "contradicted"),
+    [
+        (entry(5, 20), True, False),
+        (entry(5, 21), True, False),
+        (entry(6, 21, leader=2), True, False),
+        (entry(5, 19), False, False),
+        (entry(4, 19, leader=2), False, False),
+        (entry(6, 19), False, True),
+        (entry(6, 20), False, True),
+        (entry(4, 20), False, True),
+        (entry(4, 21), False, True),
+        (entry(5, 21, leader=2), False, True),
+        (entry(5, 19, leader=2), False, True),
+    ],
+)
+def test_what_fits_into_one_history(shown, taken, contradicted):
+    newest, first = Newest(-1, -1).shown(entry(5, 20))
+    assert first
+    newest, result = newest.shown(shown)
+    assert (result, newest.contradicted) == (taken, contradicted)
+
+
+@pytest.mark.parametrize(("shown", "taken"), [((5, 20), True), ((6, 25), True), ((5, 19), False), ((4, 30), False)])
+def test_the_first_entry_of_a_process_is_not_below_what_the_disk_knows(shown, taken):
+    newest, result = Newest(5, 20).shown(entry(*shown))
+    assert (result, newest.contradicted) == (taken, not taken)
+
+
+def test_a_contradiction_ends_when_both_epochs_are_above_everything():
+    newest, _ = Newest(5, 20).shown(entry(4, 15))
+    for shown in ((5, 20), (5, 25), (6, 20), (4, 30)):
+        newest, taken = newest.shown(entry(*shown))
+        assert (taken, newest.contradicted) == (False, True)
+    newest, taken = newest.shown(entry(6, 21))
+    assert (taken, newest.contradicted) == (True, False)
+
+
+# ---------------------------------------------------------------- and what a replica does about it
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """Broker 1 leads in epoch 1; record a is committed, b is not."""
+    made = Cluster(3)
+    for number in (1, 2, 3):
+        made.metadata(number)
+    made.produce(1, "a")
+    made.flush(1)
+    for number in (2, 3):
+        for _ in range(2):
+            made.step(number, made.ask(number, 1)[1])
+            made.flush(number)
+    made.produce(1, "b")
+    made.flush(1)
+    return made
+
+
+def went_back(cluster: Cluster, number: int, *, back: bool = True, partition=None) -> list[events.Effect]:
+    changed = events.MetadataChanged(
+        partition=partition or cluster.store.partition,
+        brokers=cluster.store.brokers,
+        broker_epoch=cluster.nodes[number].epoch,
+        config=cluster.config,
+        went_back=back,
+    )
+    return cluster.step(number, changed)
+
+
+def test_a_leader_acknowledges_nothing_and_is_none_any_more(cluster: Cluster) -> None:
+    effects = went_back(cluster, 1)
+    assert cluster.produced[2].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert next(e.event for e in effects if isinstance(e, events.Decided)) == "store_went_back"
+    replica = cluster.nodes[1].replica
+    assert (replica.role, replica.store_went_back) == (Role.OFFLINE, True)
+    cluster.produce(1, "c", 1)
+    assert cluster.produced[3].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.step(
+        1,
+        FetchRequested(
+            token=0, replica_id=2, replica_epoch=2, current_leader_epoch=1, fetch_offset=1, last_fetched_epoch=1
+        ),
+    )
+    assert cluster.answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.now += 10_000
+    cluster.step(1, events.Tick())
+    assert cluster.proposals == []
+
+
+def test_a_follower_neither_fetches_nor_cuts(cluster: Cluster) -> None:
+    answer = cluster.ask(2, 1)[1]
+    went_back(cluster, 2)
+    assert cluster.nodes[2].replica.fetch_position() is None
+
+    cluster.step(2, structs.replace(answer, diverging=(0, 0), records=memoryview(b"")))
+    assert cluster.nodes[2].log.end_offset == 1
+
+
+def test_it_goes_on_when_the_list_was_wrong_and_when_the_operator_has_written_higher_epochs(cluster: Cluster) -> None:
+    went_back(cluster, 1)
+    went_back(cluster, 1, back=False)
+    assert cluster.nodes[1].replica.role is Role.LEADER
+    older = replace(cluster.store.partition, leader=2, partition_epoch=2)
+    went_back(cluster, 1, back=False, partition=older)
+    assert cluster.nodes[1].replica.role is Role.OFFLINE, "another leader in the same epoch"
+    went_back(cluster, 1, back=False)
+    assert cluster.nodes[1].replica.role is Role.OFFLINE, "a late entry of the old history heals nothing"
+    isr = (IsrEntry(1, 1), IsrEntry(2, 2))
+    recovered = replace(cluster.store.partition, leader=1, leader_epoch=2, partition_epoch=3, isr=isr)
+    went_back(cluster, 1, back=False, partition=recovered)
+    assert cluster.nodes[1].replica.role is Role.LEADER
+
+
+def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Cluster) -> None:
+    log = cluster.nodes[1].log
+    for seen, role in (((-1, -1), Role.LEADER), ((2, 1), Role.OFFLINE), ((0, 9), Role.OFFLINE), ((0, 1), Role.LEADER)):
+        replica = Replica(
+            broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=seen
+        )
+        log.epochs.truncate_from_end(0)
+        replica.step(
+            0.0,
+            events.MetadataChanged(
+                partition=cluster.store.partition, brokers=cluster.store.brokers, broker_epoch=1, config=cluster.config
+            ),
+        )
+        assert replica.role is role, seen
+        holding = replica.holding()
+        assert (holding.topic_id, holding.partition, holding.end_offset) == (cluster.ref.topic_id, 0, 2)
+        assert holding.leader_epoch == (1 if role is Role.LEADER else seen[0])
+
+
+def test_the_log_itself_knows_an_epoch(cluster: Cluster) -> None:
+    log = cluster.nodes[1].log
+    log.epochs.assign(7, 2)
+    replica = Replica(
+        broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=(1, 1)
+    )
+    replica.step(
+        0.0,
+        events.MetadataChanged(
+            partition=cluster.store.partition, brokers=cluster.store.brokers, broker_epoch=1, config=cluster.config
+        ),
+    )
+    assert replica.store_went_back
+    assert (replica.holding().leader_epoch, replica.holding().log_epoch) == (7, 7)
