@@ -17,14 +17,10 @@ CONTROLLER_EPOCH = "/status/controllerEpoch"
 
 @lru_cache(maxsize=1 << 14)
 def operations(expected: Partition, proposed: Partition, *, by_controller: bool) -> list[dict[str, Any]]:
-    """The patch that a leader or the controller sends.
-
-    A leader that hands over sends what an election is, without `controllerEpoch`.
-    """
-    if not by_controller and proposed.leader == expected.leader:
-        return patches.isr_change(REF, 0, expected, proposed)
-    change = patches.elections(REF, {0: PartitionChange(expected, proposed)}, controller_epoch=1)
-    return [one for one in change if by_controller or one["path"] != CONTROLLER_EPOCH]
+    """The patch that the controller sends, or a leader."""
+    if not by_controller:
+        return patches.leader_proposal(REF, 0, expected, proposed)
+    return patches.elections(REF, {0: PartitionChange(expected, proposed)}, controller_epoch=1)
 
 
 def patched(entry: Partition, patch: list[dict[str, Any]]) -> Partition | None:
