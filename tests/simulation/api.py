@@ -7,7 +7,7 @@ request was applied, is on its way still, or is lost: all three happen.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.oracles.decided_on import DecidedOn
 from tests.simulation.patching import FenceHelped, Json, Refused, apply_patch, check
@@ -49,6 +49,13 @@ class Call:
         self.args = args
         self.answer = answer
         self.done = False
+
+
+class Backup(NamedTuple):
+    """A copy of everything that is stored."""
+
+    version: int
+    objects: dict[str, dict[str, Json]]
 
 
 class Watch:
@@ -252,6 +259,8 @@ class ApiServer:
 
     def watch(self, watch: Watch, version: int) -> bool:
         """Begin to stream what happened after `version`; False (410) when that is forgotten."""
+        if version > self.version:
+            return False  # from a time that never was: the store went back
         events = self.events[watch.kind]
         self.watches.append(watch)
         for number, kind, obj in events:
@@ -309,3 +318,15 @@ class ApiServer:
     def start(self) -> None:
         """It listens again, with everything that it had stored."""
         self.up = True
+
+    def backup(self) -> Backup:
+        """What is stored now."""
+        return Backup(self.version, {kind: dict(objects) for kind, objects in self.objects.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """The store goes back in time, versions included; to be done while nobody is served."""
+        assert not self.up
+        self.version = backup.version
+        self.objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
+        for kind, events in self.events.items():
+            self.events[kind] = [event for event in events if event[0] <= backup.version]

@@ -153,7 +153,7 @@ class Broker:
             broker_id=self.host.id,
             incarnation=self.incarnation,
             directory_id=findings.directory_id,
-            trusted=not (findings.fresh or findings.cut_below_flushed or findings.checkpoint_lost),
+            trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
             host=self.host.name,
             port=9092,
@@ -163,7 +163,7 @@ class Broker:
         self.serving = True
         try:
             self.partitions.reconcile_all()
-            self.logs.set_unclaimed_aside()
+            self.logs.set_unclaimed_aside(self.partitions.moved_away)
         except StorageError as error:
             self.die(f"no room to begin: {error}")
         self.report_strays()
@@ -176,6 +176,8 @@ class Broker:
         self._ticked_ms = self.mono_ms()
         self.partitions.tick()
         self.groups.tick()
+        assert self.registrar is not None
+        self.registrar.want_holdings(self.partitions.holdings())
         self.after(self.shape.tick_ms, self._tick)
 
     def _checkpoint(self) -> None:
@@ -183,7 +185,7 @@ class Broker:
         self.logs.checkpoint(marks)
         if self.shape.retention:
             try:
-                self.logs.retention_pass(marks)
+                self.logs.retention_pass(marks, self.partitions.deletable_up_to())
             except StorageError:
                 self.trace("no room for retention")
         self.after(self.shape.checkpoint_ms, self._checkpoint)
@@ -252,7 +254,8 @@ class Broker:
                     partition=stray.metadata.partition,
                     leader_epoch=stray.metadata.leader_epoch,
                     partition_epoch=stray.metadata.partition_epoch,
-                    end_offset=stray.end_offset,
+                    end_offset=max(stray.end_offset, stray.metadata.end_offset),
+                    log_epoch=stray.metadata.log_epoch if stray.metadata.end_offset >= 0 else None,
                     deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
                 )
                 for stray in known

@@ -141,6 +141,7 @@ class Executor:
             controller_epoch=epoch,
             unclean_generation=action.generation if unclean else None,
             unclean_request=action.consent if unclean else "",
+            recovery_request=action.recovery_request if unclean else "",
         )
         if operator.world.tracing:
             for number, change in changes.items():

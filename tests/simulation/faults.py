@@ -112,7 +112,9 @@ class Faults(UserActions):
 
     def _has_other(self, ledger: Ledger, host: Host) -> bool:
         entry = ledger.entry
-        if entry is None or host.id not in {*entry.isr_ids(), *(member.id for member in entry.elr)}:
+        if entry is None or entry.leader_epoch <= ledger.behind:
+            return ledger.forfeited or ledger.directory(host) is None  # lost, and to be found again on the disks
+        if host.id not in {*entry.isr_ids(), *(member.id for member in entry.elr)}:
             return True
         oracles = self._cluster.oracles
         for member in entry.isr:

@@ -24,6 +24,7 @@ class History:
         self.acked_one = 0
         self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
         self.refusals: Counter[int] = Counter()
+        self.store_went_back = False
         self._values = 0
         self._ids: dict[int, str] = {}
 
@@ -47,5 +48,5 @@ class History:
 
     def id_given(self, name: str, producer_id: int) -> None:
         """A producer was given an id: nobody else ever is."""
-        if self._ids.setdefault(producer_id, name) != name:
+        if self._ids.setdefault(producer_id, name) != name and not self.store_went_back:
             raise Violation("unique producer ids", f"{producer_id} was given to {self._ids[producer_id]} and to {name}")

@@ -22,15 +22,16 @@ class Link:
         self._broker = broker
         self.cache = MetadataCache()
         self.cluster: Cluster | None = None
+        self._asked = 0
         self._reflectors = [
             Reflector(
                 broker.world, broker.network, broker.api, broker.host.name, broker.process, kind, on_list, on_event,
-                broker.chance,
+                broker.chance, on_ask,
             )
-            for kind, on_list, on_event in (
-                ("clusters", self._list_clusters, self._cluster_event),
-                ("brokers", self._list_brokers, self._broker_event),
-                ("topics", self._list_topics, self._topic_event),
+            for kind, on_list, on_event, on_ask in (
+                ("clusters", self._list_clusters, self._cluster_event, lambda: None),
+                ("brokers", self._list_brokers, self._broker_event, lambda: None),
+                ("topics", self._list_topics, self._topic_event, self._ask_topics),
             )
         ]  # fmt: skip
 
@@ -54,8 +55,13 @@ class Link:
         """A topic as the API server returned it."""
         self._publish(self.cache.see_topic(topic_sighting(found)))
 
-    def _list_topics(self, items: list[Json], _version: int) -> None:
-        self._publish(self.cache.list_topics([topic_sighting(item) for item in items]))
+    def _ask_topics(self) -> None:
+        self._asked = self.cache.mark()
+
+    def _list_topics(self, items: list[Json], _version: int) -> bool:
+        change = self.cache.list_topics([topic_sighting(item) for item in items], asked=self._asked)
+        self._publish(change)
+        return change.undecided
 
     def _topic_event(self, event: str, found: Json) -> None:
         if event == "DELETED":

@@ -12,6 +12,7 @@ from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.identity import (
     DirectoryFindings,
     Identity,
+    directory_findings,
     establish_identity,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -84,12 +85,12 @@ class Logs:
         set_aside = {stray.metadata.key for stray in self.strays.values() if stray.metadata is not None}
         missing = expected - set(self.logs) - set_aside
         self._write_checkpoints({}, force=True)
-        return DirectoryFindings(
-            directory_id=found.identity.directory_id,
-            fresh=found.fresh,
-            clean_epoch=clean_epoch,
-            cut_below_flushed=any(report.cut_below_flushed for report in self.reports),
-            checkpoint_lost=not found.fresh and (not known or bool(missing)),
+        return directory_findings(
+            found,
+            clean_epoch,
+            cut_below_flushed=[report.cut_below_flushed for report in self.reports],
+            flushed_ends_known=known,
+            missing=missing,
         )
 
     def _load_checkpoints(self) -> bool:
@@ -180,7 +181,7 @@ class Logs:
         stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
         if stray is None or stray.metadata is None:
             return None
-        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, uid=ref.uid)
+        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, moved_away=False, uid=ref.uid)
         write_metadata(self.disk, stray.directory, metadata)
         name = directory_name(ref.name, number)
         self.disk.rename(stray.directory, name)
@@ -191,12 +192,25 @@ class Logs:
         self.disk.directory(name).tag = (ref.topic_id, number)
         return log
 
-    def set_aside(self, log: Log, *, delete_seen: bool) -> None:
+    def epochs_seen(self, ref: TopicRef, number: int) -> tuple[int, int] | None:
+        """(leader epoch, partition epoch), the highest that the disk knows of this very partition (S11)."""
+        log = self.logs.get(TopicPartition(ref.name, number))
+        if log is None or self._metadata[log].topic_id != ref.topic_id:
+            return None
+        known = self._metadata[log]
+        return known.leader_epoch, known.partition_epoch
+
+    def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> None:
         """The log is wanted no more: its directory becomes a stray (S10)."""
         known = self._metadata.pop(log)
-        # The checkpoint of the metadata may be behind what the log says of epochs: whoever adopts it goes above both.
-        seen = known.seen(leader_epoch=log.latest_epoch, partition_epoch=-1, broker_epoch=-1)
-        metadata = replace(seen, delete_seen=delete_seen)
+        metadata = replace(
+            known,
+            leader_epoch=max(known.leader_epoch, log.latest_epoch),
+            delete_seen=delete_seen,
+            moved_away=moved_away,
+            log_epoch=log.latest_epoch,
+            end_offset=log.flushed_end,
+        )
         self._dirty.pop(log, None)
         self._unclaimed.pop(metadata.key, None)
         del self.logs[metadata.key]
@@ -209,7 +223,7 @@ class Logs:
     def _stray(self, name: str, metadata: PartitionMetadata | None, end_offset: int = -1) -> None:
         if metadata is not None:
             metadata = replace(metadata, stray_since_ms=self._wall_ms())
-            write_metadata(self.disk, name, metadata, durable=False)
+            write_metadata(self.disk, name, metadata)
         while True:
             self._strays_made += 1
             target = stray_name(name, f"{self._strays_made:08x}")
@@ -218,10 +232,12 @@ class Logs:
         self.disk.rename(name, target)
         self.strays[target] = Stray(target, metadata, self.disk.tree_bytes(target), end_offset)
 
-    def set_unclaimed_aside(self) -> None:
+    def set_unclaimed_aside(self, moved_away: Callable[[str, str, int], bool]) -> None:
         """Recovered logs that no topic of the metadata claims."""
         for log in list(self._unclaimed.values()):
-            self.set_aside(log, delete_seen=False)
+            known = self._metadata[log]
+            moved = moved_away(known.topic, known.topic_id, known.partition)
+            self.set_aside(log, delete_seen=False, moved_away=moved)
 
     def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
         """The highest epochs seen, for the next checkpoint (S11)."""
@@ -265,10 +281,10 @@ class Logs:
         self._recovery_points.lower(key, offset)
         self._log_starts.lower(key, offset)
 
-    def retention_pass(self, high_watermarks: Mapping[Log, int]) -> None:
-        """Retention by time and size."""
+    def retention_pass(self, high_watermarks: Mapping[Log, int], deletable: Mapping[Log, int]) -> None:
+        """Retention by time and size; `deletable`: the logs from which something may be taken."""
         now_ms = self._wall_ms()
-        retired = [log.retention(now_ms, mark) for log, mark in high_watermarks.items()]
+        retired = [log.retention(now_ms, mark) for log, mark in deletable.items()]
         if any(retired):
             self.checkpoint(high_watermarks)
         for log in self.logs.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.actions import Fence, ReadBrokers, UpdateClusterStatus, UpdateTopicStatus
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
 from tests.simulation.api import Outcome
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TICK_MS = 1000.0
 RESYNC_S = 30.0
-BROKERS_FRESH_S = 1.0
 STATUS_PAUSE_MS = 250.0
 BACK_OFFS_MS = (0.0, 50.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 RESTART_MS_MAX = 4000.0
@@ -173,6 +172,7 @@ class Operator:
             controller_epoch=epoch,
             observing_since=self.leases.observing_since(),
             balance_due=self._balance_due(obj),
+            brokers_age_s=now_s - self._brokers_read_s,
         )
         self._dispatch(plan(snapshot, now_s), epoch)
 
@@ -185,7 +185,7 @@ class Operator:
                 done(outcome)
                 return
             kind = kinds.pop(0)
-            self.store.relist(kind, *result)
+            self.store.relist(kind, *result, asked_s=started_s)
             if kind == "brokers":
                 self._brokers_read_s = started_s
             if kinds:
@@ -201,7 +201,7 @@ class Operator:
 
         def listed(outcome: Outcome, result: Any) -> None:
             if outcome is Outcome.OK:
-                self.store.relist("brokers", *result)
+                self.store.relist("brokers", *result, asked_s=started_s)
                 self._brokers_read_s = started_s
             done(outcome)
 
@@ -257,8 +257,7 @@ class Operator:
                     self._act(action, epoch, pause_ms=STATUS_PAUSE_MS)
                 continue
             urgent = True
-            fresh = self.now_s() - self._brokers_read_s <= BROKERS_FRESH_S
-            if isinstance(action, ChangePartitions) and action.elected and not fresh:
+            if isinstance(action, ReadBrokers):
                 self.start(("read brokers", ""), self._read_brokers)
                 continue
             self._act(action, epoch)

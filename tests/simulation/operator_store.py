@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
     from tests.simulation.patching import Json
 
 CLUSTER = "kafkalite"
+NOT_LISTED = float("-inf")
 
 
 class Entry:
     """One object as known."""
 
-    __slots__ = ("first_seen", "generation_seen", "obj", "version", "view")
+    __slots__ = ("first_seen", "generation_seen", "obj", "seen_s", "version", "view")
 
-    def __init__(self, obj: Json, version: int, first_seen: float, generation_seen: float) -> None:
+    def __init__(self, obj: Json, version: int, seen_s: float) -> None:
         self.obj = obj
         self.version = version
-        self.first_seen = first_seen
-        self.generation_seen = generation_seen
+        self.seen_s = self.first_seen = self.generation_seen = seen_s
         self.view: TopicView | Broker | Cluster | None = None
 
 
@@ -40,41 +41,47 @@ class Store:
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
         self.objects: dict[str, dict[str, Entry]] = {"clusters": {}, "brokers": {}, "topics": {}}
-        self._tombstones: set[str] = set()
+        self._tombstones: dict[str, float] = {}
+        self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.exits: dict[str, str] = {}
         self.leases: dict[str, LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
         self.expiry_fences: deque[float] = deque(maxlen=64)
 
-    def apply(self, kind: str, event: str, obj: Json) -> bool:
-        """An event, or an object as read or answered; True when something changed."""
+    def apply(self, kind: str, event: str, obj: Json, *, listed_s: float = NOT_LISTED) -> bool:
+        """An event, or an object as read or answered; True when something changed.
+
+        An older version replaces a newer one only when a consistent list shows it that was asked for at `listed_s`,
+        after the newer one was seen: then the store went back in time (S11).
+        """
         if kind == "pods":
             return self._apply_pod(obj)
         metadata = obj["metadata"]
         uid = metadata["uid"]
         if event == "DELETED":
             return self.forget(kind, uid)
-        if uid in self._tombstones:
+        buried_s = self._tombstones.get(uid)
+        if buried_s is not None and buried_s >= listed_s:
             return False
+        self._tombstones.pop(uid, None)
         known = self.objects[kind].get(uid)
         version = int(metadata["resourceVersion"])
-        if known is not None and version <= known.version:
+        if known is not None and version <= known.version and (known.seen_s >= listed_s or version == known.version):
             return False
         now = self._clock_s()
-        entry = Entry(obj, version, now, now)
+        entry = Entry(obj, version, now)
         if known is not None:
             entry.first_seen = known.first_seen
             if known.obj["metadata"].get("generation") == metadata.get("generation"):
                 entry.generation_seen = known.generation_seen
         self._parse(kind, entry)
-        if kind == "topics" and known is not None and self._went_back(known, entry):
-            return False
         self.objects[kind][uid] = entry
         return True
 
     def _parse(self, kind: str, entry: Entry) -> None:
         if kind == "topics":
-            entry.view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
+            view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
+            entry.view = replace(view, epochs_seen=self._remember_epochs(view))
         elif kind == "brokers":
             broker = entry.view = broker_of(entry.obj)
             if self._registered.get(broker.uid, (None, 0.0))[0] != broker.epoch:
@@ -82,16 +89,14 @@ class Store:
         else:
             entry.view = cluster_of(entry.obj)
 
-    @staticmethod
-    def _went_back(known: Entry, entry: Entry) -> bool:
-        assert isinstance(known.view, TopicView)
-        assert isinstance(entry.view, TopicView)
-        news = entry.view.topic.partitions
-        return any(
-            number not in news
-            or (news[number].leader_epoch, news[number].partition_epoch) < (old.leader_epoch, old.partition_epoch)
-            for number, old in known.view.topic.partitions.items()
-        )
+    def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
+        """The highest epochs ever seen of each partition (S11)."""
+        seen = dict(self._epochs_seen.get(view.topic.ref.uid, {}))
+        for number, entry in view.topic.partitions.items():
+            before = seen.get(number, (-1, -1))
+            seen[number] = (max(before[0], entry.leader_epoch), max(before[1], entry.partition_epoch))
+        self._epochs_seen[view.topic.ref.uid] = seen
+        return seen
 
     def _apply_pod(self, pod: Json) -> bool:
         changed = False
@@ -103,15 +108,16 @@ class Store:
 
     def forget(self, kind: str, uid: str) -> bool:
         """The object was deleted."""
-        self._tombstones.add(uid)
+        self._tombstones[uid] = self._clock_s()
+        self._epochs_seen.pop(uid, None)
         self._registered.pop(uid, None)
         return self.objects[kind].pop(uid, None) is not None
 
-    def relist(self, kind: str, items: list[Json], version: int) -> None:
+    def relist(self, kind: str, items: list[Json], version: int, *, asked_s: float = NOT_LISTED) -> None:
         """A consistent list: objects that are older than it and not in it are gone."""
         listed = {item["metadata"]["uid"] for item in items}
         for item in items:
-            self.apply(kind, "ADDED", item)
+            self.apply(kind, "ADDED", item, listed_s=asked_s)
         if kind != "pods":
             for uid, entry in list(self.objects[kind].items()):
                 if uid not in listed and entry.version <= version:
@@ -136,7 +142,13 @@ class Store:
         return {broker.id: broker for broker in sorted(found, key=lambda broker: broker.id)}
 
     def snapshot(
-        self, obj: Json, *, controller_epoch: int, observing_since: float | None, balance_due: bool
+        self,
+        obj: Json,
+        *,
+        controller_epoch: int,
+        observing_since: float | None,
+        balance_due: bool,
+        brokers_age_s: float,
     ) -> Snapshot:
         """The cluster for `plan`."""
         status = obj.get("status") or {}
@@ -161,4 +173,5 @@ class Store:
             expiry_fences=tuple(self.expiry_fences),
             controller_epoch=controller_epoch,
             balance_due=balance_due,
+            brokers_age_s=brokers_age_s,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.membership.holdings import wanted_holdings
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
     from kafkalite_core.membership.settlement import Settlement
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import TopicRef
+    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.topic import Holding
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
@@ -83,10 +85,15 @@ class Partitions:
         topic = broker.cache.topic(name)
         partition = None if topic is None else topic.partitions.get(number)
         driver = self.drivers.get((name, number))
-        wanted = topic is not None and partition is not None and broker.host.id in partition.replicas
+        wanted = (
+            topic is not None
+            and partition is not None
+            and (broker.host.id in partition.replicas or self._knows_more(topic.ref, number, partition))
+        )
         if driver is not None and (not wanted or topic is None or driver.ref.topic_id != topic.ref.topic_id):
             self._forget(driver)
-            self.logs.set_aside(driver.log, delete_seen=broker.cache.delete_seen(driver.ref))
+            moved_away = self.moved_away(name, driver.ref.topic_id, number)
+            self.logs.set_aside(driver.log, delete_seen=broker.cache.delete_seen(driver.ref), moved_away=moved_away)
             driver = None
         if topic is None or partition is None or not wanted:
             return
@@ -102,8 +109,34 @@ class Partitions:
                 brokers=broker.cache.brokers,
                 broker_epoch=broker.broker_epoch,
                 config=config_of(topic.config),
+                went_back=broker.cache.went_back(driver.ref, number),
             )
         )
+
+    def _knows_more(self, ref: TopicRef, number: int, partition: Partition) -> bool:
+        """The disk has seen later epochs of this very partition than the store shows (S11)."""
+        seen = self.logs.epochs_seen(ref, number)
+        behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
+        return behind or (seen is not None and self.broker.cache.went_back(ref, number))
+
+    def moved_away(self, name: str, topic_id: str, number: int) -> bool:
+        """Whether that very topic lives and has its replicas of the partition elsewhere."""
+        topic = self.broker.cache.topic(name)
+        entry = None if topic is None or topic.ref.topic_id != topic_id else topic.partitions.get(number)
+        return entry is not None and self.broker.host.id not in entry.replicas
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What this broker's status says of partitions of which the store shows less than is known (S11)."""
+        replicas = [driver.replica for driver in self.drivers.values()]
+        return wanted_holdings(self.broker.host.id, replicas, self.broker.cache.brokers)
+
+    def deletable_up_to(self) -> dict[Log, int]:
+        """The logs from which retention may take, and how far: none while the store is behind (S11)."""
+        return {
+            driver.log: driver.replica.high_watermark
+            for driver in self.drivers.values()
+            if not driver.replica.store_went_back
+        }
 
     def _host(self, ref: TopicRef, number: int) -> Driver:
         broker = self.broker
@@ -118,6 +151,7 @@ class Partitions:
             log=log,
             high_watermark=high_watermark,
             lag_time_max_ms=broker.shape.lag_time_max_ms,
+            seen=self.logs.epochs_seen(ref, number) or (-1, -1),
         )
         ledger = broker.oracles.ledger(ref, number)
         driver = self.drivers[ref.name, number] = Driver(self, ref, number, replica, log, config, ledger)

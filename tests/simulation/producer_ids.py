@@ -40,12 +40,14 @@ class Draws:
             self._drawing = False
             return
         cluster = cluster_of(result)
+        self._broker.producer_ids.raise_floor(self._broker.logs.highest_producer_id())
         first = cluster.next_producer_id
         size = max(self._broker.producer_ids.floor - first, 0) + PRODUCER_ID_BLOCK_SIZE
 
         def drew(outcome: Outcome, _result: Any) -> None:
             self._drawing = False
             if outcome is Outcome.OK:
+                self._broker.producer_ids.raise_floor(self._broker.logs.highest_producer_id())
                 self._broker.producer_ids.add_block(first, size)
 
         operations = patches.producer_id_block(cluster, size)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SILENCE_LIMIT_MS = 10_000.0
 BACK_OFF_MS = 500.0
+LISTS_MAX = 5
 
 
 class Reflector:
@@ -28,9 +29,10 @@ class Reflector:
         host: str,
         process: Process,
         kind: str,
-        on_list: Callable[[list[Json], int], None],
+        on_list: Callable[[list[Json], int], bool | None],
         on_event: Callable[[str, Json], None],
         chance: Callable[[], float],
+        on_ask: Callable[[], object] = lambda: None,
     ) -> None:
         self._world = world
         self._network = network
@@ -40,6 +42,8 @@ class Reflector:
         self._kind = kind
         self._on_list = on_list
         self._on_event = on_event
+        self._on_ask = on_ask
+        self._lists = 0
         self._chance = chance
         self._watch: Watch | None = None
         self._version = 0
@@ -51,6 +55,7 @@ class Reflector:
         self._world.at(SILENCE_LIMIT_MS, self._process, self._look)
 
     def _list(self) -> None:
+        self._on_ask()
         self._api.call(self._host, self._process, "list", self._kind, answer=self._listed)
 
     def _listed(self, outcome: Outcome, result: Any) -> None:
@@ -59,7 +64,11 @@ class Reflector:
             return
         items, self._version = result
         self.synced = True
-        self._on_list(items, self._version)
+        self._lists += 1
+        if self._on_list(items, self._version) and self._lists < LISTS_MAX:
+            self._list()
+            return
+        self._lists = 0
         self._follow()
 
     def _follow(self) -> None:
@@ -67,24 +76,27 @@ class Reflector:
             self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._follow)
             return
         self._watch = Watch(self._host, self._process, self._kind, self._event, self._broken)
-        self._api.watch(self._watch, self._version)
+        if not self._api.watch(self._watch, self._version):
+            self._watch = None
+            self._list()
 
     def _event(self, event: str, obj: Json) -> None:
         self._version = max(self._version, int(obj["metadata"]["resourceVersion"]))
         self._on_event(event, obj)
 
     def _broken(self, expired: bool) -> None:
+        """Whoever lost contact lists anew: another server may answer then, with another history (S11)."""
         self._watch = None
         if expired:
             self._world.bite("watch_expired")
             self._list()
         else:
             self._world.bite("watch_broken")
-            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._follow)
+            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._list)
 
     def _look(self) -> None:
         """Bookmarks are not sent as events: a stream that is dead has been silent since, and is begun anew."""
         if self._watch is not None and self._watch.dead:
             self._watch = None
-            self._follow()
+            self._list()
         self._world.at(SILENCE_LIMIT_MS, self._process, self._look)

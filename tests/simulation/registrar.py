@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkalite_core.membership.registration_events import Identity
     from kafkalite_core.model.cluster import Broker as BrokerObject
     from kafkalite_core.model.cluster import BrokerState, Registration
-    from kafkalite_core.model.topic import Stray
+    from kafkalite_core.model.topic import Holding, Stray
     from tests.simulation.broker import Broker
     from tests.simulation.patching import Json
 
@@ -40,6 +40,7 @@ class Registrar:
         self._seen: BrokerObject | None = None
         self._failures = 0
         self._strays: tuple[Stray, ...] = ()
+        self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
         broker.world.at(LOOK_AGAIN_MS, broker.process, self._tick)
 
@@ -62,6 +63,11 @@ class Registrar:
         """The watch showed this broker's own object."""
         self._seen = broker
         self._begin(machine.BrokerSeen(broker))
+        registration = None if broker is None else broker.registration
+        if broker is None or registration is None or registration.incarnation != self._broker.incarnation:
+            return
+        if (broker.strays, broker.holdings) != (self._strays, self._holdings):
+            self._begin(machine.StraysChanged())  # a store that went back does not say it any more
 
     def want_state(self, state: BrokerState) -> None:
         """Say that state from now on."""
@@ -71,6 +77,12 @@ class Registrar:
         """List these from now on."""
         if strays != self._strays:
             self._strays = strays
+            self._begin(machine.StraysChanged())
+
+    def want_holdings(self, holdings: tuple[Holding, ...]) -> None:
+        """List these from now on (S11)."""
+        if holdings != self._holdings:
+            self._holdings = holdings
             self._begin(machine.StraysChanged())
 
     def _tick(self) -> None:
@@ -164,13 +176,15 @@ class Registrar:
 
     def _operations(self, registration: Registration, *, update: bool) -> list[dict[str, Any]] | None:
         if not update:
-            return None if self._object is None else patches.registration(self._object, registration, self._strays)
+            if self._object is None:
+                return None
+            return patches.registration(self._object, registration, self._strays, self._holdings)
         current = None if self._seen is None else self._seen.registration
         if self._seen is None or current is None:
             return None
         if (current.broker_epoch, current.incarnation) != (registration.broker_epoch, registration.incarnation):
             return None
-        return patches.registration_update(self._seen, registration, self._strays)
+        return patches.registration_update(self._seen, registration, self._strays, self._holdings)
 
     def _listed(self, outcome: Outcome, result: Any, epoch: int) -> None:
         """Catching up: consistent lists of brokers, then topics."""

@@ -37,6 +37,7 @@ FAULTS: dict[str, float] = {
     "operator_crash": 2.0,
     "operator_pause": 1.5,
     "recreate_topic": 0.5,
+    "lose_topic": 0.4,
     "delete_records": 0.5,
     "reassign": 0.8,
     "churn": 1.5,

@@ -12,6 +12,7 @@ from tests.simulation.world import Violation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.api import Backup
     from tests.simulation.cluster import SimCluster
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
@@ -27,6 +28,7 @@ class UserActions:
         self._world = cluster.world
         self._chance = cluster.world.rng("faults")
         self._healed = False
+        self._backup: Backup | None = None
 
     def _duration(self, longest_ms: float) -> float:
         return 50.0 + self._chance.random() ** 2 * longest_ms
@@ -86,6 +88,21 @@ class UserActions:
         self._cluster.oracles.groups.forgive()
         self._world.bite("lose_topic")
         self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic, True)
+
+    def _restore(self) -> None:
+        """The API server's store is restored from a copy of some seconds ago (S11)."""
+        api = self._cluster.api
+        if not api.up or self._backup is None:
+            self._backup = api.backup()
+            return
+        backup, self._backup = self._backup, None
+        api.stop()
+        api.restore(backup)
+        self._cluster.oracles.store_restored(api.objects)
+        self._cluster.history.store_went_back = True
+        self._cluster.oracles.groups.forgive(generations=True)
+        self._world.bite("restore")
+        self._world.at(500.0 + self._chance.random() * 2_000.0, None, api.start)
 
     def _delete_records(self) -> None:
         """DeleteRecords, up to some committed offset (KIP-107)."""

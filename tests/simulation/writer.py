@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
-from kafkalite_core.model.partition import PartitionChange
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_core.resources import patches
 from tests.simulation.api import Outcome
@@ -97,12 +96,8 @@ class Swap:
         broker.call("patch", "topics", self._ref.object_name, self._operations(), decided_on, answer=self._sent)
 
     def _operations(self) -> list[dict[str, Any]]:
-        expected, proposed = self._settlement.expected, self._settlement.proposed
-        if proposed.leader == expected.leader:
-            return patches.isr_change(self._ref, self._number, expected, proposed)
-        change = {self._number: PartitionChange(expected, proposed)}
-        operations = patches.elections(self._ref, change, controller_epoch=0)
-        return [operation for operation in operations if operation["path"] != "/status/controllerEpoch"]
+        settlement = self._settlement
+        return patches.leader_proposal(self._ref, self._number, settlement.expected, settlement.proposed)
 
     def _sent(self, outcome: Outcome, result: Any) -> None:
         attempt = ATTEMPT_OF[outcome]

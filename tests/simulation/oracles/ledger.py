@@ -26,6 +26,7 @@ class Ledger:
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
+        behind: The store went back in time: until its leader epoch is above this one it says nothing of who may lead.
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         losses: How many committed batches unclean elections took.
@@ -51,6 +52,7 @@ class Ledger:
         self.lossy = False
         self.losses = 0
         self.damaged = False
+        self.behind = -1
         self.forfeited = False
 
     def __str__(self) -> str:

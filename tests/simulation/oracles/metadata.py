@@ -19,12 +19,14 @@ class MetadataIsHistory:
     name = "metadata is history"
 
     def __init__(self) -> None:
-        self._history: dict[tuple[str, int], dict[int, Partition]] = {}
+        self._history: dict[tuple[str, int], dict[int, list[Partition]]] = {}
         self._seen: dict[str, dict[tuple[str, int], int]] = {}
 
     def stored(self, uid: str, number: int, entry: Partition) -> None:
         """The store has another entry."""
-        self._history.setdefault((uid, number), {})[entry.partition_epoch] = entry
+        known = self._history.setdefault((uid, number), {}).setdefault(entry.partition_epoch, [])
+        if entry not in known:
+            known.append(entry)  # several only if the store went back in time
 
     def check(self, broker: Broker, changed: set[tuple[TopicRef, int]]) -> None:
         """A broker's cache changed."""
@@ -34,8 +36,8 @@ class MetadataIsHistory:
             if entry is None:
                 continue
             key = (ref.uid, number)
-            known = self._history.get(key, {}).get(entry.partition_epoch)
-            if known != entry:
+            known = self._history.get(key, {}).get(entry.partition_epoch, [])
+            if entry not in known:
                 raise Violation(self.name, f"broker {broker.host.id} knows {entry} of {key}, the store had {known}")
             if seen.get(key, -1) > entry.partition_epoch:
                 raise Violation(self.name, f"broker {broker.host.id} went back to {entry.partition_epoch} of {key}")

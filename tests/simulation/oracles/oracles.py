@@ -52,6 +52,7 @@ class Oracles:
         self.ledgers: dict[Tag, Ledger] = {}
         self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
         self.elections_seen = 0
+        self.restored = False
         self.one_leader = OneLeader()
         self.log_matching = LogMatching()
         self.completeness = Completeness()
@@ -96,6 +97,20 @@ class Oracles:
         elif kind == "brokers" and new is not None:
             self._broker_changed(new)
 
+    def store_restored(self, objects: Mapping[str, Mapping[str, Json]]) -> None:
+        """The store went back in time (S11)."""
+        brokers = [broker_of(obj) for obj in objects["brokers"].values()]
+        self.brokers = MappingProxyType({broker.id: broker for broker in brokers})
+        self.restored = True
+        topics = {topic.ref.topic_id: topic for topic in map(topic_of, objects["topics"].values())}
+        for ledger in self.ledgers.values():
+            topic = topics.get(ledger.tag[0])
+            entry = None if topic is None else topic.partitions.get(ledger.number)
+            if entry != ledger.entry or entry is None:
+                newest = -1 if ledger.entry is None else ledger.entry.leader_epoch
+                ledger.behind = max([newest, ledger.behind, *ledger.elected_at, *ledger.leaders])
+            ledger.entry = entry
+
     def _broker_changed(self, new: Json) -> None:
         broker = broker_of(new)
         before = self.brokers.get(broker.id)
@@ -136,9 +151,15 @@ class Oracles:
             ledger = self.ledger(after.ref, number)
             ledger.relaxed = config_of(after.config).relaxed_flush
             self.metadata.stored(after.ref.uid, number, entry)
+            if entry.leader_epoch <= ledger.behind:
+                ledger.entry = entry
+                continue
+            if known is not None and known.leader_epoch <= ledger.behind:
+                known = None  # the first after the store went back in time
+                ledger.elected_at[entry.leader_epoch] = ledger.committed_end
             self.one_leader.stored(ledger, known, entry)
-            if known is None and ledger.forfeited:
-                ledger.lossy = True  # deleted, and made again of what was left of it
+            if known is None and old is not None and (ledger.forfeited or (ledger.relaxed and ledger.committed)):
+                ledger.lossy = True  # deleted or lost, and made again of what was left of it
             self.elections.check(ledger, known, entry, unclean_allowed=unclean)
             ledger.entry = entry
             self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")

@@ -110,7 +110,7 @@ class Completeness:
     def candidates(self, ledger: Ledger, occasion: str) -> None:
         """The entry, the brokers, or what is committed changed."""
         entry = ledger.entry
-        if entry is None or ledger.lossy:
+        if entry is None or ledger.lossy or entry.leader_epoch <= ledger.behind:
             return
         oracles = ledger.oracles
         for member in (*entry.isr, *entry.elr):

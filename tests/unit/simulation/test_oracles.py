@@ -172,7 +172,7 @@ def test_metadata_that_go_back(healthy, ledger, leader) -> None:
     key = (leader.ref.uid, 0)
     known = healthy.oracles.metadata._history[key]
     older = replace(ledger.entry, partition_epoch=-1)
-    known[-1] = older
+    known[-1] = [older]
     shown = iter((ledger.entry, older))
     broker = SimpleNamespace(
         incarnation="y", host=SimpleNamespace(id=1), cache=SimpleNamespace(partition=lambda _r, _n: next(shown))
