@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
 RESYNC_S = 30.0
+DOUBT_S = 3.0
+"""Shortest time between two lists of everything because events came in an order that needs an explanation."""
+
 STATUS_PAUSE_S = 0.25
 """Conditions of one object are written at most this often."""
 
@@ -124,7 +127,7 @@ class Controller:
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()
             started = self._clock()
-            if started - self._resynced_at > RESYNC_S:
+            if started - self._resynced_at > (DOUBT_S if self._store.doubtful else RESYNC_S):
                 self._start(("resync", ""), self._resync())
             if self._resynced_at != float("-inf"):
                 self._round()
@@ -145,6 +148,7 @@ class Controller:
 
     async def _resync(self) -> None:
         """Consistent lists of everything: the start of a term, and a belt for a watch that went silent."""
+        self._store.doubtful = False
         for kind in (CLUSTERS, BROKERS, TOPICS, PODS):
             for namespace in self._settings.watch_namespaces or (None,):
                 await self._list(kind, namespace)

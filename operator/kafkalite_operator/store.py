@@ -66,6 +66,8 @@ class Store:
         self._registered: dict[str, tuple[int, float]] = {}
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
+        self.doubtful = False
+        """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
     # -- what comes in ------------------------------------------------------------------------------------------
 
@@ -88,6 +90,7 @@ class Store:
         known = self._objects[kind.plural].get(uid)
         if known is not None and not self._newer(known.obj, obj):
             if known.seen_at >= listed_at or _version(obj) == _version(known.obj):
+                self.doubtful = self.doubtful or _version(obj) < _version(known.obj)
                 return False
             _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
         now = self._clock()

@@ -291,6 +291,7 @@ class ClusterLink:
         own = [sighting.value for sighting in sightings if sighting.value.id == self._settings.broker_id]
         if own or not unreadable:
             self._registrar.seen(own[0] if own else None)
+            self._registrar.current(self.cache.brokers.get(self._settings.broker_id))
 
     def _broker_event(self, kind: str, found: dict[str, Any]) -> None:
         sighting = self._broker_sighting(found)
@@ -303,6 +304,7 @@ class ClusterLink:
             self._publish(self.cache.see_broker(sighting))
             if own and self._registrar is not None:
                 self._registrar.seen(sighting.value)
+                self._registrar.current(self.cache.brokers.get(self._settings.broker_id))
 
     def _broker_sighting(self, found: dict[str, Any]) -> Sighting[Broker] | None:
         try:

@@ -105,6 +105,15 @@ class Registrar:
         self._broker = broker
         self._feed(machine.BrokerSeen(broker))
 
+    def current(self, broker: Broker | None) -> None:
+        """The newest known state of this broker's own object: what is missing there is written again.
+
+        A restored store has forgotten what was written once (S10, S11).
+        """
+        wanted = (self._strays, self._holdings)
+        if broker is not None and self.registered and (broker.strays, broker.holdings) != wanted:
+            self._feed(machine.StraysChanged())
+
     def want_strays(self, strays: Sequence[Stray]) -> None:
         """List these in the status from now on."""
         wanted = tuple(strays)[:STRAYS_MAX]

@@ -109,6 +109,15 @@ class World:
         await self.client.merge_patch(BROKERS, NAMESPACE, found["metadata"]["name"], fencing, subresource="status")
         return epoch
 
+    async def forget_holdings(self, broker_id=0):
+        name = f"kafkalite-broker-{broker_id}"
+        written = {"status": {"holdings": []}}
+        before = await self.client.merge_patch(BROKERS, NAMESPACE, name, written, subresource="status")
+        async with asyncio.timeout(5):
+            while not (found := await self.broker(broker_id))["status"]["holdings"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert found["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+
     async def create_topic(self, name="orders", entry=ENTRY, cluster=None, topic_name=None):
         spec = {"partitions": 1, "replicas": 2}
         if cluster is not None:

@@ -213,6 +213,10 @@ async def test_holdings_are_listed_and_taken_back(world, settings, linked):  # S
     assert await link.set_state(BrokerState.RUNNING)
     link.report_holdings((held,))
     await eventually(lambda: link.cache.brokers[0].holdings == (held,))
+    # Somebody (a restored store) takes it out of the object: it is written again.
+    await world.forget_holdings()
+    await eventually(lambda: link.cache.brokers[0].holdings == (held,))
+    assert (await world.broker())["status"]["holdings"]
     link.report_holdings(())
     await eventually(lambda: link.cache.brokers[0].holdings == ())
 

@@ -267,7 +267,9 @@ def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from
     status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
     store.apply(TOPICS, "ADDED", topic_object(status=status, version="70"))
     back = topic_object(status={"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}, version="30")
+    assert not store.doubtful
     assert not store.apply(TOPICS, "MODIFIED", back)
+    assert store.doubtful, "the controller lists again"
     store.relist(TOPICS, [back], "71", None, asked_at=clock.now - 1.0)
     assert store.topic_views()[0].topic.partitions[0].partition_epoch == 9, "it may have been on its way since before"
     clock.now += 5.0
