@@ -54,7 +54,6 @@ class Call:
 class Backup(NamedTuple):
     """A copy of everything that is stored."""
 
-    version: int
     objects: dict[str, dict[str, Json]]
 
 
@@ -257,16 +256,13 @@ class ApiServer:
 
     # ------------------------------------------------------------------------------------------------ watches
 
-    def watch(self, watch: Watch, version: int) -> bool:
-        """Begin to stream what happened after `version`; False (410) when that is forgotten."""
-        if version > self.version:
-            return False  # from a time that never was: the store went back
+    def watch(self, watch: Watch, version: int) -> None:
+        """Begin to stream what happened after `version`."""
         events = self.events[watch.kind]
         self.watches.append(watch)
         for number, kind, obj in events:
             if number > version:
                 self._stream(watch, kind, obj)
-        return True
 
     def _publish(self, kind: str, event: str, obj: Json) -> None:
         if kind == "leases":
@@ -321,12 +317,14 @@ class ApiServer:
 
     def backup(self) -> Backup:
         """What is stored now."""
-        return Backup(self.version, {kind: dict(objects) for kind, objects in self.objects.items()})
+        return Backup({kind: dict(objects) for kind, objects in self.objects.items()})
 
     def restore(self, backup: Backup) -> None:
-        """The store goes back in time, versions included; to be done while nobody is served."""
+        """The store goes back in time; to be done while nobody is served.
+
+        No version is used again, as after a restore of etcd with `--bump-revision`, and what happened is forgotten.
+        """
         assert not self.up
-        self.version = backup.version
         self.objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
-        for kind, events in self.events.items():
-            self.events[kind] = [event for event in events if event[0] <= backup.version]
+        for events in self.events.values():
+            events.clear()

@@ -76,9 +76,7 @@ class Reflector:
             self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._follow)
             return
         self._watch = Watch(self._host, self._process, self._kind, self._event, self._broken)
-        if not self._api.watch(self._watch, self._version):
-            self._watch = None
-            self._list()
+        self._api.watch(self._watch, self._version)
 
     def _event(self, event: str, obj: Json) -> None:
         self._version = max(self._version, int(obj["metadata"]["resourceVersion"]))
