@@ -206,8 +206,9 @@ def _distrust(previous: Registration | None, findings: DirectoryFindings) -> str
     if findings.checkpoint_lost:
         return "flushed ends are not known: the checkpoint or a log's directory is missing"
     if findings.clean_epoch is not None and findings.clean_epoch != previous.broker_epoch:
+        which = "directory" if findings.clean_epoch < previous.broker_epoch else "store"
         return (
             f"clean-shutdown marker is of broker epoch {findings.clean_epoch}, registered was "
-            f"{previous.broker_epoch}: the directory went back in time"
+            f"{previous.broker_epoch}: the {which} went back in time"
         )
     return None

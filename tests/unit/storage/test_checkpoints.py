@@ -15,6 +15,7 @@ from kafkalite_core.storage.identity import (
     CLEAN_SHUTDOWN_FILE,
     IDENTITY_FILE,
     DirectoryFindings,
+    directory_findings,
     establish_identity,
     restart_verdict,
     take_clean_shutdown,
@@ -166,6 +167,33 @@ def test_restart_verdicts(previous, found, trusted, clean):
     verdict = restart_verdict(previous, found, 12)
     assert verdict[:2] == (trusted, clean)
     assert verdict.reason
+
+
+@pytest.mark.parametrize(("epoch", "which"), [(8, "the directory went back"), (10, "the store went back")])
+def test_which_of_the_two_is_older(epoch, which):  # S11
+    verdict = restart_verdict(registration(), findings(clean_epoch=epoch), 12)
+    assert which in verdict.reason
+    assert verdict[:2] == (12, 12), "neither proves that nothing was lost"
+
+
+@pytest.mark.parametrize(
+    ("changes", "trusted"),
+    [
+        ({}, True),
+        ({"cut_below_flushed": [False, True]}, False),
+        ({"flushed_ends_known": False}, False),
+        ({"missing": {"orders-0"}}, False),
+    ],
+)
+def test_what_the_steps_of_opening_a_directory_add_up_to(changes, trusted):  # R9
+    disk = MemoryDisk()
+    new = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d1")
+    known = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d2")
+    steps = {"cut_below_flushed": [False], "flushed_ends_known": True, "missing": set(), **changes}
+    found = directory_findings(known, 7, **steps)
+    assert (found.directory_id, found.clean_epoch, found.trusted) == ("d1", 7, trusted)
+    assert not directory_findings(new, None, **steps).trusted
+    assert not directory_findings(new, None, **steps).checkpoint_lost, "a new directory has none to lose"
 
 
 def test_the_reserve_is_taken_when_there_is_room_and_given_back():
