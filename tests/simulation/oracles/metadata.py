@@ -55,9 +55,11 @@ class PermittedElections:
 
     def check(self, ledger: Ledger, old: Partition | None, new: Partition, *, unclean_allowed: bool) -> None:
         """The entry in the store changed."""
-        if old is None or new.leader_epoch == old.leader_epoch or not new.has_leader:
+        if not new.has_leader or (old is not None and new.leader_epoch == old.leader_epoch):
             return
         ledger.elected_at[new.leader_epoch] = ledger.committed_end
+        if old is None:
+            return
         oracles = ledger.oracles
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):
             if not unclean_allowed:
