@@ -193,6 +193,7 @@ class Broker:
             clean_epoch=findings.clean_epoch,
             host=listener.advertised_host,
             port=listener.advertised_port,
+            rack=self._settings.rack,
             metrics_url=self._settings.metrics_url,
         )
 

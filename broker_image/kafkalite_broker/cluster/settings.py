@@ -75,6 +75,7 @@ class BrokerSettings:
         pod_uid: Its uid, or the empty string.
         broker_id: Ordinal of the pod.
         node_name: Node, or the empty string.
+        rack: Failure domain, or the empty string.
         incarnation: Random id of this process.
         data_directory: Where the log directories live.
         config_path: `broker.json`.
@@ -93,6 +94,7 @@ class BrokerSettings:
     config_path: Path
     termination_path: Path
     broker: BrokerConfig
+    rack: str = ""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> BrokerSettings:
@@ -119,6 +121,7 @@ class BrokerSettings:
             config_path=config_path,
             termination_path=Path(environ.get("KAFKALITE_TERMINATION_LOG", "/dev/termination-log")),
             broker=broker,
+            rack=environ.get("KAFKALITE_RACK", ""),
         )
         expected = broker_name(settings.cluster, settings.broker_id)
         if pod_name != expected:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.replication.peer import PeerConnection
+    from kafkalite_broker.replication.throttles import ReplicationThrottles
     from kafkalite_core.protocol.fetch import FetchResponse
     from kafkalite_core.replica.events import FetchPosition
 
@@ -58,6 +59,7 @@ class Fetcher:
         broker_epoch: Tells this broker's registered epoch (KIP-903).
         endpoint: Tells the leader's host and port, or None while it is not registered.
         settings: Sizes and waits.
+        throttles: Which replicas that catch up have to wait.
         on_unreachable: Told when the leader stops answering: its clients are about to ask who leads now.
         on_fatal: Told a `DiskFailure`, after which the process must end (R12).
     """
@@ -70,6 +72,7 @@ class Fetcher:
         broker_epoch: Callable[[], int],
         endpoint: Callable[[], tuple[str, int] | None],
         settings: FetchSettings,
+        throttles: ReplicationThrottles,
         on_unreachable: Callable[[int], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
@@ -79,6 +82,7 @@ class Fetcher:
         self._broker_epoch = broker_epoch
         self._endpoint = endpoint
         self._settings = settings
+        self._throttles = throttles
         self._on_unreachable = on_unreachable
         self._on_fatal = on_fatal
         self._connection: PeerConnection | None = None
@@ -161,8 +165,9 @@ class Fetcher:
             position = driver.replica.fetch_position()
             if position is None or position.leader != self.leader_id:
                 continue
-            if position.not_before_ms > now:
-                wait_ms = min(position.not_before_ms - now, wait_ms if wait_ms is not None else 1e9)
+            delay_ms = max(position.not_before_ms - now, self._throttles.wait_ms(driver))
+            if delay_ms > 0:
+                wait_ms = min(delay_ms, wait_ms if wait_ms is not None else 1e9)
             else:
                 positions[driver] = position
         return positions, None if wait_ms is None else wait_ms / 1000.0
@@ -300,6 +305,8 @@ class Fetcher:
                     records=_as_view(data.records),
                     wall_ms=arrived_ms,
                 )
+                if event.records:
+                    self._throttles.received(driver, len(event.records))
                 try:
                     driver.step(event)
                 except DiskFailure:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_broker.replication.suspects import SuspectedLeaders
+from kafkalite_broker.replication.throttles import ReplicationThrottles
 from kafkalite_core.membership.holdings import wanted_holdings
-from kafkalite_core.model.config import broker_integer, resolve_topic_config
+from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_integer, broker_value, resolve_topic_config
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kafkalite_core.model.topic import Holding
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
+
+SELECTOR = "replica.selector.class"
 
 log_events = get_logger(__name__)
 
@@ -92,6 +95,9 @@ class PartitionManager:
         self.on_role_changed: Callable[[PartitionDriver], None] = _ignore
         """Told, in the middle of the partition's step, that its role or its leader epoch changed."""
         self._suspects = SuspectedLeaders(cache)
+        self.throttles = ReplicationThrottles(broker_id, broker_epoch, broker_config)
+        self.rack_aware = broker_value(broker_config, SELECTOR) == RACK_AWARE_SELECTOR
+        """Consumers are sent to replicas in their rack (KIP-392)."""
 
     # ------------------------------------------------------------ look-up
 
@@ -316,6 +322,7 @@ class PartitionManager:
             broker_epoch=self._broker_epoch,
             endpoint=endpoint,
             settings=self._fetch_settings,
+            throttles=self.throttles,
             on_unreachable=self._suspects.note,
             on_fatal=self._on_fatal,
         )
@@ -423,6 +430,8 @@ class PartitionManager:
     def reconfigure(self, broker_config: Mapping[str, str]) -> None:
         """The broker's keys changed: topics that fall back to them follow."""
         self._broker_config = broker_config
+        self.throttles.reconfigure(broker_config)
+        self.rack_aware = broker_value(broker_config, SELECTOR) == RACK_AWARE_SELECTOR
         for driver in list(self._drivers.values()):
             self._limit_lag(driver.replica)
             self._settle(driver.ref.name, driver.number)

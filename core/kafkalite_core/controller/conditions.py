@@ -100,7 +100,8 @@ def _behind(snapshot: Snapshot, view: TopicView) -> list[str]:
     behind: list[str] = []
     for number, entry in sorted(view.topic.partitions.items()):
         counting = {m.id for m in entry.isr if entry_counts(m, snapshot.brokers, relaxed_flush=relaxed)}
-        missing = [broker_id for broker_id in entry.replicas if broker_id not in counting]
+        # What a reassignment adds is not missed before it is there.
+        missing = [broker_id for broker_id in entry.replicas if broker_id not in {*counting, *entry.adding}]
         if not missing:
             continue
         text = f"partition {number}: {', '.join(describe_broker(i, snapshot.brokers) for i in missing)}"

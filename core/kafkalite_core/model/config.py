@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.config_docs import DOCUMENTATION
 from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.throttled import ThrottledReplicas, throttled_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ConfigType(IntEnum):
@@ -114,11 +117,6 @@ def cleanup_policy(name: str, text: str) -> tuple[str, ...]:
     return words
 
 
-def words(_name: str, text: str) -> tuple[str, ...]:
-    """A parser for a list of any words, separated by commas."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
 def _type_of(parse: Callable[[str, str], object]) -> ConfigType:
     if isinstance(parse, WholeNumber):
         return ConfigType.INT if parse.maximum <= INT_MAX else ConfigType.LONG
@@ -126,7 +124,7 @@ def _type_of(parse: Callable[[str, str], object]) -> ConfigType:
         boolean: ConfigType.BOOLEAN,
         fraction: ConfigType.DOUBLE,
         cleanup_policy: ConfigType.LIST,
-        words: ConfigType.LIST,
+        throttled_replicas: ConfigType.LIST,
     }
     return types.get(parse, ConfigType.STRING)
 
@@ -155,8 +153,8 @@ TOPIC_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("file.delete.delay.ms", 60_000, integer(0, LONG_MAX), "log.segment.delete.delay.ms"),
             _key("flush.messages", 1, integer(1, LONG_MAX), "log.flush.interval.messages"),
             _key("flush.ms", LONG_MAX, integer(0, LONG_MAX), "log.flush.interval.ms"),
-            _key("follower.replication.throttled.replicas", "", words),
-            _key("leader.replication.throttled.replicas", "", words),
+            _key("follower.replication.throttled.replicas", "", throttled_replicas),
+            _key("leader.replication.throttled.replicas", "", throttled_replicas),
             _key("index.interval.bytes", 4096, integer(0, INT_MAX), "log.index.interval.bytes"),
             _key("max.compaction.lag.ms", LONG_MAX, integer(1, LONG_MAX), "log.cleaner.max.compaction.lag.ms"),
             _key("max.message.bytes", 1_048_588, integer(0, INT_MAX), "message.max.bytes"),
@@ -231,6 +229,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("replica.high.watermark.checkpoint.interval.ms", 5000, integer(100, LONG_MAX)),
             _key("replica.lag.max.messages", 0, integer(0, LONG_MAX)),
             _key("replica.lag.time.max.ms", 30_000, integer(100, LONG_MAX)),
+            _key("replica.selector.class", LEADER_SELECTOR, choice(LEADER_SELECTOR, RACK_AWARE_SELECTOR)),
             _key("socket.request.max.bytes", 104_857_600, integer(1024, INT_MAX)),
             *((key.synonym, replace(key, name=key.synonym)) for key in TOPIC_KEYS.values()),
         ]
@@ -264,6 +263,7 @@ DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "replica.lag.max.messages",
         "replica.lag.time.max.ms",
+        "replica.selector.class",
     }
 )
 """Broker keys whose change comes into force without a restart; clients may change these and no others."""
@@ -321,6 +321,8 @@ class TopicConfig:
     segment_index_bytes: int
     segment_ms: int
     unclean_leader_election_enable: bool
+    leader_replication_throttled_replicas: ThrottledReplicas
+    follower_replication_throttled_replicas: ThrottledReplicas
     compression_type: str
 
     @property

@@ -78,6 +78,7 @@ _BROKER = {
     "replica.high.watermark.checkpoint.interval.ms": "Time between two writes of the high watermarks to disk, in ms.",
     "replica.lag.max.messages": "A follower that is behind by more records leaves the ISR; 0 for no such limit.",
     "replica.lag.time.max.ms": "A follower that is behind for so long leaves the ISR, in ms.",
+    "replica.selector.class": "From which replica consumers read: the leader, or one in their own rack.",
     "socket.request.max.bytes": "Largest request, in bytes.",
 }
 

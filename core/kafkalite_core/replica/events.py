@@ -101,6 +101,8 @@ class FetchRequested(Struct, frozen=True, kw_only=True):
         last_fetched_epoch: Leader epoch of the record before `fetch_offset`, or -1.
         log_start_offset: The follower's log start offset, or -1.
         reread: The same request is looked at again after waiting: follower state is not touched a second time.
+        any_replica: The consumer accepts to be served by a replica that follows (KIP-392, Fetch version 11).
+        rack: The consumer's rack, where the leader shall look for a replica in it; else empty.
     """
 
     token: object
@@ -111,6 +113,8 @@ class FetchRequested(Struct, frozen=True, kw_only=True):
     last_fetched_epoch: int
     log_start_offset: int = -1
     reread: bool = False
+    any_replica: bool = False
+    rack: str = ""
 
 
 class FetchResponded(Struct, frozen=True, kw_only=True):
@@ -228,6 +232,7 @@ class FetchAnswered(Struct, frozen=True, kw_only=True):
         read_from: First offset to read.
         read_end: Offset at which reading stops: the log end for followers, the high watermark for consumers.
         diverging: (epoch, end offset) as KIP-595's DivergingEpoch; then nothing is read.
+        preferred_read_replica: Broker to read from instead, or -1; then nothing is read here.
     """
 
     token: object
@@ -237,6 +242,7 @@ class FetchAnswered(Struct, frozen=True, kw_only=True):
     read_from: int = 0
     read_end: int = 0
     diverging: tuple[int, int] | None = None
+    preferred_read_replica: int = -1
 
 
 class DeleteRecordsAnswered(Struct, frozen=True, kw_only=True):

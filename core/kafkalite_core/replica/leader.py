@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -15,6 +17,7 @@ from kafkalite_core.replica.hand_over import hand_over_entry
 from kafkalite_core.replica.high_watermark import advanced_high_watermark
 from kafkalite_core.replica.isr import wanted_isr
 from kafkalite_core.replica.parked import NONE, Parked, ParkedProduces
+from kafkalite_core.replica.read_replica import NO_PREFERENCE, preferred_read_replica
 from kafkalite_core.replica.state import (
     FLUSH_WANTED,
     HIGH_WATERMARK_ADVANCED,
@@ -234,6 +237,13 @@ class Leader:
             if not event.reread:
                 self._follower_fetched(now_ms, event)
             return self._answer(event, ErrorCode.NONE, read_end=end)
+        if event.rack:
+            brokers = self._state.brokers
+            elsewhere = preferred_read_replica(
+                self._partition, self._followers, brokers, rack=event.rack, offset=offset
+            )
+            if elsewhere != NO_PREFERENCE:
+                return structs.replace(self._answer(event, ErrorCode.NONE), preferred_read_replica=elsewhere)
         return self._answer(event, ErrorCode.NONE, read_end=max(offset, self._state.high_watermark))
 
     def _fenced(self, event: FetchRequested) -> ErrorCode:

@@ -31,6 +31,7 @@ from kafkalite_core.replica.follower import Follower
 from kafkalite_core.replica.isr import IsrChanges
 from kafkalite_core.replica.leader import Leader
 from kafkalite_core.replica.newest import Newest
+from kafkalite_core.replica.read_replica import follower_read, serves
 from kafkalite_core.replica.state import ReplicaState
 
 if TYPE_CHECKING:
@@ -176,9 +177,11 @@ class Replica:
 
     @property
     def under_replicated(self) -> bool:
-        """Leads with fewer replicas in sync than there are."""
+        """Leads with fewer replicas in sync than there are; one that a move adds is not missed before it is there."""
         partition = self._state.partition
-        return self._leader is not None and partition is not None and len(partition.isr) < len(partition.replicas)
+        if self._leader is None or partition is None:
+            return False
+        return len(partition.isr) < len(partition.replicas) - len(partition.adding)
 
     @property
     def under_min_isr(self) -> bool:
@@ -247,6 +250,8 @@ class Replica:
         code = self._check_epoch(event.current_leader_epoch)
         if code is ErrorCode.NONE and self._leader is not None:
             answer = self._leader.fetch(now_ms, event)
+        elif code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._follower is not None and serves(event):
+            answer = follower_read(self._state, event)
         else:
             answer = FetchAnswered(token=event.token, error_code=int(code))
         self._state.effects.append(answer)

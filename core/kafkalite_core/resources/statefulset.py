@@ -93,6 +93,7 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
             {"name": "KAFKALITE_DATA_DIR", "value": DATA_DIRECTORY},
             {"name": "KAFKALITE_CONFIG", "value": f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"},
             {"name": "KAFKALITE_TERMINATION_LOG", "value": TERMINATION_LOG},
+            *_rack(settings),
         ],
         "ports": [
             *({"name": port_name(listener), "containerPort": listener.port} for listener in settings.listeners),
@@ -113,6 +114,11 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
         "livenessProbe": _probe("/healthz", settings, period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", settings, period_s=2, failures=2),
     }
+
+
+def _rack(settings: ClusterSettings) -> list[dict[str, Any]]:
+    """The broker's rack: the pod's label of that key. Kubernetes copies zone and region of the node onto its pods."""
+    return [_field("KAFKALITE_RACK", f"metadata.labels['{settings.rack_key}']")] if settings.rack_key else []
 
 
 def port_name(listener: Listener) -> str:

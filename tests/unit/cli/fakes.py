@@ -9,6 +9,9 @@ from kafkalite_cli.groups.model import Group, Log, Member, Partition
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.client import KubeList
 
+REFUSED = "424242"
+"""A value of a configuration key to which the server says no."""
+
 
 def topic_object(name, *, partitions=1, generation=1, namespace="default", config=None, topic_name=None, **spec):
     entry = {"leader": 0, "leaderEpoch": 3, "partitionEpoch": 5, "minIsr": 1, "replicas": [0, 1, 2], "isr": []}
@@ -94,7 +97,7 @@ class Api:
         if "partitions" in spec:
             found["spec"]["partitions"] = spec["partitions"]
         for key, value in spec.get("config", {}).items():
-            if value == "refused":
+            if value == REFUSED:
                 raise KubeInvalid(422, "Invalid", f'PATCH /x: KafkaLiteTopic "{name}" is invalid: spec.config: no')
             settings = found["spec"].setdefault("config", {})
             settings.pop(key, None) if value is None else settings.update({key: value})

@@ -7,7 +7,7 @@ from kafkalite_cli import connection
 from kafkalite_cli.main import main
 from kafkalite_cli.topics import objects, sizes
 from kafkalite_runtime.kube import KubeUnavailable
-from tests.unit.cli.fakes import Api, cluster_object, topic_object
+from tests.unit.cli.fakes import REFUSED, Api, cluster_object, topic_object
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_replicas_are_waited_for_until_nothing_moves():
         (["--config", "nonsense=1"], 1, "unknown topic configuration key"),
         (["--delete-config", "nonsense"], 1, "no such topic configuration key"),
         (["--config", "compression.type=refused"], 1, "'refused' is not allowed"),
-        (["--config", "leader.replication.throttled.replicas=refused"], 1, "topic 't': spec.config: no"),
+        (["--config", f"retention.ms={REFUSED}"], 1, "topic 't': spec.config: no"),
         (["--config", "a=1", "--delete-config", "a"], 2, "a: set or deleted?"),
         (["--config", "retention.ms"], 2, "not of the form key=value"),
         ([], 2, "say what to change"),

@@ -365,3 +365,16 @@ def test_steps_are_told_apart_from_elections():
     state = in_sync(apply(state, [begin]))
     (end,) = [a for a in plan(state, NOW) if isinstance(a, ChangePartitions)]
     assert (end.moved, end.elected) == ({0}, {0}), "brokers are read again before replicas leave"
+
+
+def test_what_a_move_adds_is_not_missed_before_it_is_there():
+    moving = replace(partition(replicas=(3, 1, 2, 0), isr=(0, 1, 2), adding=(3,), removing=(0,)))
+    state = snapshot(
+        topic_view(partitions={0: moving}, spec={"replica_assignment": {0: (3, 1, 2)}}),
+        brokers=SIX,
+        cluster={"replicas": 6},
+    )
+    for _ in range(3):
+        state = apply(state, plan(state, NOW))
+    healthy = next(c for c in state.topics["uid-orders"].conditions if c.type == "Healthy")
+    assert (healthy.status, healthy.reason) == ("True", "InSync")

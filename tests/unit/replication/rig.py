@@ -197,7 +197,7 @@ class Rig:
 
     # ------------------------------------------------------------ metadata
 
-    def see_broker(self, broker_id, port, *, epoch=1):
+    def see_broker(self, broker_id, port, *, epoch=1, rack=""):
         self.version += 1
         broker = Broker(
             id=broker_id,
@@ -205,7 +205,7 @@ class Rig:
             uid=f"b-{broker_id}",
             registration=Registration(
                 broker_epoch=epoch, incarnation=f"i{epoch}", directory_id="d", trusted_since=1, clean_since=1,
-                host="127.0.0.1", port=port, state=BrokerState.RUNNING,
+                host="127.0.0.1", port=port, rack=rack, state=BrokerState.RUNNING,
             ),
         )  # fmt: skip
         self.cache.see_broker(Sighting(value=broker, resource_version=str(self.version), created=""))

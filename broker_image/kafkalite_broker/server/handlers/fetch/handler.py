@@ -30,7 +30,7 @@ class FetchHandler:
         forgotten = sum(len(topic.partitions) + 1 for topic in body.forgotten_topics_data)
         if not within_bounds(request, named + forgotten):
             return
-        asker = Asker(request)
+        asker = Asker(request, rack_aware=self._services.partitions.rack_aware)
         if body.session_id != NO_SESSION and body.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
             self._continue(request, asker, named)
         elif body.session_epoch == INITIAL_EPOCH and self._may_have_session(request, asker):

@@ -146,6 +146,7 @@ class PendingFetch:
             total_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.driver not in moved)
         left_bytes = min(body.max_bytes, FETCH_BYTES_MAX) - total_bytes
         urgent = session is None and not self._wanted
+        throttles = self._services.partitions.throttles
         for wanted in self._wanted:
             driver = wanted.driver
             if driver is None:
@@ -155,7 +156,7 @@ class PendingFetch:
                 continue
             if session is not None:
                 session.looked(wanted)
-            urgent |= wanted.read(self._asker, self._request, left_bytes, first=total_bytes == 0)
+            urgent |= wanted.read(self._asker, self._request, left_bytes, first=total_bytes == 0, throttles=throttles)
             total_bytes += wanted.size_bytes
             left_bytes -= wanted.size_bytes
         return urgent or total_bytes >= body.min_bytes
@@ -199,6 +200,8 @@ class PendingFetch:
             topic.partitions.append(wanted.data)
             if wanted.size_bytes and wanted.driver is not None:
                 wanted.driver.telemetry.fetched(wanted.size_bytes, follower=self._asker.is_follower)
+                if self._asker.is_follower:
+                    self._services.partitions.throttles.sent(wanted.driver, wanted.size_bytes)
         response = FetchResponse(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
             responses=list(topics.values()),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kafkalite_broker.replication.driver import PartitionDriver
+    from kafkalite_broker.replication.throttles import ReplicationThrottles
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_core.protocol.fetch import FetchPartition
@@ -23,16 +24,19 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_FROM_VERSION = 13
 REPLICA_STATE_FROM_VERSION = 15
+ANY_REPLICA_FROM_VERSION = 11
 EMPTY = b""
 
 
 class Asker:
     """Who fetches, as far as the answer depends on it."""
 
-    __slots__ = ("replica_epoch", "replica_id")
+    __slots__ = ("any_replica", "rack", "replica_epoch", "replica_id")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, rack_aware: bool = False) -> None:
         body = request.body
+        self.any_replica = request.version >= ANY_REPLICA_FROM_VERSION
+        self.rack = body.rack_id if rack_aware and self.any_replica else ""
         self.replica_id, self.replica_epoch = body.replica_id, -1
         if request.version >= REPLICA_STATE_FROM_VERSION:
             # A tagged field that consumers leave out.
@@ -103,7 +107,9 @@ class Wanted:
         data = self.data
         return bool(self.size_bytes or data.error_code or data.diverging_epoch is not None)
 
-    def read(self, asker: Asker, request: object, left_bytes: int, *, first: bool) -> bool:
+    def read(
+        self, asker: Asker, request: object, left_bytes: int, *, first: bool, throttles: ReplicationThrottles
+    ) -> bool:
         """Ask the replica. True when the answer must not wait for more: an error, or a divergence.
 
         Args:
@@ -111,6 +117,7 @@ class Wanted:
             request: The request that it is read for; looking again for the same one is not another fetch.
             left_bytes: Room in the answer.
             first: Nothing is in the answer yet: one batch is given whatever its size.
+            throttles: Whether a follower that catches up gets records now.
         """
         driver, question = self.driver, self.question
         assert driver is not None
@@ -124,6 +131,8 @@ class Wanted:
                 last_fetched_epoch=question.last_fetched_epoch,
                 log_start_offset=question.log_start_offset,
                 reread=self.looked_for is request,
+                any_replica=asker.any_replica,
+                rack=asker.rack,
             )
         )
         self.looked_for = request
@@ -140,12 +149,16 @@ class Wanted:
         self.left_out = False
         if answer.error_code:
             return True
+        if answer.preferred_read_replica >= 0:
+            data.preferred_read_replica = answer.preferred_read_replica
+            return True
         if answer.diverging is not None:
             epoch, end_offset = answer.diverging
             data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
             return True
         if answer.read_from < answer.read_end:
-            if left_bytes > 0 or first:
+            withheld = asker.is_follower and throttles.withholds(driver, asker.replica_id)
+            if (left_bytes > 0 or first) and not withheld:
                 self._plan(driver, answer.read_from, answer.read_end, left_bytes, first=first)
             self.left_out = not self.size_bytes
         return False
