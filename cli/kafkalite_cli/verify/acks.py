@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LATENCIES_MAX = 1_000_000  # the latest ones
+_Watched = tuple[int, dict[int, int | None]]  # instant of a fault, partition -> first acknowledgement after it
 
 
 class Acks:
@@ -23,9 +24,8 @@ class Acks:
         self.latencies_us: deque[int] = deque(maxlen=LATENCIES_MAX)
         self._last_us = 0
         self._longest_gap_us = 0
-        self._watched: list[
-            tuple[int, dict[int, int | None]]
-        ] = []  # instant of a fault, partition -> first ack after it
+        self._watched: list[_Watched] = []
+        self._open: list[_Watched] = []  # those of them that miss an acknowledgement
 
     def acknowledge(self, partition: int, offset: int, invoked_us: int, acked_us: int) -> None:
         """Note one acknowledgement."""
@@ -36,15 +36,22 @@ class Acks:
             if self._last_us:
                 self._longest_gap_us = max(self._longest_gap_us, acked_us - self._last_us)
             self._last_us = acked_us
-            for instant_us, first in self._watched:
-                if invoked_us > instant_us and first.get(partition, 0) is None:
-                    first[partition] = acked_us
+            if self._open:
+                self._settle(partition, invoked_us, acked_us)
             self.changed.notify_all()
+
+    def _settle(self, partition: int, invoked_us: int, acked_us: int) -> None:
+        for instant_us, first in self._open:
+            if invoked_us > instant_us and first.get(partition, 0) is None:
+                first[partition] = acked_us
+        self._open = [watched for watched in self._open if None in watched[1].values()]
 
     def watch(self, instant_us: int, partitions: Iterable[int]) -> None:
         """From now on remember, per partition, the first acknowledgement of a record sent after the instant."""
+        watched: _Watched = (instant_us, dict.fromkeys(partitions))
         with self.changed:
-            self._watched.append((instant_us, dict.fromkeys(partitions)))
+            self._watched.append(watched)
+            self._open.append(watched)
 
     def first_after(self, instant_us: int, partitions: Iterable[int]) -> dict[int, int | None]:
         """Partition -> time of that first acknowledgement, None while there is none. Call with `changed` held."""

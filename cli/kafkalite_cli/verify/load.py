@@ -31,6 +31,7 @@ from kafkalite_cli.verify.history import (
     Ack,
     Assign,
     End,
+    Failed,
     Fault,
     FileRecorder,
     Foreign,
@@ -43,6 +44,7 @@ from kafkalite_cli.verify.history import (
     encode_value,
     read_history,
 )
+from kafkalite_cli.verify.observer import EndObserver
 from kafkalite_core.model.errors import KafkaLiteError
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 METADATA_TIMEOUT_S = 20.0
+REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
+"""Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
 
 
 class LoadError(KafkaLiteError):
@@ -76,6 +80,7 @@ class Load:
         size: bytes of a value (at least what names the record).
         count: stop producing after so many records; None: until `stop`.
         history: file to write the history to; None: kept in memory.
+        observe_s: also have a client ask for the ends of all partitions, with this pause between; 0: none.
         producer_config, consumer_config: librdkafka settings on top of (idempotent, acks=all) and of the defaults.
     """
 
@@ -91,6 +96,7 @@ class Load:
         count: int | None = None,
         producers: int = 1,
         history: Path | None = None,
+        observe_s: float = 0.0,
         producer_config: Mapping[str, Any] | None = None,
         consumer_config: Mapping[str, Any] | None = None,
     ) -> None:
@@ -125,6 +131,9 @@ class Load:
         self._stop_consuming = threading.Event()
         self._producing: list[threading.Thread] = []
         self._consuming: threading.Thread | None = None
+        self._observe_s = observe_s
+        self._observer: EndObserver | None = None
+        self._observing: threading.Thread | None = None
         self._failure: BaseException | None = None
         self._stopped = False
         self._flush_limit = math.inf
@@ -157,6 +166,8 @@ class Load:
             target=self._guard, args=(self._consume, 0), name="verify-consumer", daemon=True
         )
         self._consuming.start()
+        if self._observe_s:
+            self._observe(len(first))
         for number in range(self.producers):
             thread = threading.Thread(target=self._guard, args=(self._produce, number), daemon=True)
             thread.name = f"verify-producer-{number}"
@@ -178,11 +189,29 @@ class Load:
             thread.join()
         self._stop_consuming.set()
         self._consuming.join()
+        if self._observer is not None and self._observing is not None:
+            self._observer.stop()
+            self._observing.join()
         self._read_everything(timeout_s)
         if isinstance(self.recorder, FileRecorder):
             self.recorder.close()
         if self._failure is not None:
             raise LoadError(f"a client of the run failed: {self._failure!r}") from self._failure
+
+    def _observe(self, partitions: int) -> None:
+        self._observer = EndObserver(
+            self._consumer_config,
+            self.topic,
+            partitions,
+            self.recorder,
+            every_s=self._observe_s,
+            note_error=self._note_error,
+        )
+        observer = self._observer
+        self._observing = threading.Thread(
+            target=self._guard, args=(lambda _: observer.run(), 0), name="verify-observer", daemon=True
+        )
+        self._observing.start()
 
     def wait_produced(self, timeout_s: float | None = None) -> bool:
         """Wait until the producers have sent `count` records; False when the time is over."""
@@ -317,7 +346,8 @@ class Load:
             if error is not None:
                 self._note_error(error)
                 self.acks.unknown += 1
-                self.recorder.record(Unknown(number, key, sequence, partition, error.name(), invoked_us, acked_us))
+                outcome = Failed if error.code() in REFUSED else Unknown
+                self.recorder.record(outcome(number, key, sequence, partition, error.name(), invoked_us, acked_us))
                 return
             offset = message.offset()
             assert offset is not None

@@ -250,10 +250,10 @@ def test_the_gap_of_a_fault_is_the_longest_time_without_acknowledgement_until_th
     """A graceful stop answers for a while after the signal: the pause is what comes then."""
     one = [ack(n, n - 1, invoked=at - 50, acked=at) for n, at in enumerate((1000, 2000, 2500, 9000, 9100, 30000), 1)]
     other = ack(1, 0, key=1, partition=1, invoked=900, acked=1500)
-    first, second = Fault("term", [0], 2400), Fault("kill", [0, 1], 9050)
-    report = check([HEADER, one[0], other, one[1], first, *one[2:4], second, *one[4:]])
-    assert [pause.gaps_ms for pause in report.pauses] == [{0: 6.5}, {0: 20.9, 1: 28.5}]
-    assert [pause.gap_ms for pause in report.pauses] == [6.5, 28.5]
+    first, second, third = Fault("term", [0], 2400), Fault("none", [0], 9050), Fault("kill", [0, 1], 9150)
+    report = check([HEADER, one[0], other, one[1], first, *one[2:4], second, one[4], third, one[5]])
+    assert [pause.gaps_ms for pause in report.pauses] == [{0: 6.5}, {0: 0.1}, {0: 20.9, 1: 28.5}]
+    assert [pause.gap_ms for pause in report.pauses] == [6.5, 0.1, 28.5]
 
 
 def test_examples_are_limited_and_counts_are_not():

@@ -1,11 +1,13 @@
 """Acknowledgement bookkeeping, and a whole run against the mock cluster that librdkafka carries."""
 
 import threading
+import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from kafkalite_cli.verify.acks import Acks
+from kafkalite_cli.verify.history import Failed, Unknown, Watermark
 from kafkalite_cli.verify.load import Load, LoadError
 
 
@@ -20,6 +22,18 @@ def test_first_acknowledgement_after_a_fault_counts_only_for_records_sent_after_
     assert acks.first_after(1000, [0, 1]) == {0: 1500, 1: None}
     assert acks.longest_gap_s == 400e-6
     assert acks.highest == {0: 7, 2: 7}
+
+
+def test_faults_are_told_apart_whatever_comes_between_them():
+    acks = Acks()
+    for instant in (1000, 2000):
+        acks.watch(instant, [0])
+    acks.watch(2500, [])
+    acks.acknowledge(0, 1, 1500, 2600)
+    assert [acks.first_after(instant, [0]) for instant in (1000, 2000)] == [{0: 2600}, {0: None}]
+    acks.acknowledge(0, 2, 2100, 2700)
+    acks.acknowledge(0, 3, 2200, 2800)
+    assert [acks.first_after(instant, [0]) for instant in (1000, 2000)] == [{0: 2600}, {0: 2700}]
 
 
 def test_waiting_for_acknowledgements_ends_when_they_come():
@@ -52,6 +66,48 @@ def test_a_run_reads_back_what_was_acknowledged(mock_bootstrap, tmp_path):
     assert report.counts == {}
     assert (report.acked, report.unknown, report.read) == (500, 0, 500 + load.received)
     assert instant > 0
+
+
+def test_an_observer_asks_for_the_ends_of_all_partitions(mock_bootstrap):
+    with Load(mock_bootstrap, "load", 500, keys=4, observe_s=0.01) as load:
+        load.wait_acks(100, 20)
+        wanted = {0, 1, 2, 3}
+        limit = time.monotonic() + 20
+        while time.monotonic() < limit and {e.partition for e in watermarks(load)} != wanted:
+            load.wait_acks(load.acks.count + 1, 20)
+    told = watermarks(load)
+    assert {event.partition for event in told} == wanted
+    assert all(event.invoked_us <= event.at_us for event in told)
+    assert load.report().counts == {}
+    regressed = Watermark(0, told[-1].partition, 0, told[-1].at_us + 10**6, told[-1].at_us + 10**6)
+    load.recorder.record(regressed)
+    assert load.report().counts == {"watermark-regressed": 1}
+
+
+def watermarks(load):
+    return [event for event in load.recorder.events if isinstance(event, Watermark)]
+
+
+def test_a_record_that_is_refused_for_its_size_is_a_failed_one(mock_bootstrap):
+    """The mock cluster takes anything; the client itself refuses to send what is above its own limit."""
+    with Load(mock_bootstrap, "load", 500, keys=4) as load:
+        load.wait_acks(10, 20)
+    assert not [event for event in load.recorder.events if isinstance(event, Failed)]
+    outcomes = {type(event) for event in outcomes_of(load, KafkaError.MSG_SIZE_TOO_LARGE)}
+    assert outcomes == {Failed}
+    assert {type(event) for event in outcomes_of(load, KafkaError._MSG_TIMED_OUT)} == {Unknown}
+
+
+def outcomes_of(load, code):
+    """What is recorded when a client reports this error for a record."""
+
+    class Client:
+        def produce(self, *_arguments, on_delivery, **_options):
+            on_delivery(KafkaError(code), None)
+
+    before = len(load.recorder.events)
+    load._send(Client(), {}, 0, 0, 1)
+    return load.recorder.events[before:]
 
 
 def test_pauses_need_an_acknowledgement_of_every_partition(mock_bootstrap):
