@@ -22,6 +22,7 @@ from kafkalite_core.groups.events import (
     RecordsLoaded,
     Requested,
     Resigned,
+    Restoring,
     Tick,
     TopicsDeleted,
 )
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 ACKS_ALL = -1
 TIMER_MS_MIN = 1.0
+RESTORED_AT_ONCE = 100
+"""Groups made from their records in one turn of the event loop."""
 
 log_events = get_logger(__name__)
 
@@ -145,6 +148,10 @@ class LedPartition:
         began_s = monotonic()
         try:
             end = await read_records(self.driver.log, self._io_pool, self._apply)
+            while self.coordinator.unrestored:
+                self._inbox.append(Restoring(groups=RESTORED_AT_ONCE))
+                self._drain()
+                await asyncio.sleep(0)
             # What is loaded must be committed before it is shown: an offset that was read must never go back.
             await Committed(self.driver).reaches(end)
             self._inbox.append(Loaded(wall_ms=wall_ms()))

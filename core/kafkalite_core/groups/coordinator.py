@@ -6,6 +6,7 @@ at once when a request comes; whatever a client may rely on is answered only whe
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from kafkalite_core.groups.rebalancing import Rebalancing
 from kafkalite_core.groups.refusals import loading_error, refusal
 from kafkalite_core.groups.removing import Removing
 from kafkalite_core.groups.table import GroupTable
+from kafkalite_core.groups.timers import Timer
 from kafkalite_core.protocol.delete_groups import DeleteGroupsRequest
 from kafkalite_core.protocol.describe_groups import DescribeGroupsRequest
 from kafkalite_core.protocol.errors import ErrorCode
@@ -40,10 +42,14 @@ if TYPE_CHECKING:
 
     from kafkalite_core.groups.config import GroupConfig
     from kafkalite_core.groups.events import Effect, Event, GroupRequest, Requested
+    from kafkalite_core.groups.group import Group
     from kafkalite_core.groups.offsets import Operation
 
 GROUP_ID_BYTES_MAX = 8_192
 """The log has 32767 bytes for it; this leaves room for the answers, too."""
+
+WATCHED_AT_ONCE = 500
+"""Groups whose members' sessions begin in one step after loading: a few milliseconds of work."""
 
 
 class _Phase(Enum):
@@ -65,6 +71,8 @@ class Coordinator:
         "_rebalancing",
         "_removing",
         "_store",
+        "_unwatched",
+        "_watching",
     )
 
     def __init__(self, config: GroupConfig) -> None:
@@ -76,6 +84,8 @@ class Coordinator:
         removing = self._removing = Removing(context, groups, journal, store)
         self._loading = Loading(context, store)
         self._phase = _Phase.LOADING
+        self._unwatched: deque[Group] = deque()
+        self._watching = Timer(self._watch)
         membership = Membership(context, groups, journal, rebalancing)
         describing = Describing(groups)
         self._handlers: dict[type, Callable[[Requested, Any], Any]] = {
@@ -115,6 +125,11 @@ class Coordinator:
         """The number of committed offsets of all groups."""
         return sum(len(self._store.of(group_id)) for group_id in self._store.group_ids())
 
+    @property
+    def unrestored(self) -> bool:
+        """Whether `Restoring` has something to do, once all records are loaded."""
+        return self._phase is _Phase.LOADING and self._loading.unrestored
+
     def next_deadline_ms(self) -> float | None:
         """When the driver has to send `Tick`, or None."""
         return self._context.timers.next_deadline_ms() if self._phase is _Phase.SERVING else None
@@ -147,6 +162,9 @@ class Coordinator:
         elif isinstance(event, events.RecordsLoaded):
             assert self._phase is _Phase.LOADING, "records were loaded already"
             self._loading.load(event.records)
+        elif isinstance(event, events.Restoring):
+            assert self._phase is _Phase.LOADING, "the groups were made already"
+            self._loading.restore(self._groups, event.groups)
         elif isinstance(event, events.Loaded):
             context.set_wall(event.wall_ms)
             self._loaded()
@@ -185,13 +203,22 @@ class Coordinator:
     def _loaded(self) -> None:
         assert self._phase is _Phase.LOADING, "loaded twice"
         self._phase = _Phase.SERVING
-        self._loading.finish(self._groups)
-        for group in self._groups:
+        self._loading.restore(self._groups, None)
+        self._unwatched.extend(self._groups)
+        self._watch()
+        self._removing.start()
+
+    def _watch(self) -> None:
+        """Sessions begin anew, those of many groups in several steps. Whoever was heard of before has one already."""
+        for _ in range(min(WATCHED_AT_ONCE, len(self._unwatched))):
+            group = self._unwatched.popleft()
             for member in group.members.values():
-                self._rebalancing.start_session(group, member)
+                if member.session.deadline_ms is None:
+                    self._rebalancing.start_session(group, member)
             if group.state is GroupState.STABLE and len(group.members) > self.config.max_size:
                 self._rebalancing.begin(group)  # the limit was lowered: the members that come last are turned out
-        self._removing.start()
+        if self._unwatched:
+            self._context.after(self._watching, 0)
 
     def _resign(self) -> None:
         self._phase = _Phase.RESIGNED

@@ -6,9 +6,9 @@ timer; the wall clock comes with the events and is used only for the time stamps
 offsets. The driver sends `Tick` when `Coordinator.next_deadline_ms()` is reached; no other event lets a timer fire, so
 that a heartbeat which already waits in a queue counts.
 
-The life of a coordinator: `RecordsLoaded`* `Loaded` (`Requested` | `Appended` | `AppendFailed` | `TopicsDeleted` |
-`Tick`)* `Resigned`. Requests are answered COORDINATOR_LOAD_IN_PROGRESS before `Loaded` and NOT_COORDINATOR after
-`Resigned`.
+The life of a coordinator: `RecordsLoaded`* `Restoring`* `Loaded` (`Requested` | `Appended` | `AppendFailed` |
+`TopicsDeleted` | `Tick`)* `Resigned`. Requests are answered COORDINATOR_LOAD_IN_PROGRESS before `Loaded` and
+NOT_COORDINATOR after `Resigned`.
 
 They are msgspec structs, because one is made for each heartbeat.
 """
@@ -98,6 +98,16 @@ class RecordsLoaded(Struct, frozen=True, kw_only=True):
     records: Sequence[Record]
 
 
+class Restoring(Struct, frozen=True, kw_only=True):
+    """No more records come: make that many of the groups that they tell of.
+
+    `Loaded` makes those that are left, all in one step; a driver that must not stand still for so long sends this one
+    until `Coordinator.unrestored` is False.
+    """
+
+    groups: int
+
+
 class Loaded(Struct, frozen=True, kw_only=True):
     """The end of the log is reached: every session starts anew, and requests are served from here on."""
 
@@ -168,5 +178,7 @@ class Append(Struct, frozen=True, kw_only=True):
     records: list[Record]
 
 
-Event: TypeAlias = Requested | RecordsLoaded | Loaded | Appended | AppendFailed | TopicsDeleted | Tick | Resigned
+Event: TypeAlias = (
+    Requested | RecordsLoaded | Restoring | Loaded | Appended | AppendFailed | TopicsDeleted | Tick | Resigned
+)
 Effect: TypeAlias = Answered | Append

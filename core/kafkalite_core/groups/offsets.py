@@ -35,6 +35,12 @@ class OffsetStore:
         """Every partition for which the log may hold an offset of this group."""
         return list({**self.of(group_id), **self.open_of(group_id)})
 
+    def keys_in(self, group_id: str, topics: frozenset[str]) -> list[TopicPartition]:
+        """Those of them that belong to these topics: a group that has none costs little."""
+        committed, under_way = self.of(group_id), self.open_of(group_id)
+        found = [place for place in committed if place[0] in topics]
+        return found + [place for place in under_way if place[0] in topics and place not in committed]
+
     def count_of(self, group_id: str) -> int:
         """An upper bound of the offsets that the group has once everything under way is committed."""
         return len(self.of(group_id)) + len(self.open_of(group_id))

@@ -13,6 +13,8 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class with a lower-case name
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from kafkalite_core.protocol.errors import ProtocolError
 from kafkalite_core.protocol.primitives import (
     Buffer,
@@ -74,9 +76,8 @@ class GroupKey:
 Key: TypeAlias = OffsetKey | GroupKey
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetValue:
-    """A committed offset.
+class OffsetValue(msgspec.Struct, frozen=True, gc=False):
+    """A committed offset. A coordinator keeps up to millions of them: the garbage collector need not look at them.
 
     Attributes:
         offset: The next offset that the group is going to read.

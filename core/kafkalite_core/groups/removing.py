@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,18 +32,22 @@ if TYPE_CHECKING:
     from kafkalite_core.protocol.delete_groups import DeleteGroupsRequest
     from kafkalite_core.protocol.offset_delete import OffsetDeleteRequest
 
+SWEPT_AT_ONCE = 5_000
+"""Offsets looked at in one step of the expiry, and a group more: a few milliseconds of work."""
+
 
 class Removing:
     """See the module."""
 
-    __slots__ = ("_context", "_groups", "_journal", "_store", "_sweep")
+    __slots__ = ("_context", "_groups", "_journal", "_store", "_sweep", "_unswept")
 
     def __init__(self, context: Context, groups: GroupTable, journal: Journal, store: OffsetStore) -> None:
         self._context = context
         self._groups = groups
         self._journal = journal
         self._store = store
-        self._sweep = Timer(self._expire_all)
+        self._sweep = Timer(self._expire_some)
+        self._unswept: deque[Group] = deque()
 
     # ---------------------------------------------------------------- DeleteGroups
 
@@ -133,9 +138,9 @@ class Removing:
     def topics_deleted(self, topics: frozenset[str]) -> None:
         """Remove the offsets of deleted topics from every group."""
         for group_id in self._store.group_ids():
-            keys = [OffsetKey(group_id, *place) for place in self._store.keys_of(group_id) if place[0] in topics]
-            if keys:
-                self._journal.remove(keys, [], lambda _code: None)
+            places = self._store.keys_in(group_id, topics)
+            if places:
+                self._journal.remove([OffsetKey(group_id, *place) for place in places], [], lambda _code: None)
 
     # ---------------------------------------------------------------- expiry
 
@@ -143,12 +148,23 @@ class Removing:
         """Look for expired offsets now and then."""
         self._context.after(self._sweep, self._context.config.retention_check_interval_ms)
 
-    def _expire_all(self) -> None:
-        for group in self._groups:
+    def _expire_some(self) -> None:
+        """Look at some groups, and go on with the others in the next step; after the last one there is a pause."""
+        if not self._unswept:
+            self._unswept.extend(self._groups)
+        offsets = 0
+        while self._unswept and offsets < SWEPT_AT_ONCE:
             if self._journal.is_full:
+                self._unswept.clear()
                 break
-            self._expire(group)
-        self.start()
+            group = self._unswept.popleft()
+            if self._groups.get(group.group_id) is group:
+                offsets += 1 + len(self._store.of(group.group_id))
+                self._expire(group)
+        if self._unswept:
+            self._context.after(self._sweep, 0)
+        else:
+            self.start()
 
     def _expire(self, group: Group) -> None:
         """Remove a group's expired offsets; and the group, if it is empty and has no others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kafkalite_broker.groups import led_partition
-from kafkalite_core.groups.events import Answered, Requested, Resigned
+from kafkalite_core.groups.events import Answered, Requested, Resigned, Restoring
 from kafkalite_core.groups.refusals import refusal
 from kafkalite_core.groups.routing import partition_for
 from kafkalite_core.protocol.errors import ErrorCode
@@ -22,6 +22,7 @@ class FakeCoordinator:
     """Records events; `react` makes the effects."""
 
     made: list[FakeCoordinator]
+    groups_in_log = 0
 
     def __init__(self, config):
         self.config = config
@@ -31,10 +32,13 @@ class FakeCoordinator:
         self.react = lambda event: []
         self.statistics = SimpleNamespace(offset_commits=0, rebalances_completed=0, offsets_expired=0)
         self.states = {}
+        self.groups_left = self.groups_in_log
         FakeCoordinator.made.append(self)
 
     def step(self, now_ms, event):
         self.events.append(event)
+        if isinstance(event, Restoring):
+            self.groups_left -= event.groups
         if isinstance(event, Requested):
             self.waiting.append(event)
         if isinstance(event, Resigned):
@@ -44,6 +48,10 @@ class FakeCoordinator:
     def answer_all(self, code=0):
         waiting, self.waiting = self.waiting, []
         return [Answered(token=one.token, response=refusal(one.request, one.api_version, code)) for one in waiting]
+
+    @property
+    def unrestored(self):
+        return self.groups_left > 0
 
     def next_deadline_ms(self):
         return self.deadline_ms

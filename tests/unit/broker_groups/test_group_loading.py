@@ -5,16 +5,17 @@ from itertools import pairwise
 
 import pytest
 
-from kafkalite_broker.groups import loading
+from kafkalite_broker.groups import led_partition, loading
 from kafkalite_core.groups.events import (
     Loaded,
     RecordsLoaded,
     Requested,
     Resigned,
+    Restoring,
 )
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.storage.errors import ReadInterrupted
-from tests.unit.broker_groups.fakes import REF, GroupRig, heartbeat, led, loaded, use_fakes
+from tests.unit.broker_groups.fakes import REF, FakeCoordinator, GroupRig, heartbeat, led, loaded, use_fakes
 from tests.unit.replication.rig import on_uvloop, topic_ref, until
 
 
@@ -70,6 +71,27 @@ async def test_everything_in_the_log_is_loaded_in_order_and_in_slices(tmp_path, 
         steps = [after - before for before, after in pairwise(turns)]
         assert max(steps) <= 6, "other work has its turn between the slices"
         assert type(coordinator.events[-1]) is Loaded
+
+
+@on_uvloop
+async def test_groups_are_made_in_slices_before_anything_is_served(tmp_path, made, monkeypatch):
+    monkeypatch.setattr(FakeCoordinator, "groups_in_log", 7)
+    monkeypatch.setattr(led_partition, "RESTORED_AT_ONCE", 2)
+    turns = []
+
+    async def count_turns():
+        while True:
+            turns.append(len(made[-1].of(Restoring)) if made else 0)
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    async with GroupRig(tmp_path) as rig:
+        rig.lead_offsets()
+        coordinator = await loaded(rig)
+        counting.cancel()
+        assert [type(event) for event in coordinator.events] == [Restoring] * 4 + [Loaded]
+    assert {event.groups for event in coordinator.of(Restoring)} == {2}
+    assert max(after - before for before, after in pairwise(turns)) == 1, "other work has its turn between the slices"
 
 
 def _gzip(data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalite_core.groups import events
+from kafkalite_core.groups import coordinator, events
 from kafkalite_core.groups.records import (
     GroupKey,
     GroupValue,
@@ -21,7 +21,7 @@ from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.list_groups import ListGroupsRequest
 from kafkalite_core.protocol.offset_delete import OffsetDeleteRequest
 from kafkalite_core.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
-from tests.unit.groups.driver import SESSION_MS, Driver
+from tests.unit.groups.driver import SESSION_MS, WALL_MS, Driver
 
 P0 = ("t", 0)
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -157,6 +157,54 @@ def test_records_come_in_any_pieces_and_only_before_the_end():
         pieces.step(events.RecordsLoaded(records=[]))
     with pytest.raises(AssertionError):
         pieces.load()
+
+
+def many_groups(count):
+    """Records of groups with one member each, and of as many simple ones."""
+    records = []
+    for number in range(count):
+        member = MemberValue(f"m{number}", None, "c", "/h", SESSION_MS, SESSION_MS, b"S", b"A")
+        value = GroupValue("consumer", number, "range", member.member_id, 3, (member,))
+        records.append((encode_key(GroupKey(f"g{number}")), encode_group(value)))
+        offset = encode_offset(OffsetValue(offset=number, leader_epoch=2, metadata="", commit_timestamp_ms=WALL_MS))
+        records += [(encode_key(OffsetKey(f"{kind}{number}", "t", 0)), offset) for kind in "gs"]
+    return records
+
+
+def test_groups_are_made_in_any_slices():
+    records = many_groups(10)
+    at_once, sliced = Driver(records=records), Driver(records=records, loaded=False)
+    assert sliced.coordinator.unrestored
+    steps = 0
+    while sliced.coordinator.unrestored:
+        sliced.step(events.Restoring(groups=3))
+        steps += 1
+        assert sum(sliced.coordinator.counts().values()) == min(3 * steps, 20)
+        assert sliced.heartbeat("m0", 0, group="g0") == 0
+        assert sliced.fetch(("t", [0]), group="g0").groups[0].error_code == LOADING
+    with pytest.raises(AssertionError):
+        sliced.step(events.RecordsLoaded(records=[]))
+    sliced.load()
+    assert not sliced.coordinator.unrestored
+    for number in range(10):
+        assert sliced.describe(f"g{number}") == at_once.describe(f"g{number}")
+        assert sliced.offsets(f"s{number}") == at_once.offsets(f"s{number}") == {P0: number}
+    assert sliced.listed() == at_once.listed()
+    assert list(sliced.listed()) == list(at_once.listed())
+    assert len(sliced.listed()) == 20
+
+
+def test_sessions_of_many_groups_begin_in_several_steps(monkeypatch):
+    monkeypatch.setattr(coordinator, "WATCHED_AT_ONCE", 3)
+    driver = Driver(records=many_groups(10))
+    assert driver.heartbeat("m9", 9, group="g9") == 0, "served before its session has begun"
+    driver.advance(SESSION_MS - 1)
+    assert driver.listed("Stable").keys() == {f"g{number}" for number in range(10)}
+    assert driver.heartbeat("m8", 8, group="g8") == 0
+    driver.advance(8)
+    assert driver.listed("Stable").keys() == {"g8"}, "sessions began at once, and a later step did not put them off"
+    driver.advance(SESSION_MS)
+    assert driver.listed("Stable") == {}
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalite_core.groups import events
+from kafkalite_core.groups import events, removing
 from kafkalite_core.groups.records import GroupKey, encode_key
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.unit.groups.driver import Driver, subscription
@@ -185,6 +185,21 @@ def test_an_empty_group_without_offsets_goes_at_the_next_look():
     driver.advance(600_000)
     assert driver.listed() == {}
     assert driver.reload().listed() == {}
+
+
+def test_many_groups_are_looked_at_in_several_steps(monkeypatch):
+    monkeypatch.setattr(removing, "SWEPT_AT_ONCE", 5)
+    driver = Driver(offsets_retention_ms=1_000, retention_check_interval_ms=10_000)
+    for number in range(10):
+        driver.commit_offsets({P0: 1}, group=f"g{number}")
+    driver.advance(10_000)
+    left = len(driver.listed())
+    assert 0 < left < 10
+    driver.commit_offsets({P0: 1}, group="late")
+    driver.advance(10)
+    assert driver.listed() == {"late": "Empty"}
+    driver.advance(10_000)
+    assert driver.listed() == {}
 
 
 def test_an_offset_whose_commit_is_under_way_does_not_expire():

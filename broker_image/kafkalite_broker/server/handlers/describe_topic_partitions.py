@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.slices import PARTITIONS_AT_ONCE, SlicedAnswers
 from kafkalite_core.protocol.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsResponse,
@@ -17,6 +18,8 @@ from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources.naming import is_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_core.model.partition import Partition, Topic
@@ -30,6 +33,7 @@ class DescribeTopicPartitionsHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._answers = SlicedAnswers(services)
 
     def __call__(self, request: Request) -> None:
         """Answer with one page."""
@@ -45,17 +49,18 @@ class DescribeTopicPartitionsHandler:
                 return
             names = [name for name in names if name >= cursor.topic_name]
         limit = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
-        request.answer(self._page(names, cursor, limit, pass_over_unknown=everything))
+        self._answers.give(request, self._page(names, cursor, limit, pass_over_unknown=everything))
 
     def _all_names(self) -> list[str]:
         return [topic.ref.name for topic in self._services.cache.topics() if topic.partitions]
 
     def _page(
         self, names: list[str], cursor: Cursor | None, limit: int, *, pass_over_unknown: bool
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
         page = DescribeTopicPartitionsResponse()
         services = self._services
         reachable = {number for number in services.cache.brokers if services.endpoint(number) is not None}
+        slice_left = PARTITIONS_AT_ONCE
         for place, name in enumerate(names):
             if limit <= 0 or place >= PARTITIONS_MAX:
                 page.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -65,6 +70,9 @@ class DescribeTopicPartitionsHandler:
                 if not pass_over_unknown:
                     page.topics.append(_unknown(name, topic))
                 continue
+            if slice_left <= 0:
+                yield
+                slice_left = PARTITIONS_AT_ONCE
             first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             numbers = [number for number in sorted(topic.partitions) if number >= first]
             page.topics.append(_described(topic, numbers[:limit], reachable))
@@ -72,6 +80,7 @@ class DescribeTopicPartitionsHandler:
                 page.next_cursor = Cursor(topic_name=name, partition_index=numbers[limit])
                 break
             limit -= len(numbers)
+            slice_left -= len(numbers)
         return page
 
 

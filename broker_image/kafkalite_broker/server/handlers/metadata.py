@@ -8,6 +8,7 @@ from uuid import UUID
 from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC
 from kafkalite_broker.cluster.topic_auto_creation import TopicAutoCreation
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.slices import PARTITIONS_AT_ONCE, SlicedAnswers
 from kafkalite_broker.server.handlers.topic_admin import world_of
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.metadata import (
@@ -19,6 +20,8 @@ from kafkalite_core.protocol.metadata import (
 from kafkalite_core.resources.naming import is_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_core.model.partition import Partition, Topic
@@ -34,6 +37,7 @@ class MetadataHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._answers = SlicedAnswers(services)
         self._auto_creation = TopicAutoCreation(services.topic_writer, lambda: world_of(services), services.background)
 
     def __call__(self, request: Request) -> None:
@@ -61,28 +65,43 @@ class MetadataHandler:
         return list(dict.fromkeys(entry.name for entry in wanted if entry.name is not None))
 
     def _answer(self, request: Request) -> None:
+        self._answers.give(request, self._response(request))
+
+    def _response(self, request: Request) -> Generator[None, None, MetadataResponse]:
+        """The answer, in slices; all of it is what the metadata said when it was begun."""
         services = self._services
         brokers = [
             MetadataResponseBroker(node_id=broker_id, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
             for broker_id in sorted(services.cache.brokers)
             if (endpoint := services.endpoint(broker_id)) is not None
         ]
-        request.answer(
-            MetadataResponse(
-                brokers=brokers,
-                cluster_id=services.cluster_id,
-                # Every broker takes administration requests; clients only need an id that is in the list.
-                controller_id=brokers[0].node_id if brokers else services.broker_id,
-                topics=self._topics(request),
-            )
+        reachable = frozenset(broker.node_id for broker in brokers)
+        topics: list[MetadataResponseTopic] = []
+        slice_left = PARTITIONS_AT_ONCE
+        for found in self._topics(request):
+            if isinstance(found, MetadataResponseTopic):
+                topics.append(found)
+                continue
+            if slice_left <= 0:
+                yield
+                slice_left = PARTITIONS_AT_ONCE
+            slice_left -= len(found.partitions)
+            topics.append(_described(found, reachable))
+        return MetadataResponse(
+            brokers=brokers,
+            cluster_id=services.cluster_id,
+            # Every broker takes administration requests; clients only need an id that is in the list.
+            controller_id=brokers[0].node_id if brokers else services.broker_id,
+            topics=topics,
         )
 
-    def _topics(self, request: Request) -> list[MetadataResponseTopic]:
+    def _topics(self, request: Request) -> list[Topic | MetadataResponseTopic]:
+        """Every topic that is asked for, or what is answered in its place, in the order of the answer."""
         cache = self._services.cache
         wanted = request.body.topics
         if wanted is None or (request.version == 0 and not wanted):
-            return [self._topic(topic) for topic in cache.topics() if topic.partitions]
-        answers = []
+            return [topic for topic in cache.topics() if topic.partitions]
+        answers: list[Topic | MetadataResponseTopic] = []
         # Each once, as Kafka does: a request that repeats a name a million times must not have a million answers.
         for entry in {(entry.name, entry.topic_id): entry for entry in wanted}.values():
             if request.version < BY_ID_VERSION and (entry.name is None or entry.topic_id != ZERO_UUID):
@@ -91,7 +110,7 @@ class MetadataHandler:
                 continue
             topic = cache.topic_by_id(str(entry.topic_id)) if entry.name is None else cache.topic(entry.name)
             if topic is not None and topic.partitions:
-                answers.append(self._topic(topic))
+                answers.append(topic)
             elif entry.name is None:
                 answers.append(
                     MetadataResponseTopic(
@@ -113,24 +132,25 @@ class MetadataHandler:
             return ErrorCode.LEADER_NOT_AVAILABLE
         return self._auto_creation.code_for(name) if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _topic(self, topic: Topic) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.NONE,
-            name=topic.ref.name,
-            topic_id=UUID(topic.ref.topic_id),
-            is_internal=topic.ref.name == OFFSETS_TOPIC,
-            partitions=[self._partition(number, topic.partitions[number]) for number in sorted(topic.partitions)],
-        )
 
-    def _partition(self, number: int, partition: Partition) -> MetadataResponsePartition:
-        services = self._services
-        leader_there = partition.has_leader and services.endpoint(partition.leader) is not None
-        return MetadataResponsePartition(
-            error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
-            partition_index=number,
-            leader_id=partition.leader if leader_there else -1,
-            leader_epoch=partition.leader_epoch,
-            replica_nodes=list(partition.replicas),
-            isr_nodes=list(partition.isr_ids()),
-            offline_replicas=[replica for replica in partition.replicas if services.endpoint(replica) is None],
-        )
+def _described(topic: Topic, reachable: frozenset[int]) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.ref.name,
+        topic_id=UUID(topic.ref.topic_id),
+        is_internal=topic.ref.name == OFFSETS_TOPIC,
+        partitions=[_partition(number, topic.partitions[number], reachable) for number in sorted(topic.partitions)],
+    )
+
+
+def _partition(number: int, partition: Partition, reachable: frozenset[int]) -> MetadataResponsePartition:
+    leader_there = partition.leader in reachable
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=number,
+        leader_id=partition.leader if leader_there else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr_ids()),
+        offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
+    )
