@@ -4,6 +4,7 @@
     python -m tests.integration.group_matrix --cells 10         # some of them, one of each client at least
     python -m tests.integration.group_matrix --only kcat        # the cells whose name contains it
     python -m tests.integration.group_matrix --minutes 30       # as many as there is time for
+    python -m tests.integration.group_matrix --missing          # those that the ledger does not have as kept
     python -m tests.integration.group_matrix --table            # what the ledger says about the latest run of each
 
 Judged: every acknowledged record is read by a member and committed, committed offsets never go back, no member is
@@ -55,7 +56,10 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
     random.Random(options.seed).shuffle(cells)
     if options.cells:
         cells = sample(options.seed, options.cells)
-    return [cell for cell in cells if options.only in cell.name]
+    kept = (
+        {cell for cell, line in latest_runs(options.ledger).items() if not line["problems"]} if options.missing else ()
+    )
+    return [cell for cell in cells if options.only in cell.name and cell not in kept]
 
 
 def run_cells(cells: Sequence[Cell], options: argparse.Namespace, directory: Path) -> bool:
@@ -114,12 +118,15 @@ def write(ledger: Path, cell: Cell, verdict: Verdict, seed: int, took_s: float) 
         file.write(json.dumps(line) + "\n")
 
 
+def latest_runs(ledger: Path) -> dict[Cell, dict]:
+    """The last line of each cell."""
+    lines = map(json.loads, ledger.read_text(encoding="utf-8").splitlines() if ledger.exists() else ())
+    return {Cell(**line["cell"]): line for line in lines}
+
+
 def table(ledger: Path) -> str:
     """The latest run of each cell: kept/run, and the longest times in seconds, by client and assignor."""
-    latest: dict[Cell, dict] = {}
-    for text in ledger.read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        latest[Cell(**line["cell"])] = line
+    latest = latest_runs(ledger)
     rows = ["| client | assignor | harm | kept | without an assignment | first assignment | delivery |"]
     rows += ["|---|---|---|---|---|---|---|"]
     for client, strategies in STRATEGIES.items():
@@ -141,6 +148,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=0, help="how many (default: all)")
     parser.add_argument("--only", default="", help="those whose name contains this")
+    parser.add_argument("--missing", action="store_true", help="those that the ledger does not have as kept")
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=1, help="of the order, and of the victims")
     parser.add_argument("--ledger", type=Path, default=LEDGER)

@@ -43,6 +43,13 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Assembled:
+    """All members are there for the first time: whatever waits to be read was waiting for them until now."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Acked:
     """A record was acknowledged to the producer."""
 
@@ -67,4 +74,4 @@ class Fault:
     text: str
 
 
-Event: TypeAlias = Started | Owns | Read | Ended | Acked | Observed | Fault
+Event: TypeAlias = Started | Owns | Read | Ended | Assembled | Acked | Observed | Fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.integration.group_matrix.history import Acked, Ended, Observed, Owns, Read, Started
+from tests.integration.group_matrix.history import Acked, Assembled, Ended, Observed, Owns, Read, Started
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Limits:
     Attributes:
         waiting_s: A member that had partitions and has none, until it has some again.
         joining_s: A new process, from its start to its first assignment.
-        delivery_s: A record, from its acknowledgement until a member has read it.
+        delivery_s: A record, from its acknowledgement, or when the members had assembled, until one of them has read it.
     """
 
     waiting_s: float
@@ -65,7 +65,8 @@ def _deliveries(history: Sequence[Event], limits: Limits, verdict: Verdict) -> N
         verdict.problems.append("no record was acknowledged: this proves nothing")
     if unread:
         verdict.problems.append(f"{len(unread)} acknowledged records were never read: {unread[:EXAMPLES_MAX]}")
-    delays = {place: first[place] - at_s for place, at_s in acked.items() if place in first}
+    assembled_s = next((event.at_s for event in history if isinstance(event, Assembled)), 0.0)
+    delays = {place: first[place] - max(at_s, assembled_s) for place, at_s in acked.items() if place in first}
     late = sorted(place for place, delay in delays.items() if delay > limits.delivery_s)
     if late:
         worst = max(delays.values())

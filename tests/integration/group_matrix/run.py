@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.integration.cluster import running
 from tests.integration.coordinators import coordinator_of
 from tests.integration.group_matrix.cells import AT_ONCE
-from tests.integration.group_matrix.history import Acked, Fault, Observed, Owns, Read
+from tests.integration.group_matrix.history import Acked, Assembled, Fault, Observed, Owns, Read
 from tests.integration.group_matrix.judge import Limits, judge
 from tests.integration.group_matrix.members import SESSION_MS, Member, command
 
@@ -99,6 +99,7 @@ class CellRun:
         for _ in range(self.cell.members):
             self._start_member()
         self._settled()
+        self.history.append(Assembled(time.monotonic()))
         self._caught_up()
         if self.cell.harm == AT_ONCE:
             self._healed()

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.integration.group_matrix.cells import SIZES, STRATEGIES, every_cell, sample
-from tests.integration.group_matrix.history import Acked, Ended, Observed, Owns, Read, Started
+from tests.integration.group_matrix.history import Acked, Assembled, Ended, Observed, Owns, Read, Started
 from tests.integration.group_matrix.judge import Limits, judge
 from tests.integration.group_matrix.members import Words
 
@@ -56,6 +56,14 @@ def test_a_history_without_faults_has_none():
 def test_each_broken_promise_is_found(more, words):
     (found,) = problems([*GOOD, *more])
     assert words in found
+
+
+def test_records_from_before_the_members_came_wait_for_them_no_longer_than_others():
+    early = [Acked(0.1, 1, 0), Read(12.5, "a", 1, 0), Observed(13.5, {0: 2, 1: 1})]
+    (found,) = problems([*GOOD, *early])
+    assert "came late, after 12.4 s" in found
+    assert problems([*GOOD, *early, Assembled(2.0)]) == []
+    assert problems([*GOOD, *early, Assembled(0.2)]) != []
 
 
 def test_a_member_waits_only_from_its_start_on():
