@@ -180,14 +180,18 @@ class Durability:
         partition = replica.partition
         if partition is None:
             return
-        hosts = ledger.oracles.hosts
-        disks = [i for i in partition.replicas if hosts[i].damaged or ledger.durable_end(hosts[i]) >= stop]
+        hosts = [ledger.oracles.hosts[broker_id] for broker_id in partition.replicas]
+        disks = [h.id for h in hosts if self._lost_unheard(ledger, h) or ledger.durable_end(h) >= stop]
         if len(disks) < min(partition.min_isr, len(partition.replicas)):
             raise Violation(
                 self.name,
                 f"{ledger}: [{base}, {stop}) acknowledged, but only the disks of {disks} hold it; min ISR is "
                 f"{partition.min_isr}, the ISR is {partition.isr}",
             )
+
+    @staticmethod
+    def _lost_unheard(ledger: Ledger, host: Host) -> bool:
+        return host.damaged or (ledger.relaxed and host.forgot_unsynced)
 
 
 class Watermark:
