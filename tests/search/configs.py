@@ -66,7 +66,7 @@ class Config:
 SMALL: dict[str, Config] = {
     "epochs": Config(
         about="leader changes without faults: truncation by leader epochs, fetch answers that are lost",
-        records=2, leader_epochs=3, changes=3, lapses=False,
+        records=2, leader_epochs=4, changes=3, lapses=False,
     ),
     "flight": Config(
         about="the same with fetch answers that come late",
@@ -111,12 +111,16 @@ SMALL: dict[str, Config] = {
 }  # fmt: skip
 
 LARGE: dict[str, Config] = {
-    "epochs-large": replace(SMALL["epochs"], leader_epochs=4, changes=3),
-    "isr-large": replace(SMALL["isr"], records=2),
-    "restart-large": replace(SMALL["restart"], records=2),
-    "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4),
-    "operator-large": replace(SMALL["operator"], changes=4),
-    "wipe-large": replace(SMALL["wipe"], records=2),
+    "epochs-large": replace(SMALL["epochs"], records=3, leader_epochs=5, changes=5),
+    "flight-large": replace(SMALL["flight"], leader_epochs=4, changes=4),
+    "isr-large": replace(SMALL["isr"], records=2, leader_epochs=3, changes=5),
+    "restart-large": replace(SMALL["restart"], records=2, changes=4),
+    "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4, copies=2),
+    "operator-large": replace(SMALL["operator"], changes=4, crashes=1),
+    "watch-large": replace(SMALL["watch"], records=2, changes=4),
+    "handover-large": replace(SMALL["handover"], records=2, changes=4),
+    "zombie-large": replace(SMALL["zombie"], records=2, leader_epochs=3, changes=3),
+    "wipe-large": replace(SMALL["wipe"], records=2, operator_lags=True),
     "elr-large": replace(SMALL["elr"], changes=6),
 }
 
@@ -125,13 +129,20 @@ CONFIGS: dict[str, Config] = SMALL | LARGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Configurations that are searched to their end, and how many states that must be at least."""
+    """Several configurations, searched until they are at their end or at their share.
+
+    Attributes:
+        configs: Their names.
+        states_min: Distinct states that are asked for, all together.
+        states_each: Where the search of one of them stops; breadth first, so it has seen all states up to some depth.
+    """
 
     configs: tuple[str, ...]
     states_min: int
+    states_each: int
 
 
 PROOFS = {
-    "small": Proof(configs=tuple(SMALL), states_min=5_000_000),
-    "full": Proof(configs=tuple(CONFIGS), states_min=50_000_000),
+    "small": Proof(configs=tuple(SMALL), states_min=5_000_000, states_each=650_000),
+    "full": Proof(configs=tuple(LARGE), states_min=50_000_000, states_each=5_000_000),
 }

@@ -75,7 +75,7 @@ class Result(NamedTuple):
         states: Distinct states after symmetry.
         transitions: Steps from one state to another that were looked at.
         steps_run: Steps of them that production code was run for; the others were known.
-        depth: Distance of the farthest state.
+        depth: All states at this distance, and nearer, were reached.
         exhausted: Every state within the bounds was searched.
         seconds: Time it took.
         violation: None when everything holds.
@@ -132,7 +132,7 @@ class Search:
             except _Stopped as stopped:
                 violation = stopped.found
             else:
-                begin, depth = self._visited.count - len(frontier) // PACKED.size, depth + 1
+                begin, depth = self._visited.count - len(frontier) // PACKED.size, depth + complete
                 if self._progress is not None:
                     rate = self._visited.count / max(monotonic() - started, 1e-9)
                     self._progress(f"depth {depth}: {self._visited.count:,} states, {rate:,.0f}/s")
