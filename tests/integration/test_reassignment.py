@@ -17,8 +17,8 @@ from tests.integration.java_tools import JavaTools
 RATE = 300
 PARTITIONS = 3
 CLUSTER = (GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite")
-SLOW = 60_000
-"""Bytes per second: a few hundred kilobytes take long enough to be harmed in the middle."""
+SLOW = 5_000
+"""Bytes per second: what the load writes meanwhile is more, so that a move lasts until it is harmed or let go."""
 
 
 def still(topic):
