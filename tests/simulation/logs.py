@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
+from kafkalite_core.storage.disk import sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.identity import (
     DirectoryFindings,
@@ -125,6 +126,12 @@ class Logs:
 
     def _recover(self, key: TopicPartition, metadata: PartitionMetadata, *, clean: bool) -> None:
         name = directory_name(*key)
+        if not clean:
+            # A process may have died before the first flush, which it had left this to; the cache still has it.
+            path = f"{name}/{FILE_NAME}"
+            file = self.disk.open(path)
+            sync_file(file, path)
+            file.close()
         log, report = open_log(
             self.disk,
             name,

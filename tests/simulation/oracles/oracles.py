@@ -126,8 +126,15 @@ class Oracles:
             host.forgot_unsynced = False
             if not running.started_undamaged:
                 host.damaged = False
+                self._remember_damage(broker.id)
         for ledger in self.ledgers.values():
             self.completeness.candidates(ledger, f"the registration of broker {broker.id} with epoch {broker.epoch}")
+
+    def _remember_damage(self, broker_id: int) -> None:
+        """What that disk had is gone, for every partition that counts on it."""
+        for ledger in self.ledgers.values():
+            if ledger.entry is not None and broker_id in ledger.entry.replicas:
+                ledger.damaged = True
 
     def _topic_changed(self, old: Json | None, new: Json | None) -> None:
         before = None if old is None else topic_of(old)
