@@ -133,6 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=5, help="first seeds to begin from (5)")
     parser.add_argument("--first-seed", type=int, default=0, help="of the first start (0)")
     parser.add_argument("--engine", choices=("all", "search", "simulation"), default="all", help="what looks for them")
+    parser.add_argument("--missing", action="store_true", help="only those that the results do not show as found")
     parser.add_argument("--results", type=Path, default=results.RESULTS, help="where the results go")
     parser.add_argument("--table", action="store_true", help="only render docs/proof.md from the results")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
@@ -152,6 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown := wanted - {mutant.key for mutant in mutants}:
             print(f"no such mutant: {', '.join(sorted(unknown))}", file=sys.stderr)
             return 2
+        if options.missing:
+            known = results.load(options.results)
+            mutants = [mutant for mutant in mutants if not known.get(mutant.key, {}).get("found")]
         if options.list:
             for mutant in mutants:
                 print(f"{mutant.key} {mutant.title} ({mutant.rule}): {mutant.broken}")

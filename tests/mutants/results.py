@@ -187,9 +187,10 @@ def _traces(mutants: Iterable[Mutant], results: Mapping[str, Result]) -> list[st
                 f"**{mutant.key}**, {mutant.title} ({found['invariant']}, configuration `{found['config']}`):",
                 "",
             ]
-            lines += [f"{number}. {step}" for number, step in enumerate(found["trace"][:TRACE_STEPS_MAX], 1)]
+            steps = found["trace"][:TRACE_STEPS_MAX]
+            lines += ["```text", *(f"{number:3} {step}" for number, step in enumerate(steps)), "```"]
             if len(found["trace"]) > TRACE_STEPS_MAX:
-                lines.append(f"\n… and {len(found['trace']) - TRACE_STEPS_MAX} more steps.")
+                lines += ["", f"and {len(found['trace']) - TRACE_STEPS_MAX} more steps"]
     return lines
 
 

@@ -122,6 +122,14 @@ def test_a_mutant_that_nobody_notices_is_said_so(hunt, capsys):
     assert "NOT FOUND; simulator no (100 seeds)" in capsys.readouterr().out
 
 
+def test_only_those_that_are_missing(hunt, capsys):
+    hunt("--engine", "simulation", "--starts", "1")
+    capsys.readouterr()
+    code, _ = hunt("--missing", "--engine", "simulation", "--starts", "1")
+    assert code == 0
+    assert capsys.readouterr().out == "0 of 0 mutants found\n"
+
+
 def test_wrong_names_are_refused(tmp_path, capsys):
     assert command.main(["--only", "M77", "--results", str(tmp_path / "r.json")]) == 2
     assert "M77" in capsys.readouterr().err
