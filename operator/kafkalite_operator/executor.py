@@ -128,13 +128,14 @@ class Executor:
 
     async def refresh(self, kind: Kind, namespace: str, name: str, uid: str = "") -> dict[str, Any] | None:
         """Read one object consistently into the store; None when it is gone (then `uid` is forgotten)."""
+        asked_at = self._clock()
         try:
             obj = await self._client.get(kind, namespace, name, deadline_s=PATCH_DEADLINE_S)
         except KubeNotFound:
             if uid:
                 self._store.forget(kind, uid)
             return None
-        self._store.apply(kind, "MODIFIED", obj)
+        self._store.apply(kind, "MODIFIED", obj, listed_at=asked_at)
         return obj
 
     def _record(self, kind: Kind, uid: str, type_: str, reason: str, message: str) -> None:

@@ -216,7 +216,7 @@ class PartitionManager:
     def holdings(self) -> tuple[Holding, ...]:
         """What this broker's status says of partitions of which the store shows less than is known (S11)."""
         replicas = [driver.replica for driver in self._drivers.values()]
-        return wanted_holdings(self._broker_id, replicas, self._cache.brokers)
+        return wanted_holdings(self._broker_id, replicas, self._cache.brokers, self._cache.asked_for())
 
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
         topic = self._cache.topic(ref.name)

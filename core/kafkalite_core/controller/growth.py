@@ -310,7 +310,7 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
     broker = snapshot.brokers[broker_id]
     if broker.alive:
         return False
-    listed = (*broker.strays, *broker.holdings)
+    listed: tuple[Stray | Holding, ...] = (*broker.strays, *broker.holdings)
     return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
 
 

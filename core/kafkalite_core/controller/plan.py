@@ -45,9 +45,10 @@ def plan(snapshot: Snapshot, now: float) -> list[Action]:
         return [*fences]
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
-    actions: list[Action] = [*_partition_changes(snapshot, moves, recovery)]
-    if snapshot.brokers_age_s > BROKERS_FRESH_S and any(action.elected for action in actions):
-        return [ReadBrokers(), *(action for action in actions if not action.elected)]
+    changes = _partition_changes(snapshot, moves, recovery)
+    if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
+        return [ReadBrokers(), *(change for change in changes if not change.elected)]
+    actions: list[Action] = [*changes]
     busy = {action.topic.uid for action in actions if isinstance(action, ChangePartitions)}
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers

@@ -1,8 +1,9 @@
 """Which partitions a broker reports in `status.holdings`, so that the operator can choose who leads them (S11).
 
-    reported <=> this broker knows more of the partition than the store shows, or another broker says that it does
+    reported <=> this broker knows more of the partition than the store shows, or another broker says that it does,
+                 or the operator says that it does (by the condition `StoreWentBack` of the topic)
 
-The second half matters: a replica that never heard of the lost epochs may be the one whose log reaches furthest among
+The latter two matter: a replica that never heard of the lost epochs may be the one whose log reaches furthest among
 the disks that are left. Reports end by themselves when the operator has written epochs above all of them.
 """
 
@@ -37,19 +38,28 @@ class Held(Protocol):
         ...
 
 
-def wanted_holdings(own_id: int, replicas: Collection[Held], brokers: Mapping[int, Broker]) -> tuple[Holding, ...]:
-    """What `status.holdings` of this broker should say: the first in a fixed order when there are too many."""
+def wanted_holdings(
+    own_id: int, replicas: Collection[Held], brokers: Mapping[int, Broker], asked_for: Collection[str] = ()
+) -> tuple[Holding, ...]:
+    """What `status.holdings` of this broker should say: the first in a fixed order when there are too many.
+
+    `asked_for`: ids of the topics whose condition says that the operator knows more.
+    """
     asked: dict[tuple[str, int], list[Holding]] = {}
     for broker_id, broker in brokers.items():
         for holding in broker.holdings if broker_id != own_id else ():
             asked.setdefault((holding.topic_id, holding.partition), []).append(holding)
     reported: list[Holding] = []
     for replica in replicas:
-        if not asked and not replica.store_went_back:
+        if not asked and not asked_for and not replica.store_went_back:
             continue
         mine = replica.holding()
         others = asked.get((mine.topic_id, mine.partition), ())
-        if replica.store_went_back or any(not other.surpassed_by(*replica.shown) for other in others):
+        if (
+            replica.store_went_back
+            or mine.topic_id in asked_for
+            or any(not other.surpassed_by(*replica.shown) for other in others)
+        ):
             reported.append(mine)
     reported.sort(key=lambda holding: (holding.topic_id, holding.partition))
     return tuple(reported[:HOLDINGS_LISTED_MAX])

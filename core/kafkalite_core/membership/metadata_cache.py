@@ -119,6 +119,10 @@ class MetadataCache:
         """
         return number in self._behind.get(ref.uid, ())
 
+    def asked_for(self) -> frozenset[str]:
+        """Ids of topics of which the operator wants to know what brokers hold (S11)."""
+        return frozenset(topic.ref.topic_id for topic in self._visible.values() if topic.store_went_back)
+
     def delete_seen(self, ref: TopicRef) -> bool:
         """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
         return self._deletions.get(ref.uid, False)

@@ -144,6 +144,7 @@ class Topic:
         deleting: The object has a deletion timestamp.
         cluster: Name of the `KafkaLiteCluster` that it belongs to.
         replica_assignment: `spec.replicaAssignment`, broker ids by partition number.
+        store_went_back: The operator's condition says that the store shows less than is known (S11).
     """
 
     ref: TopicRef
@@ -156,3 +157,4 @@ class Topic:
     deleting: bool = False
     cluster: str = DEFAULT_CLUSTER_NAME
     replica_assignment: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    store_went_back: bool = False

@@ -34,6 +34,10 @@ class TopicSpec:
     deletion_policy: str = "Delete"
 
 
+STORE_WENT_BACK = "StoreWentBack"
+"""Reason of `Ready=False`: the store shows less than is known. Brokers report what they hold of such a topic (S11)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """One entry of `status.conditions`, without its times.

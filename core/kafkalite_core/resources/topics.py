@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
-from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, TopicSpec
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, STORE_WENT_BACK, TopicSpec
+from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
         deleting=metadata.has("deletionTimestamp"),
         cluster=spec.cluster,
         replica_assignment=spec.replica_assignment,
+        store_went_back=any(
+            condition.type == "Ready" and condition.status == "False" and condition.reason == STORE_WENT_BACK
+            for condition in parse_conditions(status.raw)
+        ),
     )
 
 

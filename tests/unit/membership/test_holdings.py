@@ -40,6 +40,11 @@ def test_so_does_everybody_once_another_broker_says_that_it_knows_more():
     assert wanted_holdings(1, [HELD], others(replace(MINE, leader_epoch=3, partition_epoch=15))) == (MINE,)
 
 
+def test_the_operator_may_know_more_than_every_broker():
+    assert wanted_holdings(1, [HELD], {}, {"id"}) == (MINE,)
+    assert wanted_holdings(1, [HELD], {}, {"other"}) == ()
+
+
 def test_not_for_another_partition_or_topic_and_not_for_what_it_says_itself():
     for other in (replace(MINE, partition=1, leader_epoch=6), replace(MINE, topic_id="other", leader_epoch=6)):
         assert wanted_holdings(1, [HELD], others(other)) == ()

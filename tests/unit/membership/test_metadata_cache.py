@@ -140,6 +140,16 @@ def test_what_was_learnt_after_the_list_was_asked_for_is_judged_by_the_next_one(
     assert not cache.list_topics(shown, asked=asked).undecided, "it is known to be behind already"
 
 
+def test_topics_of_which_the_operator_knows_more():  # S11
+    cache = MetadataCache()
+    see(cache, topic("u"), 5)
+    assert cache.asked_for() == frozenset()
+    see(cache, topic("u", store_went_back=True), 6)
+    assert cache.asked_for() == {"id-u"}
+    see(cache, topic("u"), 7)
+    assert cache.asked_for() == frozenset()
+
+
 def test_a_list_brings_back_what_an_older_store_knows():
     cache = MetadataCache()
     see(cache, topic("u"), 5)

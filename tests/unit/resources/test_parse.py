@@ -37,6 +37,18 @@ def test_topic_with_status():
     assert in_sync(topic.partitions) == "4/6"
 
 
+@pytest.mark.parametrize(
+    ("condition", "asked"),
+    [
+        ({"type": "Ready", "status": "False", "reason": "StoreWentBack"}, True),
+        ({"type": "Ready", "status": "True", "reason": "Serving"}, False),
+        ({"type": "Healthy", "status": "False", "reason": "StoreWentBack"}, False),
+    ],
+)
+def test_the_operator_asks_for_reports_by_its_condition(condition, asked):  # S11
+    assert parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]})).store_went_back is asked
+
+
 def test_topic_without_status_has_no_id_and_no_partition():
     topic = parse_topic(topic_object())
     assert (topic.ref.topic_id, topic.partitions, topic.ref.name) == ("", {}, "orders")
