@@ -4,6 +4,7 @@
     python -m tests.chaos --scenario kill-leader/steady --seed 7
     python -m tests.chaos --minutes 60 --seed 7          # random scenarios in a fair order, for that long
     python -m tests.chaos --sample 3 --seed 7            # a few of the cheap ones
+    python -m tests.chaos --scenario power-loss-all/single --patch tests/chaos/broken/no-sync.patch
     python -m tests.chaos --summary                      # what the ledger's lines add up to, per hash of the program
 
 Each scenario runs in a process and a folder of its own (.cache/chaos); the folder stays when it did not pass. Every run
@@ -13,6 +14,8 @@ adds a line to the ledger. Exit code 1 when a scenario did not pass, 2 for wrong
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +29,7 @@ import msgspec
 
 from tests.chaos import cleanup, ledger
 from tests.chaos.ledger import FAILED, PASSED, Line
+from tests.chaos.patched import patched_copy
 from tests.chaos.scenarios import SAMPLE, deck, scenarios
 from tools.tree_hash import tree_hash
 
@@ -36,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".cache" / "chaos"
 SCENARIO_LIMIT_S = 600.0
 CLEANUP_LIMIT_S = 200.0
-RESULT = "result.json"
+KEPT_MAX = 20  # folders of runs that did not pass
 
 
 class InterruptedBySignalError(Exception):
@@ -57,7 +61,9 @@ def play_here(name: str, seed: int, folder: Path, *, rounds: int | None, keep: b
     return 0 if line.verdict == PASSED else 1
 
 
-def play_apart(name: str, seed: int, *, rounds: int | None = None, keep: bool = False) -> Line:
+def play_apart(
+    name: str, seed: int, *, rounds: int | None = None, keep: bool = False, python_path: str | None = None
+) -> Line:
     """Run a scenario in a process of its own, and clean up after it whatever happened to it."""
     WORK.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now(UTC)
@@ -66,7 +72,8 @@ def play_apart(name: str, seed: int, *, rounds: int | None = None, keep: bool = 
     command = [sys.executable, "-m", "tests.chaos", "--scenario", name, "--seed", str(seed), "--here", str(folder)]
     command += ["--rounds", str(rounds)] if rounds else []
     command += ["--keep"] if keep else []
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL) as process:
+    environment = dict(os.environ) if python_path is None else dict(os.environ, PYTHONPATH=python_path)
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL) as process:
         try:
             process.wait(SCENARIO_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -125,6 +132,21 @@ def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
     return ok
 
 
+def notice(names: list[str], seed: int, options: argparse.Namespace) -> bool:
+    """Whether one of the scenarios finds the copy of the program broken."""
+    copy = WORK.with_name("chaos-patched") / options.patch.stem
+    python_path = patched_copy(ROOT, options.patch.absolute(), copy)
+    try:
+        for name in names:
+            line = play_apart(name, seed, rounds=options.rounds, keep=options.keep, python_path=python_path)
+            show(line)
+            if line.verdict == ledger.BROKEN:
+                return True
+    finally:
+        shutil.rmtree(copy)
+    return False
+
+
 def arguments() -> argparse.Namespace:
     """Of the command line."""
     parser = argparse.ArgumentParser(
@@ -142,6 +164,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="with --minutes: scenarios whose name contains this")
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     parser.add_argument("--keep", action="store_true", help="keep the folder of a scenario that passed")
+    parser.add_argument("--patch", type=Path, help="break a copy of the program first, and expect that it is noticed")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -166,16 +189,20 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     if swept := cleanup.sweep(WORK):
         print(f"put away what killed runs had left: {', '.join(swept)}", flush=True)
+    cleanup.prune(WORK, KEPT_MAX)
     if options.minutes or options.hours:
         names = [name for name in known if options.only in name]
         return 0 if soak(names, seed, options.minutes or options.hours * 60, options.ledger) else 1
     if options.sample:
-        chosen = Random(seed).sample(SAMPLE, min(options.sample, len(SAMPLE)))
+        cheap = [name for group in SAMPLE.values() for name in group]
+        chosen = Random(seed).sample(cheap, min(options.sample, len(cheap)))
     else:
         chosen = [name for name in known if name.startswith(options.scenario)]
     if not chosen:
         print(f"no scenario {options.scenario!r}; --list shows them", file=sys.stderr)
         return 2
+    if options.patch:
+        return 0 if notice(chosen, seed, options) else 1
     ok = True
     for name in chosen:
         line = play_apart(name, seed, rounds=options.rounds, keep=options.keep)

@@ -19,6 +19,7 @@ PATHS = {
     "kafkalitebrokers": f"{GROUP}/kafkalitebrokers",
     "kafkaliteclusters": f"{GROUP}/kafkaliteclusters",
     "pods": "/api/v1/namespaces/default/pods",
+    "leases": "/apis/coordination.k8s.io/v1/namespaces/default/leases",
 }
 TIMEOUT_S = 10.0
 Json = dict[str, Any]

@@ -5,7 +5,9 @@ Everything is found by the scenario's folder, so that this works for a run that 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -32,21 +34,26 @@ def is_orphan(folder: Path) -> bool:
 
 def namespace_tag(folder: Path) -> str:
     """The beginning of the names of the folder's network namespaces."""
-    return f"klc-{folder.name[-12:]}"
+    return f"klc-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]}"
 
 
 def clean(folder: Path) -> None:
     """Stop the folder's processes, thaw, unmount, detach, delete. Harmless when there is nothing."""
     _stop_processes(folder)
-    for mount in reversed(_mounts(folder)):
+    for mount in _mounts(folder, "ext4"):
         _run("fsfreeze", "-u", mount)
-        if _run("umount", mount):
-            _run("umount", "-l", mount)
+    _unmount(_mounts(folder, "ext4"))
     for device in _loops(folder):
-        _run("losetup", "-d", device)
+        _run("losetup", "--detach", device)
+    _unmount(_mounts(folder))
     for name in _namespaces(namespace_tag(folder)):
         _run("ip", "netns", "del", name)
     (folder / OWNER).unlink(missing_ok=True)
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Mounts, loop devices and namespaces of a folder that are there now."""
+    return [*_mounts(folder), *_loops(folder), *_namespaces(namespace_tag(folder))]
 
 
 def sweep(parent: Path) -> list[str]:
@@ -57,11 +64,19 @@ def sweep(parent: Path) -> list[str]:
     return [folder.name for folder in orphans]
 
 
+def prune(parent: Path, keep: int) -> None:
+    """Remove all but the youngest folders below `parent`; those of runs that go on are young."""
+    folders = sorted((folder for folder in parent.glob("*") if folder.is_dir()), key=lambda each: each.stat().st_mtime)
+    for folder in folders[: max(0, len(folders) - keep)]:
+        if not (folder / OWNER).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _stop_processes(folder: Path) -> None:
     home = folder / "home"
     if not (home / "run").is_dir():
         return
-    for mount in _mounts(folder):
+    for mount in _mounts(folder, "ext4"):
         _run("fsfreeze", "-u", mount)  # who waits for a frozen disk cannot even be killed
     environment = dict(os.environ, KAFKALITE_HOME=str(home))
     environment.pop("KAFKALITE_PORT", None)
@@ -75,25 +90,29 @@ def _stop_processes(folder: Path) -> None:
     )
 
 
-def _mounts(folder: Path) -> list[str]:
-    """Mount points below the folder, in the order in which they were mounted."""
+def _mounts(folder: Path, kind: str = "") -> list[str]:
+    """Mount points below the folder (of one kind of file system), in the order in which they were mounted."""
     prefix = f"{folder.absolute()}/"
-    lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
-    points = [line.split()[1].replace("\\040", " ") for line in lines]
-    return [point for point in points if point.startswith(prefix)]
+    found = []
+    for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
+        point, type_ = (word.replace("\\040", " ") for word in line.split()[1:3])
+        if point.startswith(prefix) and kind in {"", type_}:
+            found.append(point)
+    return found
 
 
 def _loops(folder: Path) -> list[str]:
-    """Loop devices whose file lies below the folder."""
-    prefix = f"{folder.absolute()}/"
+    """Loop devices of the folder's disks, whose files can be seen as long as what they lie on is mounted."""
     found = []
-    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
-        try:
-            if backing.read_text(encoding="utf-8", errors="replace").startswith(prefix):
-                found.append(f"/dev/{backing.parts[3]}")
-        except OSError:
-            continue
+    for image in folder.glob("disks/*/image"):
+        found += _output("losetup", "--noheadings", "--output", "NAME", "--associated", str(image)).split()
     return found
+
+
+def _unmount(points: list[str]) -> None:
+    for point in reversed(points):
+        if _run("umount", point):
+            _run("umount", "--lazy", point)
 
 
 def _namespaces(tag: str) -> list[str]:
@@ -107,3 +126,11 @@ def _run(*command: str) -> int:
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return 1
     return done.returncode
+
+
+def _output(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout

@@ -202,10 +202,14 @@ class Cluster:
             entries = (topic.get("status") or {}).get("partitions") or {}
             if len(entries) < int(topic["spec"].get("partitions", 1)):
                 found.append(f"topic {name} has {len(entries)} partitions")
+            wanted = int(topic["spec"].get("replicas", 1))
             found += [
                 f"{name}-{number}: leader {entry['leader']}, ISR {sorted(members(entry))} of {entry['replicas']}"
                 for number, entry in entries.items()
-                if entry["leader"] < 0 or len(members(entry)) < len(entry["replicas"])
+                if entry["leader"] < 0
+                or len(members(entry)) < max(wanted, len(entry["replicas"]))
+                or entry.get("adding")
+                or entry.get("removing")
             ]
         return found
 

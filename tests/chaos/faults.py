@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from tests.chaos.api_faults import ApiProxy
+    from tests.chaos.clock_faults import Clocks
+    from tests.chaos.cluster import Cluster
     from tests.chaos.disks import Disks
     from tests.chaos.network import Network
-
-    from tests.chaos.cluster import Cluster
     from tests.chaos.workloads import Traffic
 
 PROXY, NETWORK, DISKS, CLOCKS = "proxy", "network", "disks", "clocks"
@@ -57,6 +57,8 @@ class Run:
     network: Network | None = None
     proxy: ApiProxy | None = None
     disks: Disks | None = None
+    clocks: Clocks | None = None
+    pod_lines: dict[str, list[str]] = field(default_factory=dict)
     say: Callable[[str], None] = print
     harms: list[Harm] = field(default_factory=list)
     extra_traffic: list[Traffic] = field(default_factory=list)
@@ -128,6 +130,13 @@ class Run:
         """Any number grows by so much from now on."""
         before = counter()
         return Bite(text, lambda: counter() - before >= by)
+
+    def moved(self, broker: int, over_s: float) -> int:
+        """How many offsets are acknowledged on the topic's partitions that a broker leads, in the next seconds."""
+        led, highest = self.cluster.led_by(TOPIC, broker), self.traffic.load.acks.highest
+        before = sum(highest.get(number, -1) for number in led)
+        time.sleep(over_s)
+        return sum(highest.get(number, -1) for number in led) - before
 
     def sleep(self, low_s: float, high_s: float) -> None:
         """A random time, in which the fault lasts or the cluster works on."""

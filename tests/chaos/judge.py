@@ -50,9 +50,10 @@ def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
     replicas = compare_replicas(directories, topics={traffic.topic for traffic in traffics}, high_watermarks=ends)
     verdict.replica_bytes = replicas.bytes
     if not replicas.ok or not replicas.bytes:
-        verdict.broken.append(
-            f"replicas: {replicas.counts} {' | '.join(replicas.examples[:5])}, {replicas.bytes} bytes"
-        )
+        examples = " | ".join(str(example) for example in replicas.examples[:5])
+        verdict.broken.append(f"replicas: {replicas.counts} {examples}, {replicas.bytes} bytes")
+    if replicas.uncompared:
+        verdict.broken.append(f"replicas: nothing to compare of {replicas.uncompared}")
     history = check_metadata(metadata)
     verdict.metadata_changes = history.changes
     if not history.ok or not history.changes:

@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LEDGER = Path(__file__).resolve().parents[2] / "bench" / "results" / "chaos.jsonl"
+LEDGER = Path(__file__).resolve().parent / "ledger.jsonl"
 PASSED, BROKEN, NO_BITE, FAILED = "passed", "broken", "did not bite", "failed"
 
 

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.api import PATHS, ApiRefusedError
+from tests.chaos.api import ApiRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SILENCE_S = 12.0  # the server sends a bookmark every 5 s
 RETRY_S = 0.2
 LOOK_S = 0.2
+WATCHED = ("kafkalitetopics", "kafkalitebrokers", "kafkaliteclusters", "pods")
 RECORDED = ("kafkalitetopics", "kafkalitebrokers", "kafkaliteclusters")
 Json = dict[str, Any]
 
@@ -76,18 +77,18 @@ def _restarts(status: Json) -> int:
 
 
 class MetadataLog:
-    """Three threads that follow the API server until `stop`; the server may go away and come back."""
+    """Threads that follow the API server until `stop`; the server may go away and come back."""
 
     def __init__(self, api: Api, path: Path) -> None:
         self._api = api
         self._file = path.open("w", encoding="utf-8")
         self._changed = threading.Condition()
-        self._objects: dict[str, dict[str, Json]] = {plural: {} for plural in PATHS}
+        self._objects: dict[str, dict[str, Json]] = {plural: {} for plural in WATCHED}
         self._counts: Counter[str] = Counter()
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._follow, args=(plural,), name=f"watch {plural}", daemon=True)
-            for plural in PATHS
+            for plural in WATCHED
         ]
 
     def start(self) -> None:

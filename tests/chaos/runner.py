@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shutil
 import subprocess
@@ -12,18 +13,21 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from kafkalite_cli.verify.load import LoadError
+from confluent_kafka import KafkaException
+
+from kafkalite_core.model.errors import KafkaLiteError
 from tests.chaos import cleanup
-from tests.chaos.cluster import ChaosError, Cluster
-from tests.chaos.faults import Run
+from tests.chaos.cluster import BROKERS
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, PASSED, Line
-from tests.chaos.workloads import Traffic
+from tests.chaos.rig import build
 from tools.tree_hash import tree_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.chaos.cluster import Cluster
+    from tests.chaos.faults import Harm, Run
     from tests.chaos.scenarios import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +35,14 @@ BITE_LIMIT_S = 90.0
 WHOLE_LIMIT_S = 180.0
 PROGRESS_LIMIT_S = 120.0
 REST_S = (0.5, 2.0)
+PROBLEMS = (
+    RuntimeError,  # ChaosError and ApiRefusedError among them
+    KafkaLiteError,
+    KafkaException,
+    OSError,
+    http.client.HTTPException,
+    subprocess.SubprocessError,
+)
 
 
 def commit() -> str:
@@ -38,6 +50,21 @@ def commit() -> str:
     command = ["git", "describe", "--always", "--dirty=+"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
+
+
+def conclude(harms: list[Harm], seen: Verdict, error: str) -> tuple[str, str]:
+    """The verdict on a run and its reason: a broken promise first, then what went wrong, then what shows nothing."""
+    if seen.broken:
+        return BROKEN, "; ".join([*seen.broken, *([error] if error else [])])
+    if error:
+        return FAILED, error
+    if blunt := [f"{harm.name}: not seen: {', '.join(harm.unseen)}" for harm in harms if not harm.bit]:
+        return NO_BITE, "; ".join(blunt)
+    if not harms:
+        return NO_BITE, "nothing was harmed"
+    if seen.thin:
+        return NO_BITE, "; ".join(seen.thin)
+    return PASSED, ""
 
 
 class Runner:
@@ -55,28 +82,22 @@ class Runner:
     def run(self) -> Line:
         """Never raises for what the product or the machine does; the line says what happened."""
         cleanup.claim(self.folder)
-        problem, reason = "", ""
+        error = ""
         try:
             with ExitStack() as stack:
                 self._play(stack)
-        except (ChaosError, LoadError, OSError, subprocess.SubprocessError) as error:
-            problem, reason = FAILED, f"{type(error).__name__}: {error}"
+        except PROBLEMS as problem:
+            error = f"{type(problem).__name__}: {problem}"
         run = self.run_
         harms = run.harms if run else []
-        if self.verdict.broken:
-            problem, reason = BROKEN, "; ".join(self.verdict.broken) + (f"; {reason}" if reason else "")
-        elif not problem and (blunt := [harm for harm in harms if not harm.bit]):
-            problem = NO_BITE
-            reason = "; ".join(f"{harm.name}: not seen: {', '.join(harm.unseen)}" for harm in blunt)
-        elif not problem and (self.verdict.thin or not harms):
-            problem, reason = NO_BITE, "; ".join(self.verdict.thin) or "nothing was harmed"
+        verdict, reason = conclude(harms, self.verdict, error)
         return Line(
             time=self._time,
             tree=tree_hash(),
             commit=commit(),
             scenario=self.scenario.name,
             seed=self.seed,
-            verdict=problem or PASSED,
+            verdict=verdict,
             reason=reason[:3000],
             minutes=round(self.minutes, 3),
             injected=len(harms),
@@ -95,14 +116,9 @@ class Runner:
 
     def _play(self, stack: ExitStack) -> None:
         fault = self.scenario.fault
-        cluster = Cluster(self.folder)
-        stack.callback(cluster.down)
-        cluster.up()
-        cluster.follow()
-        traffic = Traffic(cluster, self.scenario.workload, self.folder / "history")
-        run = self.run_ = Run(
-            cluster=cluster, traffic=traffic, random=Random(f"{self.scenario.name} {self.seed}"), say=self.say
-        )
+        random = Random(f"{self.scenario.name} {self.seed}")
+        run = self.run_ = build(self.scenario, self.folder, random, stack, self.say)
+        cluster, traffic = run.cluster, run.traffic
         stopping = stack.enter_context(ExitStack())
         stopping.callback(traffic.stop, 2.0)
         traffic.start()
@@ -117,6 +133,13 @@ class Runner:
         self.say("the load has ended and everything was read once more")
         cluster.log.sync()
         self.verdict = judge(cluster, [traffic, *run.extra_traffic], self.folder / "metadata.jsonl")
+        if self.verdict.broken:
+            self._keep_replicas(cluster)
+
+    def _keep_replicas(self, cluster: Cluster) -> None:
+        """What lies on the brokers' disks may be gone with the disks."""
+        for broker in range(BROKERS):
+            shutil.copytree(cluster.data_directory(broker), self.folder / "replicas" / str(broker), dirs_exist_ok=True)
 
     def _round(self, run: Run, inject: Callable[[Run], None], number: int) -> None:
         """Harm, wait until it shows, wait until all is whole and every partition acknowledges again."""

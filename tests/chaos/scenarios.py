@@ -15,16 +15,23 @@ if TYPE_CHECKING:
     from tests.chaos.faults import Fault
     from tests.chaos.workloads import Workload
 
-MODULES = ("signal_faults",)
-SAMPLE = (
-    "kill-leader/steady",
-    "stop-leader/single",
-    "kill-all/rolling",
-    "kill-operator-and-leader/steady",
-    "term-leader/packed",
-    "kill-apiserver-and-leader/single",
+MODULES = (
+    "signal_faults",
+    "process_faults",
+    "api_faults",
+    "disk_faults",
+    "network_faults",
+    "clock_faults",
+    "topic_faults",
 )
-"""Cheap ones, of which a sample runs with the ordinary tests."""
+SAMPLE = {
+    "brokers": ("kill-leader/steady", "stop-leader/single", "kill-two/single", "kill-all/rolling", "term-leader/packed"),
+    "control plane": ("kill-operator-and-leader/steady", "kill-apiserver-and-leader/single", "kill-kubelet-and-leader/steady"),
+    "API": ("api-lost-answer/single", "api-late-write/single", "api-cut-off-leader/single", "api-500/single"),
+    "disks": ("power-loss-all/single", "power-loss-leader/rolling", "disk-eio/single", "disk-wiped/single", "disk-torn/single"),
+    "network": ("net-isolate-leader/single", "net-one-way-out/single", "net-isolate-and-kill/single"),
+}  # fmt: skip
+"""Short ones, of which one of each group runs with the ordinary tests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.verify.group_load import GroupLoad
 from kafkalite_cli.verify.group_report import GroupLimits
+from kafkalite_cli.verify.history import Assign, Foreign, read_history
 from kafkalite_cli.verify.load import Load, LoadError
 from tests.chaos.api import ApiRefusedError
 from tests.chaos.cluster import ChaosError
@@ -122,10 +123,15 @@ class Churn:
 
 
 class Traffic:
-    """One workload on one topic; `load` is its producers and reader whether there is a group or not."""
+    """One workload on one topic; `load` is its producers and reader whether there is a group or not.
 
-    def __init__(self, cluster: Cluster, workload: Workload, directory: Path, topic: str = TOPIC) -> None:
-        self.workload, self.topic = workload, topic
+    `alone`: nobody else has ever written to this topic, so that a record of somebody else's is an anomaly.
+    """
+
+    def __init__(
+        self, cluster: Cluster, workload: Workload, directory: Path, topic: str = TOPIC, *, alone: bool = False
+    ) -> None:
+        self.workload, self.topic, self._alone = workload, topic, alone
         self._cluster = cluster
         self._directory = directory
         self._group: GroupLoad | None = None
@@ -189,6 +195,14 @@ class Traffic:
             raise ChaosError("the group has no coordinator")
         return int(coordinator.id)
 
+    def replace_member(self) -> int:
+        """SIGKILL the group's oldest member and start another one; the number of the killed one."""
+        assert self._group is not None, "no group in this workload"
+        victim = self._group.members[0]
+        self._group.kill_member(victim)
+        self._group.start_member()
+        return victim
+
     def wait_progress(self, timeout_s: float) -> None:
         """Wait until every partition acknowledged a record that was sent after now. Raises ChaosError."""
         now_us, numbers = time.monotonic_ns() // 1000, list(range(self.load.partitions))
@@ -213,6 +227,16 @@ class Traffic:
         """The acknowledged records without which the run shows nothing."""
         return max(WARM_UP_RECORDS, round(FLOOR * self.workload.rate * (self._ended_s - self._began_s)))
 
+    def _foreign(self) -> int:
+        """Records in the topic that this traffic did not make, those before its first one included."""
+        found = 0
+        for event in read_history(self._directory / "log.jsonl"):
+            if isinstance(event, Foreign):
+                found += 1
+            elif isinstance(event, Assign) and event.consumer == 0:
+                found += event.offset
+        return found
+
     def judge(self) -> Judgement:
         """What the histories say; after `stop`."""
         if self._group:
@@ -223,6 +247,8 @@ class Traffic:
         else:
             log = self.load.report()
             counts, examples = dict(log.counts), list(log.examples)
+        if self._alone and (foreign := self._foreign()):
+            counts["foreign"] = foreign
         return Judgement(
             ok=not counts,
             acked=log.acked,

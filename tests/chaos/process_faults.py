@@ -1,0 +1,90 @@
+"""More faults of processes: orderly ends of the control plane, members of the group, a second broker on the same disk."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
+from tests.chaos.cluster import ChaosError
+from tests.chaos.faults import Bite, Run, fault
+from tests.chaos.signal_faults import LEASE_S, frozen, kill
+
+TWIN_LIMIT_S = 60.0
+
+
+def term(run: Run, target: str) -> None:
+    """SIGTERM a process of the control plane; another one in its place proves the bite."""
+    run.harm(f"SIGTERM {target}", [], run.replaced(target))
+    run.cluster.signal(target, signal.SIGTERM)
+
+
+@fault("term-operator", workloads=("churn", "steady"))
+def term_operator(run: Run) -> None:
+    """SIGTERM the operator, and SIGKILL the leader while its successor starts."""
+    term(run, "operator")
+    run.sleep(0.1, 1)
+    kill(run, run.leader(), "leader", run.election())
+
+
+@fault("term-apiserver", workloads=("churn",))
+def term_apiserver(run: Run) -> None:
+    """SIGTERM the API server, which the supervisor starts again."""
+    term(run, API_SERVER)
+    run.sleep(1, 3)
+
+
+@fault("term-kubelet", workloads=("steady", "single"))
+def term_kubelet(run: Run) -> None:
+    """SIGTERM the kubelet: the brokers go on, and the next kubelet adopts them and starts the one that is killed."""
+    term(run, KUBELET)
+    run.sleep(0, 1)
+    kill(run, run.leader(), "leader", run.election())
+
+
+@fault("stop-supervisor-kill-apiserver", workloads=("steady", "group"), rounds=2)
+def stop_supervisor_kill_apiserver(run: Run) -> None:
+    """SIGKILL the API server while the supervisor is frozen: nobody starts it again for longer than a lease."""
+    with frozen(run, SUPERVISOR):
+        run.harm("SIGKILL API server", [], run.replaced(API_SERVER))
+        before = run.traffic.acked
+        run.cluster.signal(API_SERVER, signal.SIGKILL)
+        run.sleep(LEASE_S + 2, LEASE_S + 5)
+        if (acked := run.traffic.acked - before) < run.traffic.workload.rate:
+            raise ChaosError(f"only {acked} acknowledged while there was no API server")
+
+
+@fault("kill-member-and-leader", workloads=("group",))
+def kill_member_and_leader(run: Run) -> None:
+    """SIGKILL a member of the consumer group and the leader; another member takes the place."""
+    started: list[int] = []
+    run.harm("SIGKILL a member of the group", [], Bite("it was killed and replaced", lambda: bool(started)))
+    kill(run, run.leader(), "leader", run.election())
+    started.append(run.traffic.replace_member())
+
+
+@fault("twin", workloads=("steady", "single"))
+def twin(run: Run) -> None:
+    """A second process of a broker starts on the same disk: it must end by itself and change nothing."""
+    broker = run.leader()
+    fenced, again = run.more(f"fencings/{broker}"), run.incarnation(broker)
+    proc = Path("/proc") / str(run.cluster.record(broker).pid)
+    words = (proc / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    environment = dict(entry.split(b"=", 1) for entry in (proc / "environ").read_bytes().split(b"\0") if b"=" in entry)
+    environment[b"KAFKALITE_TERMINATION_LOG"] = bytes(run.cluster.home.root / "twin-termination-log")
+    codes: list[int] = []
+    run.harm(f"twin of broker {broker}", [], Bite("the twin ended with an error", lambda: sum(codes) > 0))
+    with (run.cluster.home.log("twin")).open("ab") as log:
+        process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        codes.append(process.wait(TWIN_LIMIT_S))
+    except subprocess.TimeoutExpired:
+        raise ChaosError(f"two processes of broker {broker} run on one disk") from None
+    finally:
+        process.kill()
+        process.wait()
+    time.sleep(1)
+    if fenced.seen() or again.seen():
+        raise ChaosError(f"broker {broker} was disturbed by its twin")
