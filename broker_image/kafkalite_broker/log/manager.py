@@ -30,6 +30,7 @@ from kafkalite_core.storage.partition_metadata import (
     directory_name,
     parse_directory_name,
     read_metadata,
+    sync_metadata,
     write_metadata,
 )
 from kafkalite_core.storage.recovery import load_log, open_log
@@ -173,6 +174,8 @@ class LogManager:
 
         def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
             name = directory_name(*key)
+            if not clean:
+                sync_metadata(self.disk, name)
             # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
             loading = load_log(
                 self.disk,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.partition import TopicPartition
-from kafkalite_core.storage.disk import join, read_file, replace_file
+from kafkalite_core.storage.disk import disk_errors, join, read_file, replace_file, sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 
 if TYPE_CHECKING:
@@ -142,6 +142,21 @@ def read_metadata(disk: Disk, directory: str) -> PartitionMetadata | None:
 def write_metadata(disk: Disk, directory: str, metadata: PartitionMetadata, *, durable: bool = True) -> None:
     """Replaces the file atomically. Raises `StorageError`, `DiskFailure`."""
     replace_file(disk, join(directory, FILE_NAME), metadata.encode(), durable=durable)
+
+
+def sync_metadata(disk: Disk, directory: str) -> None:
+    """Makes the file durable that a process before this one may have left to a flush which it did not live to begin.
+
+    Raises `DiskFailure`, `StorageError`. Without it recovery would call the log flushed, and a power loss could still
+    take from it whose log it is.
+    """
+    path = join(directory, FILE_NAME)
+    with disk_errors(f"open {path}"):
+        file = disk.open(path)
+    try:
+        sync_file(file, path)
+    finally:
+        file.close()
 
 
 def directory_name(topic: str, partition: int) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.storage.errors import CorruptCheckpoint
+from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure
 from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.partition_metadata import (
     PartitionMetadata,
@@ -15,6 +15,7 @@ from kafkalite_core.storage.partition_metadata import (
     stray_name,
     stray_verdict,
     strays_to_remove,
+    sync_metadata,
     write_metadata,
 )
 
@@ -116,3 +117,16 @@ def test_a_stray_says_what_its_log_knows():  # S10
     assert PartitionMetadata.decode(stray.encode()) == stray
     old = b"\n".join(line for line in stray.encode().split(b"\n") if not line.startswith((b"log_epoch", b"end_offset")))
     assert PartitionMetadata.decode(old).end_offset == -1, "written by an older version"
+
+
+def test_what_was_left_to_a_flush_is_made_durable():
+    disk = MemoryDisk()
+    disk.makedirs("a-b-3")
+    disk.sync_directory("")
+    write_metadata(disk, "a-b-3", metadata(), durable=False)
+    disk.sync_directory("a-b-3")
+    sync_metadata(disk, "a-b-3")
+    disk.crash()
+    assert read_metadata(disk, "a-b-3") == metadata()
+    with pytest.raises(DiskFailure):
+        sync_metadata(disk, "elsewhere")
