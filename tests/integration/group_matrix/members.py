@@ -16,6 +16,7 @@ from tests.integration.java_tools import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import IO
 
     from tests.integration.group_matrix.history import Event
 
@@ -28,23 +29,24 @@ JAVA_ASSIGNORS = {
     "range": "org.apache.kafka.clients.consumer.RangeAssignor",
     "cooperative-sticky": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
 }
-# The console consumer does not say what it is assigned; its library does so in its log, which comes in between here.
+# The console consumer does not say what it is assigned; its library does so in its log. That goes to the other stream:
+# a record is printed in several pieces, and threads that log would write in between.
 JAVA_LOGGING = """
 status = off
 appender.out.type = Console
-appender.out.name = out
-appender.out.target = SYSTEM_OUT
+appender.out.name = err
+appender.out.target = SYSTEM_ERR
 appender.out.layout.type = PatternLayout
 appender.out.layout.pattern = log: %m%n
 rootLogger.level = off
 logger.rebalance.name = org.apache.kafka.clients.consumer.internals.ConsumerRebalanceListenerInvoker
 logger.rebalance.level = info
 logger.rebalance.additivity = false
-logger.rebalance.appenderRef.out.ref = out
+logger.rebalance.appenderRef.out.ref = err
 logger.joining.name = org.apache.kafka.clients.consumer.internals.ConsumerCoordinator
 logger.joining.level = info
 logger.joining.additivity = false
-logger.joining.appenderRef.out.ref = out
+logger.joining.appenderRef.out.ref = err
 """
 JAVA_JOINS = "(Re-)joining group"
 
@@ -145,18 +147,22 @@ class Member:
         self._starting = client == "java"
         self.errors = directory / f"{name}.err"
         tell(Started(time.monotonic(), name))
+        # Both tell of rebalances on the error stream; kcat has one thread, which writes to either in turn.
+        streams = {"kcat": subprocess.STDOUT, "java": subprocess.PIPE}
         with self.errors.open("wb") as errors:
-            # kcat tells of rebalances on its error stream.
             self.process = subprocess.Popen(
-                line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-                stderr=subprocess.STDOUT if client == "kcat" else errors,
-            )  # fmt: skip
-        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
-        self._reader.start()
+                line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=streams.get(client, errors), text=True
+            )
+        outputs = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream,), name=name, daemon=True) for stream in outputs
+        ]
+        for reader in self._readers:
+            reader.start()
 
-    def _read(self) -> None:
+    def _read(self, stream: IO[str]) -> None:
         with self.errors.open("a") as rest:
-            for line in self.process.stdout:
+            for line in stream:
                 said = self._words.read(line)
                 now_s = time.monotonic()
                 if self._starting and JAVA_JOINS in line:
@@ -170,12 +176,16 @@ class Member:
                 else:
                     self.owned = said
                     self._tell(Owns(now_s, self.name, said))
-        self._tell(Ended(time.monotonic(), self.name, self._killed))
+        if stream is self.process.stdout:
+            self._tell(Ended(time.monotonic(), self.name, self._killed))
 
     def kill(self) -> None:
         """SIGKILL; returns when everything that it had printed was read."""
         self._killed = True
         self.process.kill()
         self.process.wait(10)
-        self._reader.join(10)
+        for reader in self._readers:
+            reader.join(10)
         self.process.stdout.close()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
