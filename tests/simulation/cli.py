@@ -82,7 +82,7 @@ def _results(seeds: range, options: argparse.Namespace) -> Iterator[Result]:
         return
     with ProcessPoolExecutor(options.jobs) as pool:
         rest = iter(seeds)
-        chunk = options.jobs * 8
+        chunk = options.jobs * 4
         while numbers := list(islice(rest, chunk)):
             yield from pool.map(run_seed, numbers)
             if time.perf_counter() > deadline:

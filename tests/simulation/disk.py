@@ -308,15 +308,15 @@ class SimDisk:
         victims: list[tuple[Inode, int, int]] = []
         for key, point in sorted(points.items()):
             directory = self.root.entries.get(f"{key.topic}-{key.partition}")
-            if isinstance(directory, Directory):
-                for _, inode in directory.segments():
-                    marks = inode.marks or []
-                    if marks and marks[0].base < point <= marks[-1].next:
-                        start = 0
-                        for mark in marks:
-                            if mark.next <= point:
-                                victims.append((inode, start, mark.stop))
-                            start = mark.stop
+            if not isinstance(directory, Directory):
+                continue
+            scanned = [inode for name, inode in directory.segments() if int(name.partition(".")[0]) <= point][-1:]
+            for inode in scanned:
+                start = 0
+                for mark in inode.marks or []:
+                    if mark.next <= point:
+                        victims.append((inode, start, mark.stop))
+                    start = mark.stop
         if not victims:
             return False
         inode, start, stop = chance.choice(victims)

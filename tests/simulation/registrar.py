@@ -54,6 +54,11 @@ class Registrar:
         """Registered and not fenced, as far as is known."""
         return self._machine.registered
 
+    @property
+    def settled(self) -> bool:
+        """The object says all that the broker wants it to say."""
+        return self._machine.settled
+
     def says(self, state: BrokerState) -> bool:
         """Whether the API server has confirmed that state."""
         current = self._machine.current

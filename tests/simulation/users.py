@@ -28,6 +28,7 @@ class UserActions:
         self._world = cluster.world
         self._chance = cluster.world.rng("faults")
         self._healed = False
+        self._lost: list[TopicShape] = []
         self._backup: Backup | None = None
 
     def _duration(self, longest_ms: float) -> float:
@@ -72,7 +73,7 @@ class UserActions:
             self._world.at(3_100.0 + self._chance.random() * 1_000.0, None, self._recreate, topic, times - 1)
 
     def _create_again(self, topic: TopicShape, adopt: bool = False) -> None:
-        if topic.name not in self._cluster.api.objects["topics"]:
+        if topic not in self._lost and topic.name not in self._cluster.api.objects["topics"]:
             self._cluster.create_topic(topic, {ANNOTATION_ADOPT: "true"} if adopt else None)
 
     def _lose_topic(self) -> None:
@@ -87,7 +88,26 @@ class UserActions:
             ledger.forfeited = forfeited
         self._cluster.oracles.groups.forgive()
         self._world.bite("lose_topic")
-        self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic, True)
+        self._lost.append(topic)
+        self._find_again()
+
+    def _find_again(self) -> None:
+        """Lost topics are made again once every broker has seen that they are gone, and set their data aside."""
+        for topic in list(self._lost):
+            if self._all_set_aside(topic):
+                self._lost.remove(topic)
+                self._create_again(topic, True)
+        if self._lost:
+            self._world.at(300.0, None, self._find_again)
+
+    def _all_set_aside(self, topic: TopicShape) -> bool:
+        for host in self._cluster.host_list:
+            broker = host.broker
+            if broker is None or not broker.serving or broker.process.paused or broker.registrar is None:
+                return False
+            if broker.cache.topic(topic.name) is not None or not broker.registrar.settled:
+                return False
+        return True
 
     def _restore(self) -> None:
         """The API server's store is restored from a copy of some seconds ago (S11)."""
