@@ -115,7 +115,7 @@ mutants: $(STAMP) ## Break each rule of the core in turn and have it found; ARGS
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, faketime)
+chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, a C compiler)
 	@$(BIN)/python -m tests.chaos --hours $(or $(HOURS),1) $(ARGS)
 
 .PHONY: chaos-summary

@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly ALL=(lint unit property scripted simulation search mutants contract integration spark)
+readonly ALL=(lint unit property scripted simulation search mutants contract integration chaos spark)
 readonly BIN=.venv/bin
 tiers=("$@")
 [[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
@@ -40,6 +40,10 @@ prepare() {
   reason=""
   case $1 in
     mutants) apt_install patch patch || return 1 ;;
+    chaos)
+      apt_install nft nftables && apt_install mkfs.ext4 e2fsprogs && apt_install ip iproute2 &&
+        apt_install cc gcc libc6-dev || return 1
+      ;;
     contract)
       if ! make --no-print-directory kubectl; then
         reason="kubectl could not be built: Go 1.24 or newer is needed (tools/kubectl/build.sh)"
