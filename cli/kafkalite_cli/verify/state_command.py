@@ -19,6 +19,7 @@ from kafkalite_cli.options import kubeconfig_option
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.storage.identity import IDENTITY_FILE
 from kafkalite_runtime.home import Home
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
       kafkalite verify replicas
       kafkalite verify replicas /mnt/broker-0 /mnt/broker-1 /mnt/broker-2 -t orders
     """
-    folders = directories or tuple(sorted(Home.from_environment(os.environ).volumes.glob("*")))
+    local = Home.from_environment(os.environ).volumes
+    folders = directories or tuple(sorted(path.parent for path in local.glob(f"*/{IDENTITY_FILE}")))
     try:
         if not folders:
             raise KafkaLiteError("no data directories: name them, or start a local cluster")

@@ -67,6 +67,18 @@ def test_data_directories_are_compared(tmp_path):
     assert run("replicas", *folders, "-t", "other").exit_code == 0
 
 
+def test_the_local_clusters_data_directories_are_found(tmp_path, monkeypatch):
+    volumes = tmp_path / "volumes"
+    (volumes / "data-of-nobody").mkdir(parents=True)
+    (volumes / ".data-0.uid").write_text("u")
+    for number in range(2):
+        Broker(volumes, number).write(batch(0)).checkpoint(HIGH_WATERMARK, 2)
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
+    result = run("replicas")
+    assert result.exit_code == 0
+    assert "OK: 1 partitions, 2 offsets" in result.output
+
+
 def test_no_data_directory_is_exit_code_2(tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "home"))
     assert run("replicas").exit_code == 2

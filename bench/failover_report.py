@@ -1,0 +1,143 @@
+"""How long clients wait when something fails: measures it, kind by kind, and writes docs/failover.md with its pictures.
+
+    python -m bench.failover_report                       # 100 failures of each kind, 10 minutes without API server
+    python -m bench.failover_report --n 5 --api-minutes 1 # a short one
+    python -m bench.failover_report --only kill,term      # some kinds
+    python -m bench.failover_report --render              # only write the document, from the results that are there
+
+Every run of a kind has a cluster of its own and adds a line to bench/results/failover.jsonl. Lines of one tree hash add
+up: the document shows, for each kind, all samples of the newest tree that has any. Cutting hosts off needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.failover_document import render
+from bench.failover_lab import KINDS, Lab, without_api
+from tests.chaos import cleanup
+from tests.chaos.faults import NETWORK
+from tools.tree_hash import tree_hash
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / ".cache" / "failover"
+RESULTS = ROOT / "bench" / "results" / "failover.jsonl"
+DOCUMENT = ROOT / "docs" / "failover.md"
+FEW = {"stop-default": 3}  # kinds of which so many are enough: each takes a minute and more
+
+
+def commit() -> str:
+    """The revision that was measured, with a + when files had been changed."""
+    command = ["git", "describe", "--always", "--dirty=+"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Run one kind in this process; its line."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{options.kind}-", dir=WORK))
+    cleanup.claim(folder)
+    try:
+        lab = Lab(options.kind, folder, rate=options.rate, partitions=options.partitions)
+
+        def body(lab: Lab) -> None:
+            if options.kind == "api":
+                without_api(lab, options.api_minutes)
+            else:
+                for number in range(options.n):
+                    lab.fail(number + 1)
+
+        before = os.getloadavg()[0]
+        line = lab.run(body)
+    finally:
+        cleanup.clean(folder)
+    if line["problem"] or line["anomalies"]:
+        print(f"  everything of this run is kept in {folder}", flush=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "tree": tree_hash(),
+        "commit": commit(),
+        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}",
+        "load_before": round(before, 2),
+        **line,
+    }
+
+
+def run_kind(kind: str, options: argparse.Namespace) -> bool:
+    """Run one kind in a process of its own (it may move into a network namespace); False when it failed."""
+    count = min(options.n, FEW.get(kind, options.n))
+    print(f"--- {kind}: {KINDS[kind].text}", flush=True)
+    command = [sys.executable, "-m", "bench.failover_report", "--kind", kind, "--n", str(count)]
+    command += ["--rate", str(options.rate), "--partitions", str(options.partitions)]
+    command += ["--api-minutes", str(options.api_minutes), "--results", str(options.results)]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def write(line: dict[str, Any], results: Path) -> None:
+    """Add a line."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """All lines."""
+    if not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line]
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=100, help="failures of each kind")
+    parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
+    parser.add_argument("--rate", type=float, default=1200, help="records per second")
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--api-minutes", type=float, default=10)
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    parser.add_argument("--kind", choices=list(KINDS), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    options.kinds = options.only.split(",")
+    if wrong := set(options.kinds) - set(KINDS):
+        parser.error(f"no kind of failure: {', '.join(sorted(wrong))}; there are {', '.join(KINDS)}")
+    return options
+
+
+def main() -> int:
+    """Entry point."""
+    options = parse()
+    if options.kind:
+        line = measure(options)
+        write(line, options.results)
+        return 1 if line["problem"] or line["anomalies"] else 0
+    failed = []
+    for kind in [] if options.render else options.kinds:
+        if NETWORK in KINDS[kind].needs and os.geteuid() != 0:
+            print(f"--- {kind}: left out, it needs root")
+        elif not run_kind(kind, options):
+            failed.append(kind)
+    for path in render(read(options.results), options.document):
+        print(f"wrote {path}")
+    if failed:
+        print(f"not whole, or with anomalies: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

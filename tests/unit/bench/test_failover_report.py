@@ -1,0 +1,124 @@
+"""The failover report's figures, pictures and document, from results made by hand."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from bench import failover_report
+from bench.failover_document import BARS, CURVES, NAMES, newest, render
+from bench.failover_lab import KINDS
+from bench.failover_plots import Axis, Series, cumulative, histograms, percentile
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def line(kind, pauses, *, tree="a" * 64, **changes):
+    made = {
+        "kind": kind,
+        "tree": tree,
+        "commit": "deadbee",
+        "machine": "2 CPUs",
+        "load_before": 0.1,
+        "rate": 1200.0,
+        "partitions": 6,
+        "client": {},
+        "pauses_s": pauses,
+        "partition_pauses_s": [*pauses, *pauses],
+        "heal_s": [3.0] * len(pauses),
+        "acked": 1000,
+        "unknown": 0,
+        "anomalies": {},
+        "errors": {},
+        "problem": "",
+        "minutes": 1.0,
+        "facts": {},
+    }
+    return {**made, **changes}
+
+
+def row(document, name):
+    found = next(text for text in document.splitlines() if text.startswith(f"| {name} |"))
+    return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+def test_percentiles_are_samples_that_so_many_do_not_exceed():
+    samples = list(range(1, 101))
+    assert [percentile(samples, percent) for percent in (50, 90, 99, 100)] == [50, 90, 99, 100]
+    assert percentile([3.0], 99) == 3.0
+    assert percentile([5, 1, 3], 50) == 3
+    assert percentile(list(range(60)), 99) == 59, "of fewer than 100 it is the largest"
+
+
+def test_results_of_one_tree_add_up_and_older_trees_do_not_count():
+    lines = [line("kill", [9.0], tree="b"), line("kill", [1.0]), line("term", [5.0]), line("kill", [2.0])]
+    assert [each["pauses_s"] for each in newest(lines, "kill")] == [[1.0], [2.0]]
+    assert newest([*lines, line("kill", [], tree="c")], "kill")[-1]["pauses_s"] == [2.0], "a run without a sample"
+    assert newest(lines, "stop") == []
+
+
+def test_the_document_has_figures_aims_and_what_was_missed(tmp_path):
+    samples = [0.1] * 50 + [0.3] * 48 + [0.9, 2.5]
+    lines = [line("kill", samples), line("term", [0.1, 1.2]), line("stop", [6.0], anomalies={"lost": 2})]
+    written = render(lines, tmp_path / "failover.md")
+    assert [path.name for path in written] == ["failover.md", CURVES, BARS]
+    text = written[0].read_text()
+    assert row(text, "SIGKILL")[1:] == [
+        "100", "0.10 s", "0.30 s", "0.90 s", "2.50 s", "p50 < 0.5 s, p99 < 2 s", "yes",
+    ]  # fmt: skip
+    assert row(text, "graceful stop")[-1] == "**no** (p99)"
+    assert "2 lost" in text
+    assert "socket.timeout.ms=2000" in text
+    assert "Without API server" not in text
+
+
+def test_the_document_tells_what_happened_without_api_server(tmp_path):
+    facts = {"away_s": 600.0, "acked": 720_000, "received": 720_000, "client_errors": 0, "failed_requests": 0.0}
+    facts |= {"new_topic_in_sync_s": 1.5, "elections": 0, "fencings": 0, "restarts": 0}
+    [document] = render([line("api", [0.02, 0.05], facts=facts)], tmp_path / "failover.md")
+    found = row(document.read_text(), "10.0 min")
+    assert found == ["10.0 min", "720,000", "720,000", "0", "0", "50 ms", "0, 0, 0", "1.5 s"]
+
+
+def test_no_result_is_no_document(tmp_path):
+    assert render([], tmp_path / "failover.md") == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_are_well_formed_and_have_all_series():
+    series = [Series("one & only", [0.1, 0.2, 0.4], {"p99": 1.0}), Series("two", [5.0])]
+    for picture in (cumulative(series, "A < title"), histograms(series, "A < title")):
+        root = ET.fromstring(picture)
+        words = [element.text for element in root.iter(f"{SVG}text")]
+        assert {"A < title", "one & only", "two"} <= set(words)
+        for element in root.iter(f"{SVG}rect"):
+            assert float(element.get("height")) > 0
+            assert 0 <= float(element.get("x", 0)) <= float(root.get("width"))
+    bars = [element for element in ET.fromstring(histograms(series, "x")).iter(f"{SVG}rect") if element.get("x")]
+    assert len(bars) == 4, "each sample has a bin of its own"
+
+
+def test_an_axis_holds_all_samples_in_their_order():
+    axis = Axis([0.013, 7.0], 100, 500)
+    assert (axis.low, axis.high) == (0.01, 10)
+    assert axis.at(0.01) == 100
+    assert axis.at(10) == pytest.approx(500)
+    assert axis.at(1000) == pytest.approx(500)
+    assert 100 < axis.at(0.1) < axis.at(1.0) < 500
+    assert axis.ticks()[0] == 0.01
+    assert axis.ticks()[-1] == 10
+
+
+def test_every_kind_has_a_name_and_is_told_when_it_does_not_exist(capsys):
+    assert set(NAMES) == set(KINDS)
+    assert failover_report.parse(["--only", "kill,cut"]).kinds == ["kill", "cut"]
+    with pytest.raises(SystemExit):
+        failover_report.parse(["--only", "fire"])
+    assert "no kind of failure: fire" in capsys.readouterr().err
+
+
+def test_results_are_lines_that_are_read_again(tmp_path):
+    path = tmp_path / "results" / "failover.jsonl"
+    assert failover_report.read(path) == []
+    failover_report.write(line("kill", [1.0]), path)
+    failover_report.write(line("term", [2.0]), path)
+    assert [each["kind"] for each in failover_report.read(path)] == ["kill", "term"]
