@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kafkalite_cli.errors import Failure
 
@@ -43,7 +43,7 @@ def parse_assignment(document: Any, path: str) -> Assignment:
         if not isinstance(entry, dict):
             raise Failure(f"{path}: {entry!r} is not a partition")
         topic, number, replicas = entry.get("topic"), entry.get("partition"), entry.get("replicas")
-        if not isinstance(topic, str) or not _is_number(number) or not isinstance(replicas, list):
+        if not isinstance(topic, str) or not isinstance(replicas, list) or not _is_number(number):
             raise Failure(f"{path}: a partition needs topic, partition and replicas: {json.dumps(entry)}")
         if not replicas or not all(map(_is_number, replicas)):
             raise Failure(f"{path}: the replicas of {topic}-{number} are not a list of broker ids")
@@ -51,11 +51,11 @@ def parse_assignment(document: Any, path: str) -> Assignment:
             raise Failure(f"{path}: the replicas of {topic}-{number} name a broker twice")
         if (topic, number) in found:
             raise Failure(f"{path}: partition {topic}-{number} is named twice")
-        found[topic, int(number)] = tuple(replicas)
+        found[topic, number] = tuple(replicas)
     return found
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -38,7 +38,8 @@ class Session:
     ) -> tuple[Assignment, Assignment]:
         """The present and the proposed replicas of these topics. Raises Failure."""
         topics, known = await asyncio.gather(self._named(names), self._topics.brokers())
-        current, proposed = moves.current_of(topics), {}
+        current = moves.current_of(topics)
+        proposed: Assignment = {}
         for (_, cluster), mine in moves.by_cluster(topics).items():
             racks = moves.racks_of(known, cluster, only=brokers)
             try:
