@@ -74,7 +74,7 @@ SMALL: dict[str, Config] = {
     ),
     "isr": Config(
         about="shrinking and expanding ISR while leaders change",
-        isr=2, records=1, leader_epochs=2, changes=4,
+        isr=2, records=1, leader_epochs=3, changes=4,
     ),
     "restart": Config(
         about="crashes that lose what was not flushed, restarts as a new incarnation, fencing",
@@ -113,7 +113,7 @@ SMALL: dict[str, Config] = {
 LARGE: dict[str, Config] = {
     "epochs-large": replace(SMALL["epochs"], records=3, leader_epochs=5, changes=5),
     "flight-large": replace(SMALL["flight"], leader_epochs=4, changes=4),
-    "isr-large": replace(SMALL["isr"], records=2, leader_epochs=3, changes=5),
+    "isr-large": replace(SMALL["isr"], isr=3, records=2, changes=5),
     "restart-large": replace(SMALL["restart"], records=2, changes=4),
     "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4, copies=2),
     "operator-large": replace(SMALL["operator"], changes=4, crashes=1),
