@@ -11,6 +11,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from kafkalite_cli.verify.group_load import GroupLoad
 from kafkalite_cli.verify.group_report import GroupLimits
 from kafkalite_cli.verify.history import Assign, Foreign, read_history
@@ -33,6 +36,7 @@ CLIENT = {
 FLOOR = 0.1  # of the intended rate, over the whole time of the load, faults included
 WARM_UP_RECORDS = 300
 STOP_LIMIT_S = 120.0
+SERVED_LIMIT_S = 60.0
 GROUP_SETTLE_S = 60.0
 GROUP_LIMITS = GroupLimits(settle_ms=120_000, stuck_ms=180_000)  # safety and convergence; speed is measured elsewhere
 
@@ -146,6 +150,7 @@ class Traffic:
         config = {"min_insync_replicas": "2", **w.topic_config}
         self._cluster.create_topic(self.topic, partitions=w.partitions, **config)
         bootstrap = self._cluster.bootstrap
+        self._wait_served(bootstrap)
         if w.members:
             self._group = GroupLoad(
                 bootstrap, self.topic, directory, members=w.members, producers=w.producers, rate=w.rate
@@ -171,6 +176,21 @@ class Traffic:
         self._load.wait_acks(WARM_UP_RECORDS, timeout_s=60)
         if self._group:
             self._group.wait_stable(w.members, timeout_s=GROUP_SETTLE_S)
+
+    def _wait_served(self, bootstrap: str) -> None:
+        """Wait until brokers tell clients of the topic: what stands at the API server reaches them a moment later."""
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        limit = time.monotonic() + SERVED_LIMIT_S
+        while True:
+            try:
+                found = admin.list_topics(self.topic, timeout=5).topics[self.topic].partitions
+            except KafkaException:
+                found = {}
+            if len(found) == self.workload.partitions and all(each.leader >= 0 for each in found.values()):
+                return
+            if time.monotonic() > limit:
+                raise ChaosError(f"brokers tell of {len(found)} partitions of topic {self.topic}")
+            time.sleep(0.1)
 
     @property
     def load(self) -> Load:
