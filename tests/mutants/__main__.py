@@ -70,7 +70,9 @@ class Hunt:
             note=note,
         )
         with _saving:
-            results.save({**results.load(options.results), mutant.key: entry}, options.results)
+            known = results.load(options.results)
+            entry = results.merged(known.get(mutant.key), entry)
+            results.save({**known, mutant.key: entry}, options.results)
         self._say(mutant, entry)
         return bool(entry["found"])
 

@@ -89,6 +89,19 @@ def _found(sighting: Sighting | None) -> Result:
     return {"found": False} if sighting is None else {"found": True, **_sighting(sighting)}
 
 
+def merged(known: Result | None, entry: Result) -> Result:
+    """`entry`, with what another engine had to say before of the same program."""
+    if known is None or known["tree"] != entry["tree"]:
+        return entry
+    parts = {name: known[name] for name in ("search", "simulation") if name in known and name not in entry}
+    if not parts:
+        return entry
+    clean = [one["clean_without"] for one in (known, entry) if "clean_without" in one]
+    both = {**entry, **parts, "seconds": round(known["seconds"] + entry["seconds"], 1)}
+    both["found"] = bool(known["found"] or entry["found"])
+    return {**both, "clean_without": all(clean)} if clean else both
+
+
 def load(path: Path = RESULTS) -> dict[str, Result]:
     """Results by mutant; empty when there are none yet."""
     if not path.exists():

@@ -122,6 +122,14 @@ def test_a_mutant_that_nobody_notices_is_said_so(hunt, capsys):
     assert "NOT FOUND; simulator no (100 seeds)" in capsys.readouterr().out
 
 
+def test_what_the_other_engine_found_is_kept(hunt):
+    hunt("--engine", "simulation", "--starts", "1")
+    _, result = hunt("--engine", "search")
+    assert result["simulation"]["median_seeds"] == 4
+    assert results.merged(None, result) == result
+    assert "simulation" not in results.merged({**result, "tree": "another"}, {"tree": "this", "found": False})
+
+
 def test_only_those_that_are_missing(hunt, capsys):
     hunt("--engine", "simulation", "--starts", "1")
     capsys.readouterr()
