@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG = resolve_topic_config({})
 STAGE = Stage()
+HIGH_WATERMARK = snapshot.STATE.slot("high_watermark")
 FLUSHED = events.FlushCompleted()
 TICK = events.Tick()
 
@@ -103,6 +104,7 @@ class Stepped(NamedTuple):
     node: Up
     answers: tuple[events.ProduceAnswered, ...] = ()
     response: Response | None = None
+    high_watermark_before: int = 0
 
 
 def thawed(node: Up) -> Replica:
@@ -125,7 +127,7 @@ def frozen(node: Up, replica: Replica, effects: list, *, epoch: int | None = Non
     after = Up(
         node.id, node.epoch if epoch is None else epoch, replica._state.log.freeze(), taken, wire, node.unsettled
     )
-    return Stepped(after, answers)
+    return Stepped(after, answers, high_watermark_before=node.replica[1][HIGH_WATERMARK])
 
 
 def step(node: Up, event: events.Event, now_ms: float = NOW_MS) -> Stepped:

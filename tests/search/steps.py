@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.membership.settlement import Attempt
+from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.replica.events import CasOutcome, Role
 from tests.search import api_server
 from tests.search import node as nodes
 from tests.search import store as stores
 from tests.search.node import Answer, Down, Node, Patch, Response, Stepped, Up
-from tests.search.parts import REPLICA_ROLE, Violation, facts_of
+from tests.search.parts import REPLICA_ROLE, Facts, Violation, facts_of
 from tests.search.small_log import EMPTY
 from tests.search.snapshot import Brokers, isr_sorted
 from tests.search.store import Store
@@ -70,7 +71,20 @@ def checked(stepped: Stepped, *, unchecked: int = 0) -> Up:
             )
         if facts.high_watermark > len(facts.records):
             raise Violation("HighWatermarkInLog", f"{facts.high_watermark} beyond {len(facts.records)}")
+        if facts.high_watermark > stepped.high_watermark_before:
+            _enough_in_sync(node, facts)
     return node
+
+
+def _enough_in_sync(node: Up, facts: Facts) -> None:
+    """Nothing is committed with fewer counting members of the ISR than the entry's min ISR (R4, S4, KIP-966)."""
+    entry, brokers = facts.entry, facts.brokers.by_id
+    counting = [
+        one.epoch == node.epoch if one.id == node.id else entry_counts(one, brokers, relaxed_flush=False)
+        for one in entry.isr
+    ]
+    if sum(counting) < entry.min_isr:
+        raise Violation("CommittedByMinIsr", f"{sum(counting)} of the ISR count, min ISR is {entry.min_isr}")
 
 
 def local(node: Node, config: Config) -> list[Outcome]:
