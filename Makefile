@@ -98,6 +98,10 @@ bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" fo
 groups-proof: $(STAMP) ## Kill every broker in turn under a consumer group for 10 minutes, and judge; ARGS="--minutes 1"
 	@$(BIN)/python bench/groups.py $(ARGS)
 
+.PHONY: failover-report
+failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (three hours); ARGS="--n 5 --api-minutes 1"
+	@$(BIN)/python -m bench.failover_report $(ARGS)
+
 .PHONY: simulate
 simulate: $(STAMP) ## Histories of the simulated cluster; SEEDS=0:10000 JOBS=2
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),0:10000) --jobs $(or $(JOBS),2) $(ARGS)
