@@ -181,7 +181,13 @@ class Writer:
         self._latest = {}
         self._chance = random.Random(seed)
         self._producer = Producer(
-            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 0}
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "batch.size": 65_536,  # what piles up while a broker is away must not outgrow a segment
+                "log_level": 0,
+            }
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
