@@ -24,10 +24,10 @@ def patched_copy(root: Path, patch: Path, target: Path) -> str:
     shutil.rmtree(target, ignore_errors=True)
     for name in PROVEN:
         shutil.copytree(root / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-    with patch.open("rb") as text:
-        done = subprocess.run(
-            ["patch", "--strip=1", "--fuzz=2"], cwd=target, stdin=text, capture_output=True, text=True, check=False
-        )
+    # Without the repository around it git applies a patch to whatever lies here, as patch(1) does.
+    environment = dict(os.environ, GIT_CEILING_DIRECTORIES=str(target.absolute().parent))
+    command = ["git", "apply", "-p1", str(patch.absolute())]
+    done = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ChaosError(f"{patch} does not apply: {done.stdout}{done.stderr}")
     return os.pathsep.join(str(target / name) for name in PROVEN)
