@@ -15,6 +15,7 @@ from kafkalite_core.storage.identity import (
     Identity,
     directory_findings,
     establish_identity,
+    settle_identity,
     take_clean_shutdown,
     write_clean_shutdown,
 )
@@ -85,14 +86,16 @@ class Logs:
             self._recover(key, metadata, clean=clean_epoch is not None)
         set_aside = {stray.metadata.key for stray in self.strays.values() if stray.metadata is not None}
         missing = expected - set(self.logs) - set_aside
-        self._write_checkpoints({}, force=True)
-        return directory_findings(
+        findings = directory_findings(
             found,
             clean_epoch,
             cut_below_flushed=[report.cut_below_flushed for report in self.reports],
             flushed_ends_known=known,
             missing=missing,
         )
+        self.identity, findings = settle_identity(disk, self.identity, findings, f"{new_directory_id}-renewed")
+        self._write_checkpoints({}, force=True)
+        return findings
 
     def _load_checkpoints(self) -> bool:
         known = False

@@ -19,6 +19,7 @@ from kafkalite_core.storage.identity import (
     Identity,
     directory_findings,
     establish_identity,
+    settle_identity,
     take_clean_shutdown,
     write_clean_shutdown,
 )
@@ -134,8 +135,6 @@ class LogManager:
         directories = self._find_directories()
         loaded = self._recover(directories, clean=clean_epoch is not None, threads=threads, on_progress=on_progress)
         missing = expected - set(self._logs) - self._strays.partitions()
-        self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
-        self.reserve.ensure()
         findings = directory_findings(
             found,
             clean_epoch,
@@ -143,6 +142,9 @@ class LogManager:
             flushed_ends_known=flushed_ends_known,
             missing=missing,
         )
+        self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
+        self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
+        self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
 
     def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:

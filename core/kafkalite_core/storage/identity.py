@@ -9,7 +9,7 @@ trustedSince and cleanSince are broker epochs. Invariant of a registration:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.storage.disk import read_file, remove_file, replace_file, sync_directory
@@ -164,6 +164,21 @@ def directory_findings(
     )
 
 
+def settle_identity(
+    disk: Disk, identity: Identity, findings: DirectoryFindings, new_directory_id: str
+) -> tuple[Identity, DirectoryFindings]:
+    """A directory that lost something becomes another one, durably, before anything overwrites what shows the loss.
+
+    Recovery cuts the log, and the next checkpoint says that its end is where it is. Should the process die between
+    that and its registration, the next one would find nothing wrong, and be trusted with what is gone (R9).
+    """
+    if findings.trusted or findings.fresh:
+        return identity, findings
+    renewed = replace(identity, directory_id=new_directory_id)
+    replace_file(disk, IDENTITY_FILE, renewed.encode())
+    return renewed, findings._replace(directory_id=new_directory_id)
+
+
 class RestartVerdict(NamedTuple):
     """What to register.
 
@@ -199,12 +214,12 @@ def _distrust(previous: Registration | None, findings: DirectoryFindings) -> str
         return "directory is new, or lost its identity"
     if previous is None:
         return "no earlier registration is known"
-    if previous.directory_id != findings.directory_id:
-        return f"registered directory is {previous.directory_id}, this one is {findings.directory_id}"
     if findings.cut_below_flushed:
         return "recovery cut below the flushed end"
     if findings.checkpoint_lost:
         return "flushed ends are not known: the checkpoint or a log's directory is missing"
+    if previous.directory_id != findings.directory_id:
+        return f"registered directory is {previous.directory_id}, this one is {findings.directory_id}"
     if findings.clean_epoch is not None and findings.clean_epoch != previous.broker_epoch:
         which = "directory" if findings.clean_epoch < previous.broker_epoch else "store"
         return (

@@ -8,9 +8,11 @@ import pytest
 
 from kafkalite_broker.log import volume_sync
 from kafkalite_broker.log.disk import DirectoryLocked, LocalDisk, LockedDirectory
+from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import Partition, TopicRef
 from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
+from kafkalite_core.storage.identity import restart_verdict
 
 REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
@@ -170,6 +172,52 @@ def test_a_cut_below_the_flushed_end_is_noticed(manager, tools, tmp_path):
     recovered = manager().open()
     assert recovered.findings.cut_below_flushed
     assert recovered.reports[0].end_offset == 2
+
+
+@pytest.mark.parametrize("loss", ["cut", "checkpoint", "none"])
+def test_a_loss_is_remembered_until_it_is_registered_whatever_dies_meanwhile(manager, tools, tmp_path, loss):
+    """The second start overwrites what shows the loss; if it dies before it registers, the third must not be trusted."""
+    first = manager()
+    known = first.open().findings.directory_id
+    log, _ = first.obtain(REF, 0, CONFIG)
+    tools.fill(log, 3)
+    tools.flush(log)
+    first.checkpoint({log: 3})
+    first.abandon()
+    if loss == "cut":
+        path = tmp_path / "data/orders-0" / ("0" * 20 + ".log")
+        os.truncate(path, path.stat().st_size - 1)
+    elif loss == "checkpoint":
+        (tmp_path / "data/recovery-point-offset-checkpoint").unlink()
+    second = manager()
+    findings = second.open().findings
+    assert findings.trusted == (loss == "none")
+    second.abandon()
+    third = manager()
+    again = third.open().findings
+    assert again.trusted
+    assert again.directory_id == findings.directory_id == third.identity.directory_id
+    previous = Registration(
+        broker_epoch=7, incarnation="first", directory_id=known, trusted_since=2, clean_since=2, host="h", port=1
+    )
+    assert restart_verdict(previous, again, 8).trusted_since == (2 if loss == "none" else 8)
+
+
+def test_a_loss_is_durable_before_it_is_overwritten(manager, tools, tmp_path, monkeypatch):
+    first = manager()
+    known = first.open().findings.directory_id
+    first.abandon()
+    (tmp_path / "data/recovery-point-offset-checkpoint").unlink()
+    second = manager()
+
+    def killed(*_arguments, **_named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(second._checkpoints, "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        second.open()
+    second.abandon()
+    assert manager().open().findings.directory_id != known
 
 
 def test_a_truncation_before_a_kill_is_no_loss(manager, tools):
