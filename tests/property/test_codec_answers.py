@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from kafkalite_broker.cluster.reassigning import Judgement
 from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.server import dispatch
 from kafkalite_broker.server.handlers import handlers
@@ -70,6 +71,7 @@ class Slot:
 
     peer = "127.0.0.1:1"
     on_abandoned = None
+    attachment = None
 
     def __init__(self, spec, version):
         self.spec, self.version = spec, version
@@ -111,6 +113,10 @@ class MoodyWriter(Writer):
 
     async def request_election(self, name, partitions, *, unclean, deadline_s):
         self._refuse()
+
+    async def reassign(self, name, wish, *, brokers, deadline_s):
+        self._refuse()
+        return Judgement()
 
     async def ensure_offsets_topic(self, *, deadline_s):
         self._refuse()

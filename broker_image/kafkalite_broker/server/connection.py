@@ -72,9 +72,13 @@ class Slot:
         return self._connection.closed
 
     @property
-    def connection(self) -> Connection:
-        """The connection that is answered on."""
-        return self._connection
+    def attachment(self) -> Attachment | None:
+        """What a handler remembers of the connection that is answered on."""
+        return self._connection.attachment
+
+    @attachment.setter
+    def attachment(self, attachment: Attachment | None) -> None:
+        self._connection.attachment = attachment
 
 
 class Attachment(Protocol):

@@ -104,11 +104,11 @@ class Request:
     @property
     def attachment(self) -> Attachment | None:
         """What handlers remember of this connection."""
-        return self._slot.connection.attachment
+        return self._slot.attachment
 
     @attachment.setter
     def attachment(self, attachment: Attachment | None) -> None:
-        self._slot.connection.attachment = attachment
+        self._slot.attachment = attachment
 
     @property
     def peer(self) -> str:
