@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from kafkalite_core.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION
 from tests.integration.wire import Wire
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.cluster import Cluster
 
 RETRIABLE = {14, 15, 16}
+BROKER = 4
 DELAY_KEY = "group.initial.rebalance.delay.ms"
 
 
@@ -45,17 +47,27 @@ def coordinator_of(cluster: Cluster, group: str, timeout: float = 30) -> int:
 @contextlib.contextmanager
 def without_initial_delay(cluster: Cluster) -> Iterator[None]:
     """The first rebalance of a group does not wait for more members."""
-    logs = [cluster.home / "logs" / f"broker-{number}.log" for number in range(3)]
-    before = [log.read_text().count(DELAY_KEY) for log in logs]
     set_cluster_config(cluster, {DELAY_KEY: "0"})
     end = time.monotonic() + 60
-    while any(log.read_text().count(DELAY_KEY) <= count for log, count in zip(logs, before, strict=True)):
+    while any(initial_delay_ms(cluster, number) != "0" for number in range(3)):
         assert time.monotonic() < end, "the brokers did not take the configuration over"
         time.sleep(0.1)
     try:
         yield
     finally:
         set_cluster_config(cluster, {DELAY_KEY: None})
+
+
+def initial_delay_ms(cluster: Cluster, broker: int) -> str | None:
+    """The setting that is in force on a broker, None while it does not answer."""
+    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=str(broker), configuration_keys=[DELAY_KEY])
+    try:
+        with Wire(("127.0.0.1", cluster.port + broker)) as wire:
+            [result] = wire.request(32, 4, DescribeConfigsRequest(resources=[asked])).results
+    except (OSError, EOFError):
+        return None
+    [found] = result.configs
+    return found.value
 
 
 def set_cluster_config(cluster: Cluster, config: dict[str, str | None]) -> None:

@@ -199,9 +199,13 @@ def test_a_group_is_listed_described_reset_and_deleted(tools, topic):
     assert group in tools.run("kafka-consumer-groups", "--list").lines
     shown = tools.run(*this, "--describe")
     assert f"Consumer group '{group}' has no active members." in shown.text
-    assert [(row["TOPIC"], row["PARTITION"], row["CURRENT-OFFSET"], row["LAG"]) for row in table(shown.out)] == [
-        (topic, partition, end, "0") for partition, end in sorted(ends.items())
+    # The producer may put all of them into one partition; of an empty one the consumer may know no position to commit.
+    filled = {partition: end for partition, end in ends.items() if end != "0"}
+    rows = [(row["TOPIC"], row["PARTITION"], row["CURRENT-OFFSET"], row["LAG"]) for row in table(shown.out)]
+    assert [row for row in rows if row[1] in filled] == [
+        (topic, part, end, "0") for part, end in sorted(filled.items())
     ]
+    assert {row[1:] for row in rows if row[1] not in filled} <= {(part, "0", "0") for part in ends}
     [state] = table(tools.run(*this, "--describe", "--state").out)
     assert (state["GROUP"], state["ASSIGNMENT-STRATEGY"], state["STATE"], state["#MEMBERS"]) == (
         group,
@@ -215,7 +219,7 @@ def test_a_group_is_listed_described_reset_and_deleted(tools, topic):
     reset = ("--reset-offsets", "--topic", topic, "--to-earliest")
     planned = tools.run(*this, *reset, "--dry-run")
     assert {(row["PARTITION"], row["NEW-OFFSET"]) for row in table(planned.out)} == {("0", "0"), ("1", "0")}
-    assert consumed(tools, group) == ends
+    assert {part: offset for part, offset in consumed(tools, group).items() if part in filled} == filled
     tools.run(*this, *reset, "--execute")
     assert consumed(tools, group) == {"0": "0", "1": "0"}
     assert sorted(consume(tools, topic, 10, "--group", group)) == values
