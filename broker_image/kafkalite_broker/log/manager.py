@@ -134,13 +134,12 @@ class LogManager:
         expected = set(self._checkpoints.recovery_points.values)
         directories = self._find_directories()
         loaded = self._recover(directories, clean=clean_epoch is not None, threads=threads, on_progress=on_progress)
-        missing = expected - set(self._logs) - self._strays.partitions()
         findings = directory_findings(
             found,
             clean_epoch,
             cut_below_flushed=[report.cut_below_flushed for report in loaded],
             flushed_ends_known=flushed_ends_known,
-            missing=missing,
+            missing=expected - set(self._logs) - self._strays.partitions(),
         )
         self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
