@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -40,22 +41,23 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".cache" / "chaos"
 SCENARIO_LIMIT_S = 600.0
 CLEANUP_LIMIT_S = 200.0
-KEPT_MAX = 20  # folders of runs that did not pass
+KEPT_MAX = 20  # folders of runs that did not pass; those that show a broken promise stay beyond it
+KEPT_BYTES_MAX = 6 << 30
+FAILURES_MAX = 10  # in a row: then the machine is to blame, and a long run ends
 
 
-class InterruptedBySignalError(Exception):
+class InterruptedBySignal(BaseException):  # like KeyboardInterrupt: nobody may swallow it
     """SIGTERM: leave everything tidy and end."""
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise InterruptedBySignalError
+    raise InterruptedBySignal
 
 
 def play_here(name: str, seed: int, folder: Path, *, rounds: int | None, keep: bool) -> int:
     """Run a scenario in this process; its line goes to `folder`.json."""
     from tests.chaos.runner import play
 
-    signal.signal(signal.SIGTERM, _interrupt)
     line = play(scenarios()[name], seed, folder, rounds=rounds, keep=keep)
     folder.with_suffix(".json").write_bytes(msgspec.json.encode(line))
     return 0 if line.verdict == PASSED else 1
@@ -75,13 +77,7 @@ def play_apart(
     environment = dict(os.environ) if python_path is None else dict(os.environ, PYTHONPATH=python_path)
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL) as process:
         try:
-            process.wait(SCENARIO_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            try:
-                process.wait(CLEANUP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            ended = _waited(process)
         except BaseException:
             process.terminate()
             process.wait(CLEANUP_LIMIT_S)
@@ -92,14 +88,32 @@ def play_apart(
         line = msgspec.json.decode(result.read_bytes(), type=Line)
         result.unlink()
         return line
+    return unfinished(name, seed, stamp, f"ended without a result ({ended}); see {folder}")
+
+
+def _waited(process: subprocess.Popen[bytes]) -> str:
+    """Wait for the end of a scenario's process, which comes at last; how it ended."""
+    try:
+        return f"exit code {process.wait(SCENARIO_LIMIT_S)}"
+    except subprocess.TimeoutExpired:
+        process.terminate()
+    try:
+        process.wait(CLEANUP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return f"it took more than {SCENARIO_LIMIT_S:.0f} s"
+
+
+def unfinished(name: str, seed: int, began: datetime, reason: str) -> Line:
+    """The line of a run that wrote none."""
     return Line(
-        time=stamp.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        time=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         tree=tree_hash(),
         commit="",
         scenario=name,
         seed=seed,
         verdict=FAILED,
-        reason=f"ended without a result (exit code {process.returncode}); see {folder}",
+        reason=reason,
         minutes=0.0,
         injected=0,
         bitten=0,
@@ -121,14 +135,24 @@ def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
     """Scenarios in a fair random order until the time is over; False when one did not pass."""
     random = Random(seed)
     limit = time.monotonic() + minutes * 60
-    ok, number, order = True, 0, []
-    while time.monotonic() < limit:
+    ok, number, failures = True, 0, 0
+    order: list[str] = []
+    while time.monotonic() < limit and failures < FAILURES_MAX:
+        cleanup.prune(WORK, KEPT_MAX, KEPT_BYTES_MAX)
         order = order or deck(random, names)
-        line = play_apart(order.pop(0), seed * 1000 + number)
+        name, began = order.pop(0), datetime.now(UTC)
+        try:
+            line = play_apart(name, seed * 1000 + number)
+        except Exception as problem:  # the task's root: one scenario must not end a run of hours
+            traceback.print_exc()
+            line = unfinished(name, seed * 1000 + number, began, f"not foreseen: {type(problem).__name__}: {problem}")
         number += 1
         ledger.append(path, line)
         show(line)
         ok = ok and line.verdict == PASSED
+        failures = failures + 1 if line.verdict == FAILED else 0
+    if failures >= FAILURES_MAX:
+        print(f"{failures} runs in a row could not be finished: given up", flush=True)
     return ok
 
 
@@ -171,6 +195,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Entry point."""
+    signal.signal(signal.SIGTERM, _interrupt)
     options = arguments()
     known = scenarios()
     seed = options.seed if options.seed is not None else int(time.time()) % 1_000_000
@@ -189,7 +214,7 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     if swept := cleanup.sweep(WORK):
         print(f"put away what killed runs had left: {', '.join(swept)}", flush=True)
-    cleanup.prune(WORK, KEPT_MAX)
+    cleanup.prune(WORK, KEPT_MAX, KEPT_BYTES_MAX)
     if options.minutes or options.hours:
         names = [name for name in known if options.only in name]
         return 0 if soak(names, seed, options.minutes or options.hours * 60, options.ledger) else 1
@@ -213,4 +238,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except InterruptedBySignal:
+        sys.exit(f"ended by SIGTERM (pid {os.getpid()})")

@@ -5,17 +5,22 @@ Everything is found by the scenario's folder, so that this works for a run that 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from kafkalite_runtime.home import start_time_of
 
 OWNER = "owner"
+BROKEN_MARK = "broken"  # in the folder of a run that shows a broken promise
 COMMAND_LIMIT_S = 120
+STRAGGLER_LIMIT_S = 10.0
 
 
 def claim(folder: Path) -> None:
@@ -52,8 +57,9 @@ def clean(folder: Path) -> None:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Mounts, loop devices and namespaces of a folder that are there now."""
-    return [*_mounts(folder), *_loops(folder), *_namespaces(namespace_tag(folder))]
+    """Mounts, loop devices, namespaces and processes of a folder that are there now."""
+    found = [*_mounts(folder), *_loops(folder), *_namespaces(namespace_tag(folder))]
+    return [*found, *(f"process {pid}" for pid in processes(folder))]
 
 
 def sweep(parent: Path) -> list[str]:
@@ -64,12 +70,34 @@ def sweep(parent: Path) -> list[str]:
     return [folder.name for folder in orphans]
 
 
-def prune(parent: Path, keep: int) -> None:
-    """Remove all but the youngest folders below `parent`; those of runs that go on are young."""
-    folders = sorted((folder for folder in parent.glob("*") if folder.is_dir()), key=lambda each: each.stat().st_mtime)
-    for folder in folders[: max(0, len(folders) - keep)]:
-        if not (folder / OWNER).exists():
+def prune(parent: Path, keep: int, bytes_max: int) -> list[str]:
+    """Remove folders of finished runs below `parent` until so many, and so many bytes, are left; names of what went.
+
+    The oldest goes first. A folder that shows a broken promise never goes for the number, and for the bytes only when
+    nothing else is left, the youngest first: what was found first is what one looks into.
+    """
+    finished = [folder for folder in parent.glob("*") if folder.is_dir() and not (folder / OWNER).exists()]
+    finished.sort(key=lambda each: each.stat().st_mtime)
+    broken = [folder for folder in finished if (folder / BROKEN_MARK).exists()]
+    others = [folder for folder in finished if folder not in broken]
+    sizes = {folder: _size(folder) for folder in finished}
+    removed: list[str] = []
+    for folder in [*others, *reversed(broken)]:
+        crowded = folder in others and len(finished) - len(removed) > keep
+        if crowded or sum(sizes.values()) > bytes_max:
             shutil.rmtree(folder, ignore_errors=True)
+            del sizes[folder]
+            removed.append(folder.name)
+    return removed
+
+
+def _size(folder: Path) -> int:
+    """Bytes on the disk, holes not counted."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.lstat().st_blocks * 512
+    return total
 
 
 def _stop_processes(folder: Path) -> None:
@@ -80,14 +108,32 @@ def _stop_processes(folder: Path) -> None:
         _run("fsfreeze", "-u", mount)  # who waits for a frozen disk cannot even be killed
     environment = dict(os.environ, KAFKALITE_HOME=str(home))
     environment.pop("KAFKALITE_PORT", None)
-    subprocess.run(
-        [sys.executable, "-m", "kafkalite_cli.main", "down", "--timeout", "20"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=COMMAND_LIMIT_S,
-        check=False,
-    )
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-m", "kafkalite_cli.main", "down", "--timeout", "20"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=COMMAND_LIMIT_S,
+            check=False,
+        )
+    limit = time.monotonic() + STRAGGLER_LIMIT_S
+    while (stragglers := processes(folder)) and time.monotonic() < limit:
+        for pid in stragglers:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def processes(folder: Path) -> list[int]:
+    """Programs of KafkaLite whose environment names the folder's home: control plane, operator, brokers."""
+    mark = f"={(folder / 'home').absolute()}".encode()
+    found = []
+    for proc in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (proc / "environ").read_bytes() and b"kafkalite" in (proc / "cmdline").read_bytes():
+                found.append(int(proc.name))
+    return sorted(found)
 
 
 def _mounts(folder: Path, kind: str = "") -> list[str]:

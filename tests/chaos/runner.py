@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import http.client
-import json
 import shutil
 import subprocess
 import time
-from contextlib import ExitStack
+import traceback
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
 from confluent_kafka import KafkaException
 
 from kafkalite_core.model.errors import KafkaLiteError
@@ -26,7 +27,6 @@ from tools.tree_hash import tree_hash
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.chaos.cluster import Cluster
     from tests.chaos.faults import Harm, Run
     from tests.chaos.scenarios import Scenario
 
@@ -78,23 +78,26 @@ class Runner:
         self.minutes = 0.0
         self._time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._began_s = time.monotonic()
+        self._tree, self._commit = tree_hash(), commit()
 
     def run(self) -> Line:
-        """Never raises for what the product or the machine does; the line says what happened."""
+        """Never raises; the line says what happened."""
         cleanup.claim(self.folder)
         error = ""
         try:
             with ExitStack() as stack:
                 self._play(stack)
         except PROBLEMS as problem:
-            error = f"{type(problem).__name__}: {problem}"
+            error = self._note(problem)
+        except Exception as problem:  # the task's root: a mistake in a scenario must not end a long run
+            error = f"not foreseen: {self._note(problem)}"
         run = self.run_
         harms = run.harms if run else []
         verdict, reason = conclude(harms, self.verdict, error)
         return Line(
             time=self._time,
-            tree=tree_hash(),
-            commit=commit(),
+            tree=self._tree,
+            commit=self._commit,
             scenario=self.scenario.name,
             seed=self.seed,
             verdict=verdict,
@@ -109,6 +112,12 @@ class Runner:
             longest_gap_ms=round(self.verdict.longest_gap_ms, 1),
             counts=dict(run.cluster.log.counts()) if run else {},
         )
+
+    def _note(self, problem: Exception) -> str:
+        """The problem in a line; where it came from is written to the folder."""
+        text = "".join(traceback.format_exception(problem))
+        (self.folder / "traceback.txt").write_text(text, encoding="utf-8")
+        return f"{type(problem).__name__}: {problem}"
 
     def say(self, text: str) -> None:
         """A line of what happens, with the seconds since the beginning."""
@@ -134,12 +143,16 @@ class Runner:
         cluster.log.sync()
         self.verdict = judge(cluster, [traffic, *run.extra_traffic], self.folder / "metadata.jsonl")
         if self.verdict.broken:
-            self._keep_replicas(cluster)
+            self.keep_replicas()
 
-    def _keep_replicas(self, cluster: Cluster) -> None:
-        """What lies on the brokers' disks may be gone with the disks."""
+    def keep_replicas(self) -> None:
+        """Copy, once, what lies on the brokers' disks, which may be gone with the disks."""
+        target = self.folder / "replicas"
+        if self.run_ is None or target.exists():
+            return
         for broker in range(BROKERS):
-            shutil.copytree(cluster.data_directory(broker), self.folder / "replicas" / str(broker), dirs_exist_ok=True)
+            with suppress(OSError, shutil.Error):  # what can be read of a disk that was harmed
+                shutil.copytree(self.run_.cluster.data_directory(broker), target / str(broker))
 
     def _round(self, run: Run, inject: Callable[[Run], None], number: int) -> None:
         """Harm, wait until it shows, wait until all is whole and every partition acknowledges again."""
@@ -161,9 +174,13 @@ def play(scenario: Scenario, seed: int, folder: Path, *, rounds: int | None = No
     runner = Runner(scenario, seed, folder, rounds)
     try:
         line = runner.run()
+        if line.verdict != PASSED and runner.run_ is not None and runner.run_.disks is not None:
+            runner.keep_replicas()
     finally:
         cleanup.clean(folder)
-    (folder / "line.json").write_text(json.dumps({"scenario": line.scenario, "verdict": line.verdict}))
+    (folder / "line.json").write_bytes(msgspec.json.encode(line))
+    if line.verdict == BROKEN:
+        (folder / cleanup.BROKEN_MARK).touch()
     if line.verdict == PASSED and not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return line

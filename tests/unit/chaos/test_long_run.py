@@ -1,0 +1,130 @@
+"""A run of hours goes on whatever one scenario does, and says what it was."""
+
+import sys
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from tests.chaos import __main__ as program
+from tests.chaos import cleanup, ledger, runner
+from tests.chaos.cluster import ChaosError
+from tests.chaos.judge import Verdict
+from tests.chaos.ledger import BROKEN, FAILED, PASSED, Line
+from tests.chaos.scenarios import scenarios
+
+NAME = "kill-leader/single"
+
+
+def line(verdict: str = PASSED) -> Line:
+    return Line(
+        time="", tree="t", commit="c", scenario=NAME, seed=1, verdict=verdict, reason="", minutes=1.0, injected=1, bitten=1, acked=1
+    )  # fmt: skip
+
+
+@pytest.fixture
+def soak(tmp_path, monkeypatch):
+    """Runs a soak of so many scenarios, each of which is a verdict or an exception; the ledger's lines."""
+
+    def run(*ends) -> list[Line]:
+        clock = iter([0.0, *(0.0 for _ in ends), 1e9])
+        left = list(ends)
+
+        def play(_name: str, _seed: int) -> Line:
+            end = left.pop(0)
+            if isinstance(end, BaseException):
+                raise end
+            return line(end)
+
+        monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        monkeypatch.setattr(program, "play_apart", play)
+        monkeypatch.setattr(program, "WORK", tmp_path / "work")
+        path = tmp_path / "ledger.jsonl"
+        assert program.soak([NAME], 7, 1, path) == all(end == PASSED for end in ends)
+        return ledger.read(path)
+
+    return run
+
+
+def test_an_exception_in_one_scenario_is_a_line_of_the_ledger_and_the_next_one_runs(soak):
+    lines = soak(PASSED, ValueError("unforeseen"), PASSED)
+    assert [each.verdict for each in lines] == [PASSED, FAILED, PASSED]
+    assert "ValueError: unforeseen" in lines[1].reason
+
+
+def test_a_long_run_is_given_up_when_nothing_can_be_finished_any_more(soak):
+    assert len(soak(*[FAILED] * (program.FAILURES_MAX + 3))) == program.FAILURES_MAX
+    lines = soak(*[FAILED] * (program.FAILURES_MAX - 1), PASSED, FAILED)
+    assert lines[-1].verdict == FAILED
+
+
+def test_sigterm_ends_a_long_run(soak):
+    with pytest.raises(program.InterruptedBySignal):
+        soak(PASSED, program.InterruptedBySignal(), PASSED)
+
+
+@pytest.fixture
+def apart(tmp_path, monkeypatch):
+    """Runs a scenario in a process that does something else."""
+
+    def run(code: str, limit_s: float = 30) -> Line:
+        stand_in = tmp_path / "python"
+        stand_in.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+        stand_in.chmod(0o755)
+        monkeypatch.setattr(program, "sys", SimpleNamespace(executable=str(stand_in)))
+        monkeypatch.setattr(program, "WORK", tmp_path / "work")
+        monkeypatch.setattr(program, "SCENARIO_LIMIT_S", limit_s)
+        return program.play_apart(NAME, 5)
+
+    return run
+
+
+def test_a_scenario_that_dies_without_a_word_is_a_line(apart):
+    found = apart("import os; os.abort()")
+    assert (found.verdict, found.scenario, found.seed) == (FAILED, NAME, 5)
+    assert "exit code -6" in found.reason
+
+
+def test_a_scenario_that_never_ends_is_ended_and_is_a_line(apart):
+    assert "it took more than 0 s" in apart("import time; time.sleep(600)", 0.4).reason
+
+
+class Playing(runner.Runner):
+    """A scenario that comes to an end of the test's choice."""
+
+    end: Exception | Verdict = Verdict()
+
+    def _play(self, stack: ExitStack) -> None:
+        if isinstance(self.end, Exception):
+            raise self.end
+        self.verdict = self.end
+
+
+@pytest.fixture
+def played(tmp_path, monkeypatch):
+    """Plays a scenario that ends as given; its line and its folder."""
+
+    def run(end):
+        monkeypatch.setattr(Playing, "end", end)
+        monkeypatch.setattr(runner, "Runner", Playing)
+        folder = tmp_path / "run"
+        return runner.play(scenarios()[NAME], 3, folder), folder
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [(ChaosError("not whole"), "ChaosError: not whole"), (KeyError("leader"), "not foreseen: KeyError: 'leader'")],
+)
+def test_whatever_a_scenario_raises_is_its_line_and_the_folder_says_where(played, problem, reason):
+    found, folder = played(problem)
+    assert (found.verdict, found.reason) == (FAILED, reason)
+    assert "in _play" in (folder / "traceback.txt").read_text()
+    assert not (folder / cleanup.OWNER).exists()
+
+
+def test_the_folder_of_a_broken_run_is_marked(played):
+    found, folder = played(Verdict(broken=["lost 1"]))
+    assert found.verdict == BROKEN
+    assert (folder / cleanup.BROKEN_MARK).exists()
