@@ -106,6 +106,14 @@ failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (th
 simulate: $(STAMP) ## Histories of the simulated cluster; SEEDS=0:10000 JOBS=2
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),0:10000) --jobs $(or $(JOBS),2) $(ARGS)
 
+.PHONY: simulate-ledger
+simulate-ledger: $(STAMP) ## For HOURS=1, histories of seeds that the ledger of this program does not have yet, on all cores
+	@$(BIN)/python -m tests.simulation --hours $(or $(HOURS),1) $(ARGS)
+
+.PHONY: simulate-summary
+simulate-summary: $(STAMP) ## Add up the ledger of the simulation for the present program
+	@$(BIN)/python -m tests.simulation --summary
+
 .PHONY: proof-small
 proof-small: $(STAMP) ## Search small clusters exhaustively, every order of events within the bounds: 5 million states
 	@$(BIN)/python -m tests.search --proof small $(ARGS)

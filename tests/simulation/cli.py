@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import signal
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import kafkalite_core
-from tests.simulation.run import NAMES, Result, run_seed
+from tests.simulation import ledger
+from tests.simulation.campaign import Recorder, play, unknown_seeds
+from tests.simulation.run import NAMES, Result
 from tests.simulation.swarm import draw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 CLEAN, VIOLATED, USAGE = 0, 1, 2
 TRACE_LINES = 400
@@ -39,7 +41,13 @@ def parser() -> argparse.ArgumentParser:
     which = made.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run one history")
     which.add_argument("--seeds", metavar="FROM:TO", help="run the histories of a range of seeds, TO excluded")
-    made.add_argument("--jobs", type=int, default=1, help="processes")
+    which.add_argument("--hours", type=float, help="run histories that the ledger does not have, for that time")
+    which.add_argument("--summary", action="store_true", help="add up the ledger's lines of the present program")
+    made.add_argument("--jobs", type=int, default=0, help="processes; 1, and with --hours the number of cores")
+    made.add_argument(
+        "--ledger", type=Path, default=ledger.LEDGER, help="where --seeds and --hours write down what ran"
+    )
+    made.add_argument("--no-ledger", action="store_true", help="write nothing down")
     made.add_argument("--seconds", type=float, default=0.0, help="begin no history after that time")
     made.add_argument("--stop-on-violation", action="store_true", help="end with the first violation")
     made.add_argument("--json", action="store_true", help="one line of JSON for each history and a last one for all")
@@ -51,6 +59,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run; 0 when all histories are clean, 1 for a violation, 2 for wrong usage."""
     options = parser().parse_args(arguments)
+    if options.summary:
+        return _tell(options, ledger.identity())
+    if options.hours is not None:
+        return _go_on(options)
     if options.seed is not None:
         seeds = range(options.seed, options.seed + 1)
     else:
@@ -60,33 +72,61 @@ def main(arguments: list[str] | None = None) -> int:
         except ValueError:
             print(f"--seeds {options.seeds!r} is not FROM:TO", file=sys.stderr)
             return USAGE
+    recorder = None if options.seed is not None else _recorder(options)
     started = time.perf_counter()
     results: list[Result] = []
-    for result in _results(seeds, options):
-        results.append(result)
-        _show(result, options)
-        if options.stop_on_violation and not result.ok:
-            break
+    try:
+        for result in play(seeds, jobs=options.jobs, seconds=options.seconds, tracing=options.trace):
+            results.append(result)
+            _show(result, options)
+            if recorder is not None:
+                recorder.take(result)
+            if options.stop_on_violation and not result.ok:
+                break
+    finally:
+        if recorder is not None:
+            recorder.write()
     summary = summarize(results, time.perf_counter() - started)
     print(json.dumps(summary) if options.json else _text(summary), flush=True)
     return VIOLATED if summary["violations"] else CLEAN
 
 
-def _results(seeds: range, options: argparse.Namespace) -> Iterator[Result]:
-    deadline = time.perf_counter() + (options.seconds or 1e12)
-    if options.jobs <= 1 or len(seeds) == 1:
-        for seed in seeds:
-            if time.perf_counter() > deadline:
-                return
-            yield run_seed(seed, tracing=options.trace)
-        return
-    with ProcessPoolExecutor(options.jobs) as pool:
-        rest = iter(seeds)
-        chunk = options.jobs * 4
-        while numbers := list(islice(rest, chunk)):
-            yield from pool.map(run_seed, numbers)
-            if time.perf_counter() > deadline:
-                return
+def _recorder(options: argparse.Namespace) -> Recorder | None:
+    """None for what says nothing of the present program: a copy of the core, or a hunt that ends when it has found."""
+    if options.no_ledger or options.stop_on_violation or not ledger.runs_own_core():
+        return None
+    return Recorder(options.ledger)
+
+
+def _go_on(options: argparse.Namespace) -> int:
+    """Histories of seeds that the ledger does not have, until the time is over or somebody ends it."""
+    if not ledger.runs_own_core():
+        print(f"{kafkalite_core.__file__} is not the core of this work tree", file=sys.stderr)
+        return USAGE
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    recorder = Recorder(options.ledger)
+    jobs = options.jobs or os.cpu_count() or 1
+    print(
+        f"the ledger has {len(recorder.known):,} seeds of this program; {options.hours} h with {jobs} processes",
+        flush=True,
+    )
+    try:
+        for result in play(unknown_seeds(recorder.known), jobs=jobs, seconds=options.hours * 3600.0):
+            recorder.take(result)
+            if not result.ok:
+                _show(result, options)
+            if recorder.changed:
+                break
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    recorder.write()
+    return _tell(options, recorder.who)
+
+
+def _tell(options: argparse.Namespace, who: tuple[str, str]) -> int:
+    total = ledger.summarize(ledger.read(options.ledger), who)
+    print(total.text(), flush=True)
+    return VIOLATED if total.failed else CLEAN
 
 
 def _show(result: Result, options: argparse.Namespace) -> None:

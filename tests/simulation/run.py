@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,9 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
             "event_index": world.events,
             "time_ms": round(world.now, 3),
         }
+    except Exception as error:  # outside of all events: of the simulator itself; the histories after it go on
+        text = "".join(traceback.format_exception(error)[-6:])
+        violation = {"invariant": "no defect", "text": text, "event_index": world.events, "time_ms": world.now}
     finally:
         gc.enable()
     return Result(

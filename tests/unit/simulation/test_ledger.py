@@ -1,0 +1,113 @@
+"""The ledger of the simulation: no seed counts twice, nothing that was finished is lost, no failing seed is hidden."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from tests.simulation import campaign, cli, ledger
+from tests.simulation.run import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pytest
+
+
+def result(seed: int, *, broken: bool = False) -> Result:
+    return Result(
+        seed=seed, violation={"invariant": "one leader", "text": "two"} if broken else None, events=100 + seed,
+        faults_bitten={"crash": 2}, acked=10, virtual_ms=1.0, wall_s=0.1, cpu_s=0.1, digest=0, elections=1,
+    )  # fmt: skip
+
+
+def seeds_of(path: Path) -> list[tuple[int, int]]:
+    return [(line.first, line.last) for line in ledger.read(path)]
+
+
+def test_seeds_that_are_known_are_not_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    for seeds in (range(10, 13), range(8, 16), range(8, 16)):
+        recorder = campaign.Recorder(path)
+        for seed in seeds:
+            recorder.take(result(seed))
+        recorder.write()
+    assert seeds_of(path) == [(10, 13), (8, 10), (13, 16)]
+    summary = ledger.summarize(ledger.read(path), ledger.identity())
+    assert (summary.histories, summary.acked, summary.repeated) == (8, 80, 0)
+    assert summary.events == sum(100 + seed for seed in range(8, 16))
+
+
+def test_lines_of_the_same_seeds_count_once_and_those_of_another_program_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    who = ledger.identity()
+    for first, identity in ((0, who), (2, who), (5, ("another", who[1])), (8, (who[0], "another"))):
+        ledger.append(path, ledger.line_of([result(first + n) for n in range(3)], identity, time="", seconds=1.0))
+    summary = ledger.summarize(ledger.read(path), who)
+    assert (summary.histories, summary.repeated, len(summary.seeds)) == (3, 1, 3)
+
+
+def test_failing_seeds_are_listed_and_their_records_do_not_count_as_checked(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    recorder = campaign.Recorder(path, batch=3)
+    for seed in range(6):
+        recorder.take(result(seed, broken=seed == 4))
+    assert [line.verdict for line in ledger.read(path)] == [ledger.CLEAN, ledger.VIOLATED]
+    summary = ledger.summarize(ledger.read(path), recorder.who)
+    assert (summary.failed, summary.acked) == ({4: "one leader"}, 50)
+    assert "seed 4: one leader" in summary.text()
+
+
+def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    who = ledger.identity()
+    ledger.append(path, ledger.line_of([result(0)], who, time="", seconds=1.0))
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:40])
+    ledger.append(path, ledger.line_of([result(1)], who, time="", seconds=1.0))
+    assert seeds_of(path) == [(0, 1), (1, 2)]
+
+
+def test_what_a_changed_program_did_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder = campaign.Recorder(tmp_path / "ledger.jsonl")
+    recorder.take(result(0))
+    monkeypatch.setattr(ledger, "identity", lambda: ("other", "program"))
+    recorder.write()
+    assert recorder.changed
+    assert not ledger.read(tmp_path / "ledger.jsonl")
+
+
+def test_an_interrupted_campaign_keeps_what_was_finished_and_goes_on_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+
+    def interrupted(seeds: Iterator[int], **_: object) -> Iterator[Result]:
+        for number, seed in enumerate(seeds):
+            if number == 5:
+                raise KeyboardInterrupt
+            yield result(seed, broken=seed == 3)
+
+    monkeypatch.setattr(cli, "play", interrupted)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert cli.main(["--hours", "1", "--ledger", str(path)]) == cli.VIOLATED  # and did not end with seed 3
+    assert cli.main(["--hours", "1", "--ledger", str(path)]) == cli.VIOLATED
+    assert seeds_of(path) == [(0, 5), (5, 10)]
+    capsys.readouterr()
+    assert cli.main(["--summary", "--ledger", str(path)]) == cli.VIOLATED
+    assert "10 histories, 1 of them broke" in capsys.readouterr().out
+
+
+def test_missing_ranges() -> None:
+    seeds = ledger.Seeds()
+    for first, last in ((5, 7), (0, 2), (7, 9), (6, 8)):
+        seeds.add(first, last)
+    assert len(seeds) == 6
+    assert list(seeds.missing(0)) == [(2, 5), (9, None)]
+    assert list(seeds.missing(1, 6)) == [(2, 5)]
+    assert list(seeds.missing(0, 12)) == [(2, 5), (9, 12)]
+
+
+def test_processes_give_the_same_histories_as_one() -> None:
+    alone = [(r.seed, r.digest) for r in campaign.play(range(40, 43), jobs=1)]
+    assert [(r.seed, r.digest) for r in campaign.play(range(40, 43), jobs=2)] == alone
