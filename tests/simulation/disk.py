@@ -105,6 +105,7 @@ class SimFile:
         if disk.sync_errors:
             disk.sync_errors -= 1
             disk.bite("sync_error")
+            disk.forgot_unsynced = True
             start = inode.durable_prefix
             if start < len(inode.data):
                 inode.lost.append((start, len(inode.data)))
@@ -132,6 +133,9 @@ class SimDisk:
     Attributes:
         room: Bytes that may still be written.
         sync_errors: So many of the next syncs fail.
+        forgot_unsynced: A sync failed: the pages of that file that were dirty are marked clean and gone, as Linux does
+            it. What an earlier sync wrote is still there; what was only written is not, as after a power failure. So a
+            topic with relaxed flush may lack the end of its log, and its broker says so with its next registration.
         fuse: After so many more operations the process dies; 0 for not at all.
         fuse_power: It dies because the power fails.
         process: Whose disk operations these are.
@@ -142,6 +146,7 @@ class SimDisk:
         self.bite = bite
         self.on_batch = on_batch
         self.sync_errors = 0
+        self.forgot_unsynced = False
         self.fuse = 0
         self.fuse_power = False
         self.process: Process | None = None

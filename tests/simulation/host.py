@@ -25,7 +25,7 @@ class Host:
         broker: The process that runs, None while there is none.
         held: The kubelet does not start it.
         damaged: The disk lost data since the last registration; the store does not know yet.
-        forgot_unsynced: The power failed since the last registration: what was not synced may be gone.
+        forgot_unsynced: The power, or a sync, failed since the last registration: what was not synced may be gone.
         silent: The kubelet tells nobody of an end: only the Lease does.
     """
 
@@ -76,7 +76,8 @@ class Host:
         self.cluster.oracles.process_ended(broker)
         if death.power:
             self.disk.crash(self.chance)
-            self.forgot_unsynced = True
+        self.forgot_unsynced |= death.power or self.disk.forgot_unsynced
+        self.disk.forgot_unsynced = False
         if self.world.tracing:
             self.world.trace(self.name, f"{broker.incarnation} died: {death.reason}")
         if not death.power:

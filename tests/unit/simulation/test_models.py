@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_records, parse_batch_header
 from tests.simulation.batches import batch_of, marks_of
 from tests.simulation.clock import Clock
+from tests.simulation.cluster import SimCluster
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.patching import FenceHelped, Refused, apply_patch, check
 from tests.simulation.platter import durable_last
+from tests.simulation.swarm import draw
 from tests.simulation.world import Process, ProcessDied, Violation, World
 
 
@@ -172,6 +175,37 @@ def test_after_a_failed_sync_the_cache_lies() -> None:
     assert file.pread(10, 0) == b"gonekept"
     file.drop_cached(0)
     assert file.pread(10, 0) == b"\0\0\0\0kept"
+
+
+def test_a_failed_sync_takes_what_was_not_synced_before_and_says_so() -> None:
+    made = disk()
+    file = made.open("f", create=True)
+    file.append(b"kept")
+    file.sync()
+    file.append(b"gone")
+    assert not made.forgot_unsynced
+    made.sync_errors = 1
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    assert made.forgot_unsynced
+    file.drop_cached(0)
+    assert file.pread(10, 0) == b"kept\0\0\0\0"
+
+
+def test_who_died_of_a_failed_sync_has_forgotten_what_was_not_synced() -> None:
+    cluster = SimCluster(World(0), replace(draw(0), operators=1, brokers=3))
+    host = cluster.hosts[0]
+    host.disk.sync_errors = 1
+    cluster.begin()
+    while host.disk.sync_errors:
+        cluster.world.run(cluster.world.now + 1.0)
+    assert host.broker is None
+    assert host.forgot_unsynced
+    while host.forgot_unsynced:  # until a later incarnation has registered, which distrusts what was only written
+        cluster.world.run(cluster.world.now + 10.0)
+    assert host.incarnations > 1
+    assert host.broker is not None
+    assert host.broker.broker_epoch == cluster.oracles.brokers[0].registration.clean_since
 
 
 def test_a_full_disk_takes_what_fits() -> None:
