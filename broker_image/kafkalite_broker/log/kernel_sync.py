@@ -53,7 +53,11 @@ class KernelSync:
         start = ctypes.addressof(self._blocks)
         addresses = [start + index * _CONTROL_BLOCK.size for index in range(in_flight_max)]
         self._addresses = (ctypes.c_void_p * in_flight_max)(*addresses)
-        self._events = ctypes.create_string_buffer(_EVENT.size * in_flight_max)
+        events = ctypes.create_string_buffer(_EVENT.size * in_flight_max)
+        self._events = memoryview(events)
+        self._get_all = (
+            ctypes.c_long(self._get_events), self._context, ctypes.c_long(0), ctypes.c_long(in_flight_max), events, None
+        )  # fmt: skip
         self._free = list(range(in_flight_max))
         self._waiting: dict[int, Callable[[int], None]] = {}
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -94,22 +98,16 @@ class KernelSync:
             os.eventfd_read(self._eventfd)
         except BlockingIOError:
             return
-        while True:
-            got = self._call(
-                self._get_events,
-                self._context,
-                ctypes.c_long(0),
-                ctypes.c_long(len(self._addresses)),
-                self._events,
-                ctypes.c_void_p(None),
-            )
-            if not got:
-                return
-            ends = list(_EVENT.iter_unpack(self._events.raw[: got * _EVENT.size]))
-            calls = [(self._waiting.pop(place), result) for place, _, result, _ in ends]
-            self._free.extend(place for place, *_ in ends)
-            for ended, result in calls:
-                ended(-result if result < 0 else 0)
+        # Room for all that can be under way: one call has every end there is.
+        got = self._system_call(*self._get_all)
+        if got < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        ends = list(_EVENT.iter_unpack(self._events[: got * _EVENT.size]))
+        calls = [(self._waiting.pop(place), result) for place, _, result, _ in ends]
+        self._free.extend(place for place, *_ in ends)
+        for ended, result in calls:
+            ended(-result if result < 0 else 0)
 
     def _call(self, number: int, *arguments: object) -> int:
         result = self._system_call(ctypes.c_long(number), *arguments)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 CONNECT_DEADLINE_S = 2.0
-BEGINNING_BYTES = 65_536
+BUFFER_BYTES = 64 << 10
+"""What every connection has to read into."""
+BUFFER_BYTES_MAX = 4 << 20
+"""The largest buffer that a connection keeps for its next answer."""
 
 
 class PeerError(Exception):
@@ -23,15 +26,15 @@ class PeerError(Exception):
 class PeerConnection(asyncio.BufferedProtocol):
     """The asyncio side of `Peer`: collects one answer frame.
 
-    The socket is read straight into the frame, which is allocated once its length is known. Small frames are copied out
-    of the buffer for beginnings, so that who keeps a small answer keeps no large buffer with it.
+    The socket is read straight into a buffer, which grows to the length of the frame once that is known and serves the
+    next answer too: nothing is copied, and no memory is cleared for each answer. Whoever keeps a view of an answer
+    keeps the buffer; then the connection takes another.
     """
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[memoryview] | None = None
-        self._beginning = bytearray(BEGINNING_BYTES)
-        self._frame: bytearray | None = None
+        self._buffer = bytearray(BUFFER_BYTES)
         self._received_bytes = 0
 
     @property
@@ -52,39 +55,59 @@ class PeerConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         del sizehint
-        return memoryview(self._beginning if self._frame is None else self._frame)[self._received_bytes :]
+        if self._answer is None:
+            # Nothing was asked for. What comes nevertheless must not overwrite an answer that is still read.
+            return memoryview(bytearray(LENGTH_BYTES))
+        return memoryview(self._buffer)[self._received_bytes :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived: the beginning of a frame, its rest, or more than was asked for."""
+        if self._answer is None:
+            self.close()
+            return
         self._received_bytes += nbytes
         received_bytes = self._received_bytes
         if received_bytes < LENGTH_BYTES:
             return
-        size_bytes = int.from_bytes((self._frame or self._beginning)[:LENGTH_BYTES], "big", signed=True)
+        size_bytes = int.from_bytes(self._buffer[:LENGTH_BYTES], "big", signed=True)
         if not 0 < size_bytes <= SOCKET_REQUEST_BYTES_MAX:
             self._fail(PeerError(f"answer of {size_bytes} bytes"))
             self.close()
             return
         frame_bytes = LENGTH_BYTES + size_bytes
         if received_bytes < frame_bytes:
-            if self._frame is None and frame_bytes > BEGINNING_BYTES:
-                self._frame = bytearray(frame_bytes)
-                self._frame[:received_bytes] = memoryview(self._beginning)[:received_bytes]
+            if frame_bytes > len(self._buffer):
+                larger = bytearray(frame_bytes)
+                larger[:received_bytes] = memoryview(self._buffer)[:received_bytes]
+                self._buffer = larger
             return
         answer, self._answer = self._answer, None
-        frame = self._frame if self._frame is not None else bytes(memoryview(self._beginning)[:frame_bytes])
-        self._frame, self._received_bytes = None, 0
-        if received_bytes > frame_bytes or answer is None:
-            self._fail(PeerError("more bytes than were asked for"))
+        self._received_bytes = 0
+        if received_bytes > frame_bytes:
             self.close()
-        if answer is not None and not answer.done():
-            answer.set_result(memoryview(frame)[LENGTH_BYTES:])
+        if not answer.done():
+            answer.set_result(memoryview(self._buffer)[LENGTH_BYTES:frame_bytes])
+
+    def _fresh_buffer(self) -> None:
+        """Read the next answer into another buffer if somebody still has a view of the last one, or it was huge."""
+        buffer = self._buffer
+        if len(buffer) <= BUFFER_BYTES_MAX:
+            try:
+                # Refused while there are views: the size of what they show cannot change.
+                buffer.append(0)
+            except BufferError:
+                pass
+            else:
+                del buffer[-1]
+                return
+        self._buffer = bytearray(BUFFER_BYTES)
 
     async def exchange(self, buffers: Sequence[bytes | bytearray | memoryview], deadline_s: float) -> memoryview:
         """Send a request frame; returns the answer without its length prefix. Raises `PeerError`."""
         if self.transport is None:
             raise PeerError("not connected")
         assert self._answer is None, "one request at a time"
+        self._fresh_buffer()
         self._answer = asyncio.get_running_loop().create_future()
         answer = self._answer
         self.transport.writelines(buffers)

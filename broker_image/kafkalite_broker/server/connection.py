@@ -1,7 +1,10 @@
 """One client connection: framing, order of answers, limits.
 
 Requests are handed to the dispatcher as they arrive and are answered strictly in that order, whatever finishes first.
-Nothing is allocated for bytes that have not arrived: a frame that claims 100 MiB costs what was sent of it.
+A frame that claims 100 MiB costs at most twice what was sent of it.
+
+The socket is read into one buffer that all connections share, since a read is over before the next one begins; the rest
+of a large frame is read straight into the frame.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ REQUESTS_IN_FLIGHT_MAX = 64
 """Requests of one connection that may wait for their answers; then the connection stops reading."""
 
 LENGTH_BYTES = 4
+READ_BUFFER_BYTES = 256 << 10
+DIRECT_BYTES_MIN = 16 << 10
+"""What is missing of a frame is read straight into it from this size on; below it one read may bring the next too."""
 LINGER_S = 5.0
 """How long a closing connection may take to send what was answered already."""
 
@@ -101,7 +107,7 @@ class Dispatcher(Protocol):
         """It went away."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """asyncio protocol of one client connection.
 
     Args:
@@ -109,9 +115,17 @@ class Connection(asyncio.Protocol):
         budget: Shared bound on bytes in flight.
         frame_bytes_max: `socket.request.max.bytes`.
         listener: Name of the listener that accepted it.
+        read_buffer: Shared by all connections of one loop; holds nothing between two of its turns.
     """
 
-    def __init__(self, dispatcher: Dispatcher, budget: InFlightBudget, frame_bytes_max: int, listener: str) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        budget: InFlightBudget,
+        frame_bytes_max: int,
+        listener: str,
+        read_buffer: bytearray,
+    ) -> None:
         self._dispatcher = dispatcher
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
@@ -123,8 +137,13 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._slots: deque[Slot] = deque()
         self._length = bytearray()
+        self._read_buffer = read_buffer
         self._frame: bytearray | None = None
+        """What has arrived of a frame, and room for more: never more room than that, nor than `_frame_bytes`."""
         self._frame_bytes = 0
+        self._received_bytes = 0
+        self._direct = False
+        """Whether the transport reads into the frame."""
         self._unread = bytearray()
         self._paused_by: set[str] = set()
         self._attachment: Attachment | None = None
@@ -164,17 +183,36 @@ class Connection(asyncio.Protocol):
         self._release()
         self._dispatcher.connection_lost(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        del sizehint
+        frame, received_bytes = self._frame, self._received_bytes
+        self._direct = False
+        if frame is None or self._paused_by or self._unread:
+            return memoryview(self._read_buffer)
+        room_bytes = max(len(frame), min(self._frame_bytes, 2 * received_bytes))
+        if room_bytes - received_bytes < DIRECT_BYTES_MIN:
+            return memoryview(self._read_buffer)
+        if room_bytes > len(frame):
+            frame += bytes(room_bytes - len(frame))
+        self._direct = True
+        return memoryview(frame)[received_bytes:]
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Cut frames out of the stream."""
         if self.closed:
             return
         self.last_activity_s = self._loop.time()
+        if self._direct:
+            self._received(nbytes)
+            return
+        data = memoryview(self._read_buffer)[:nbytes]
         if self._paused_by or self._unread:
             # The transport may deliver what it had read already; it is kept and is bounded by one read of the loop.
             # What was kept before comes first, even if reading may go on by now.
             self._unread += data
             return
-        self._consume(memoryview(data))
+        self._consume(data)
 
     def pause_writing(self) -> None:
         """The client does not read its answers: stop reading its requests."""
@@ -213,21 +251,29 @@ class Connection(asyncio.Protocol):
             return False
         self._frame = bytearray()
         self._frame_bytes = size_bytes
+        self._received_bytes = 0
         self.frame_started_s = self.last_activity_s
         return True
 
     def _continue_frame(self, data: memoryview) -> int:
-        assert self._frame is not None
-        taken = min(self._frame_bytes - len(self._frame), len(data))
-        self._frame += data[:taken]
-        self._budget.take(taken)
-        if len(self._frame) == self._frame_bytes:
+        frame, received_bytes = self._frame, self._received_bytes
+        assert frame is not None
+        taken = min(self._frame_bytes - received_bytes, len(data))
+        frame[received_bytes : received_bytes + taken] = data[:taken]
+        self._received(taken)
+        return taken
+
+    def _received(self, size_bytes: int) -> None:
+        """So much more of the frame has arrived, and lies in it."""
+        self._received_bytes += size_bytes
+        self._budget.take(size_bytes)
+        if self._received_bytes == self._frame_bytes:
             frame, self._frame, self.frame_started_s = self._frame, None, None
+            assert frame is not None
             self._dispatch(frame)
         if self._budget.exhausted and self._frame is None:
             self._pause("budget")
             self._budget.wait(self._budget_free)
-        return taken
 
     def _dispatch(self, frame: bytearray) -> None:
         slot = Slot(self, len(frame))
@@ -266,8 +312,8 @@ class Connection(asyncio.Protocol):
 
     def _release(self) -> None:
         if self._frame is not None:
-            held, self._frame = len(self._frame), None
-            self._budget.give_back(held)
+            self._frame = None
+            self._budget.give_back(self._received_bytes)
         self._unread.clear()
         slots = list(self._slots)
         self._slots.clear()

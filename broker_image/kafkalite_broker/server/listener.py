@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.budget import InFlightBudget
-from kafkalite_broker.server.connection import Connection
+from kafkalite_broker.server.connection import READ_BUFFER_BYTES, Connection
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Server:
         self.budget = InFlightBudget(in_flight_bytes_max)
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
+        self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._sweeper: asyncio.Task[None] | None = None
 
     async def listen(self, name: str, host: str, port: int) -> int:
@@ -58,7 +59,10 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             server = await loop.create_server(
-                lambda: Connection(self, self.budget, self._frame_bytes_max, name), host, port, backlog=512
+                lambda: Connection(self, self.budget, self._frame_bytes_max, name, self._read_buffer),
+                host,
+                port,
+                backlog=512,
             )
         except OSError as error:
             raise ListenerError(f"listener {name}: cannot listen on {host}:{port}: {error.strerror}") from error

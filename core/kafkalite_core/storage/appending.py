@@ -81,6 +81,9 @@ class _Fetched(NamedTuple):
 def append_as_follower(log: Log, records: memoryview, max_epoch: int, now_ms: int) -> int:
     """See `Log.append_as_follower`."""
     batches = check_batches(records, log.end_offset, max_epoch)
+    if batches and len(log.tail):
+        # Who leads is read from: memory is for its batches. What a follower has in memory must not end before its log.
+        log.tail.clear()
     config = log.config
     if _has_gap(batches, log.end_offset):
         log.expect_gaps()
@@ -140,7 +143,6 @@ def _write_run(log: Log, records: memoryview, run: list[_Fetched]) -> None:
                 batch.producer_id, batch.producer_epoch, batch.sequence,
                 batch.base_offset, batch.delta, batch.max_timestamp,
             )  # fmt: skip
-        _remember(log, batch.base_offset, next_offset, records[batch.position : batch.position + batch.size])
         log.end_offset = next_offset
     if log.config.flush_messages > 1:
         log.update_flushed_end()

@@ -156,7 +156,7 @@ class Log:
         Everything is checked first: length, magic, CRC, offsets contiguous or ahead. An incomplete batch at the end
         and everything from the first batch with an epoch above `max_epoch` on is left out (KAFKA-18723). Raises
         `CorruptMessage` or `UnexpectedAppendOffset` (nothing was appended), `StorageError` (a whole number of batches
-        was), `DiskFailure`.
+        was), `DiskFailure`. No view of `records` is kept; what is read of it later comes from the file.
         """
         return appending.append_as_follower(self, records, max_epoch, now_ms)
 

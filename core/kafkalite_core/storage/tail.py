@@ -1,4 +1,4 @@
-"""Recent batches kept in memory, shared by followers and consumers, bounded in bytes over all logs of a broker."""
+"""Recent batches of the logs that a broker leads, kept in memory for followers and consumers, bounded over all logs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class TailBudget:
 
 
 class Tail:
-    """The newest batches of one log, contiguous up to its end. Look-ups are O(log n)."""
+    """The newest batches that were appended to one log by its leader, contiguous up to its end, or none.
+
+    Look-ups are O(log n).
+    """
 
     __slots__ = ("_bases", "_budget", "_buffers", "_ends", "_head", "_nexts", "generation")
 

@@ -82,6 +82,21 @@ def test_a_hot_read_copies_nothing_and_a_cold_one_can_run_elsewhere(rig, tools):
     assert b"".join(map(bytes, result.buffers)) == bytes(first + second)
 
 
+def test_a_follower_keeps_nothing_of_an_answer_and_reads_on_across_what_it_led_before(rig, tools):
+    rig.tail_bytes = 100_000
+    log = rig.open()
+    led = tools.batch(1)
+    log.append_as_leader(led, leader_epoch=1, now_ms=1)
+    answer = bytearray(tools.batch(1, base_offset=1, leader_epoch=2))
+    followed = bytes(answer)
+    log.append_as_follower(memoryview(answer), max_epoch=2, now_ms=1)
+    answer[:] = b"another answer"  # refused while somebody keeps a view
+    log.append_as_leader(again := tools.batch(1), leader_epoch=3, now_ms=1)
+    for offset in range(3):
+        read = log.read(offset, max_bytes=9999, end=3, minimum_one=True)
+        assert b"".join(map(bytes, read.buffers)) == b"".join((bytes(led), followed, bytes(again))[offset:])
+
+
 def test_a_small_batch_in_a_large_frame_does_not_keep_the_frame(rig, tools):
     rig.tail_bytes = 100_000
     log = rig.open()
