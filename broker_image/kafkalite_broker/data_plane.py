@@ -211,16 +211,24 @@ class DataPlane:
     async def serve(self) -> None:
         """Take over the replicas that the metadata name, set aside what nobody claims, and listen."""
         self.partitions.reconcile_all()
-        for unclaimed, metadata in self.logs.unclaimed():
-            moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
-            why = "its replica moved away" if moved_away else "no topic claims it"
-            log.info("log set aside", directory=unclaimed.directory, topic_id=metadata.topic_id, reason=why)
-            self.logs.set_aside(unclaimed, delete_seen=False, moved_away=moved_away)
+        self._set_unclaimed_aside()
         self.report_strays()
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
         for loop in (self._tick(), self._checkpoint(), self._retain(), self.cleaner.run()):
             self._background.start(self._vital(loop))
+
+    def _set_unclaimed_aside(self) -> None:
+        """Logs that no topic claims become strays; on a full disk later."""
+        for unclaimed, metadata in self.logs.unclaimed():
+            moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
+            why = "its replica moved away" if moved_away else "no topic claims it"
+            try:
+                self.logs.set_aside(unclaimed, delete_seen=False, moved_away=moved_away)
+            except StorageError:
+                self._disk_full()
+                return
+            log.info("log set aside", directory=unclaimed.directory, topic_id=metadata.topic_id, reason=why)
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
@@ -307,6 +315,9 @@ class DataPlane:
             self._telemetry.event_loop_lag_seconds.set(max(loop.time() - due_s, 0.0))
             self._on_tick()
             self.partitions.tick()
+            if self.logs.unclaimed():  # there was no room to set them aside
+                self._set_unclaimed_aside()
+                self.report_strays()
             self._link.report_holdings(self.partitions.holdings())
 
     async def _checkpoint(self) -> None:

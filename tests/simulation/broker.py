@@ -161,12 +161,8 @@ class Broker:
         self.registrar = Registrar(self, identity)
         LeaseRenewer(self).turn()
         self.serving = True
-        try:
-            self.partitions.reconcile_all()
-            self.logs.set_unclaimed_aside(self.partitions.moved_away)
-        except StorageError as error:
-            self.die(f"no room to begin: {error}")
-        self.report_strays()
+        self.partitions.reconcile_all()
+        self._set_unclaimed_aside()
         self._ticked_ms = self.mono_ms()
         self.after(self.shape.tick_ms, self._tick)
         self.after(self.shape.checkpoint_ms * (0.5 + self.chance()), self._checkpoint)
@@ -175,10 +171,19 @@ class Broker:
     def _tick(self) -> None:
         self._ticked_ms = self.mono_ms()
         self.partitions.tick()
+        if self.logs.unclaimed:
+            self._set_unclaimed_aside()
         self.groups.tick()
         assert self.registrar is not None
         self.registrar.want_holdings(self.partitions.holdings())
         self.after(self.shape.tick_ms, self._tick)
+
+    def _set_unclaimed_aside(self) -> None:
+        try:
+            self.logs.set_unclaimed_aside(self.partitions.moved_away)
+        except StorageError as error:
+            self.trace(f"no room to set logs aside: {error}")
+        self.report_strays()
 
     def _checkpoint(self) -> None:
         marks = self.partitions.high_watermarks()

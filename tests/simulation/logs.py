@@ -65,7 +65,7 @@ class Logs:
         self.reports: list[RecoveryReport] = []
         self._metadata: dict[Log, PartitionMetadata] = {}
         self._dirty: dict[Log, None] = {}
-        self._unclaimed: dict[TopicPartition, Log] = {}
+        self.unclaimed: dict[TopicPartition, Log] = {}
         self.strays: dict[str, Stray] = {}
         self._strays_made = 0
 
@@ -145,7 +145,7 @@ class Logs:
             recovery_point=self._recovery_points.values.get(key, 0),
             start_offset=self._log_starts.values.get(key, 0),
         )
-        self.logs[key] = self._unclaimed[key] = log
+        self.logs[key] = self.unclaimed[key] = log
         self._metadata[log] = metadata
         self.reports.append(report)
         self.disk.directory(name).tag = (metadata.topic_id, key.partition)
@@ -165,9 +165,10 @@ class Logs:
             self.logs[key] = log
         else:
             log.reconfigure(log_config)
-        self._unclaimed.pop(key, None)
+        self.unclaimed.pop(key, None)
         compacted = self._metadata[log].compacted or log_config.compacts
-        wanted = replace(self._metadata[log], uid=ref.uid, deletion_policy=deletion_policy, compacted=compacted)
+        known = self._metadata[log].in_use(ref.uid)
+        wanted = replace(known, deletion_policy=deletion_policy, compacted=compacted)
         if wanted != self._metadata[log]:
             self._metadata[log] = wanted
             self._dirty[log] = None
@@ -176,6 +177,7 @@ class Logs:
 
     def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
         name = directory_name(ref.name, number)
+        self._clear_way(name, ref.topic_id)
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
@@ -187,11 +189,19 @@ class Logs:
         self.disk.directory(name).tag = (ref.topic_id, number)
         return log
 
+    def _clear_way(self, name: str, topic_id: str) -> None:
+        """What is in the way of a new log is set aside, never taken over (S12)."""
+        if not self.disk.exists(name):
+            return
+        metadata = read_metadata(self.disk, name)
+        if self.disk.tree_bytes(name) > 0 if metadata is None else metadata.topic_id != topic_id:
+            self._stray(name, metadata)
+
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
         stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
         if stray is None or stray.metadata is None:
             return None
-        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, moved_away=False, uid=ref.uid)
+        metadata = stray.metadata.in_use(ref.uid)
         write_metadata(self.disk, stray.directory, metadata)
         name = directory_name(ref.name, number)
         self.disk.rename(stray.directory, name)
@@ -212,28 +222,28 @@ class Logs:
 
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> None:
         """The log is wanted no more: its directory becomes a stray (S10)."""
-        known = self._metadata.pop(log)
-        metadata = replace(
-            known,
-            leader_epoch=max(known.leader_epoch, log.latest_epoch),
-            delete_seen=delete_seen,
-            moved_away=moved_away,
-            log_epoch=log.latest_epoch,
-            end_offset=log.flushed_end,
+        metadata = self._metadata[log] = self._metadata[log].of_stray(
+            log.latest_epoch, log.flushed_end, delete_seen=delete_seen, moved_away=moved_away
         )
-        self._dirty.pop(log, None)
-        self._unclaimed.pop(metadata.key, None)
-        del self.logs[metadata.key]
-        end_offset = log.end_offset
-        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
-            checkpoint.forget(metadata.key)
+        key = metadata.key
+        self.unclaimed[key] = log
+        metadata = self._mark(log.directory, metadata)  # no room: it stays as it is, unclaimed
         log.abandon()
-        self._stray(log.directory, metadata, end_offset)
+        del self.unclaimed[key], self.logs[key], self._metadata[log]
+        self._dirty.pop(log, None)
+        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
+            checkpoint.forget(key)
+        self._rename(log.directory, metadata, log.end_offset)
 
-    def _stray(self, name: str, metadata: PartitionMetadata | None, end_offset: int = -1) -> None:
-        if metadata is not None:
-            metadata = replace(metadata, stray_since_ms=self._wall_ms())
-            write_metadata(self.disk, name, metadata)
+    def _stray(self, name: str, metadata: PartitionMetadata | None) -> None:
+        self._rename(name, None if metadata is None else self._mark(name, metadata), -1)
+
+    def _mark(self, name: str, metadata: PartitionMetadata) -> PartitionMetadata:
+        metadata = replace(metadata, stray_since_ms=self._wall_ms())
+        write_metadata(self.disk, name, metadata)
+        return metadata
+
+    def _rename(self, name: str, metadata: PartitionMetadata | None, end_offset: int) -> None:
         while True:
             self._strays_made += 1
             target = stray_name(name, f"{self._strays_made:08x}")
@@ -243,8 +253,8 @@ class Logs:
         self.strays[target] = Stray(target, metadata, self.disk.tree_bytes(target), end_offset)
 
     def set_unclaimed_aside(self, moved_away: Callable[[str, str, int], bool]) -> None:
-        """Recovered logs that no topic of the metadata claims."""
-        for log in list(self._unclaimed.values()):
+        """Logs that no topic of the metadata claims; on a full disk later."""
+        for log in list(self.unclaimed.values()):
             known = self._metadata[log]
             moved = moved_away(known.topic, known.topic_id, known.partition)
             self.set_aside(log, delete_seen=False, moved_away=moved)

@@ -92,7 +92,7 @@ class UserActions:
         self._find_again()
 
     def _find_again(self) -> None:
-        """Lost topics are made again once every broker has seen that they are gone, and set their data aside."""
+        """Lost topics are made again once every broker lists their data as strays, as users are told to wait for."""
         for topic in list(self._lost):
             if self._all_set_aside(topic):
                 self._lost.remove(topic)
@@ -106,6 +106,8 @@ class UserActions:
             if broker is None or not broker.serving or broker.process.paused or broker.registrar is None:
                 return False
             if broker.cache.topic(topic.name) is not None or not broker.registrar.settled:
+                return False
+            if any(key.topic == topic.name for key in broker.logs.logs):  # a full disk: not set aside yet
                 return False
         return True
 

@@ -236,7 +236,7 @@ class LogManager:
         known = self._metadata[log]
         # Once compacted, always compacted: the gaps stay when the policy changes.
         compacted = known.compacted or log_config.compacts
-        wanted = replace(known, uid=ref.uid, deletion_policy=deletion_policy, compacted=compacted)
+        wanted = replace(known.in_use(ref.uid), deletion_policy=deletion_policy, compacted=compacted)
         if wanted != known:
             self._metadata[log] = wanted
             self._dirty_metadata.add(log)
@@ -245,6 +245,7 @@ class LogManager:
 
     def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
         name = directory_name(ref.name, number)
+        self._strays.clear_way(name, ref.topic_id)
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
@@ -263,10 +264,10 @@ class LogManager:
         if metadata is None:
             return None
         name = directory_name(ref.name, number)
-        gaps = metadata.compacted
-        log, _ = open_log(self.disk, name, replace(config, gaps=gaps), self._environment, now_ms=self._wall_ms())
+        log_config = replace(config, gaps=metadata.compacted)
+        log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=self._wall_ms())
         self._metadata[log] = metadata
-        if gaps:
+        if metadata.compacted:
             self._gaps_allowed.add(log)
         return log
 
@@ -295,7 +296,7 @@ class LogManager:
         return self._checkpoints.cleaned_job(self._metadata[log].key, offset)
 
     def unclaimed(self) -> list[tuple[Log, PartitionMetadata]]:
-        """Logs that were recovered and that nobody has asked for; after the metadata are known they are strays."""
+        """Logs that nobody asks for, recovered or left for want of room: strays, once the metadata are known."""
         return [(log, self._metadata[log]) for log in self._unclaimed.values()]
 
     def metadata(self, log: Log) -> PartitionMetadata:
@@ -321,20 +322,19 @@ class LogManager:
     # ------------------------------------------------------------------------------------------------ strays
 
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> Stray:
-        """The log is wanted no more: its directory becomes a stray, nothing is deleted (S10)."""
-        metadata = self._metadata.pop(log).of_stray(
+        """Its directory becomes a stray, nothing is deleted (S10). `StorageError`, no room: it stays, unclaimed."""
+        metadata = self._metadata[log] = self._metadata[log].of_stray(
             log.epochs.latest_epoch, log.flushed_end, delete_seen=delete_seen, moved_away=moved_away
         )
-        key = metadata.key
-        self._dirty_metadata.discard(log)
-        self._gaps_allowed.discard(log)
-        self._unclaimed.pop(key, None)
-        del self._logs[key]
-        end_offset = log.end_offset
-        self._checkpoints.forget(key)
+        self._unclaimed[metadata.key] = log
         with self._writing_metadata:  # a checkpoint job must not write into a successor of the same name
+            metadata = self._strays.mark(log.directory, metadata)
             log.abandon()
-            return self._strays.set_aside(log.directory, metadata, end_offset=end_offset)
+            del self._unclaimed[metadata.key], self._logs[metadata.key], self._metadata[log]
+            self._gaps_allowed.discard(log)
+            self._dirty_metadata.discard(log)
+            self._checkpoints.forget(metadata.key)
+            return self._strays.rename(log.directory, metadata, end_offset=log.end_offset)
 
     def strays(self) -> list[Stray]:
         """Directories that were set aside, for the broker's status."""

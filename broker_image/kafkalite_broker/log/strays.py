@@ -6,6 +6,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkalite_core.storage.disk import disk_errors
 from kafkalite_core.storage.partition_metadata import (
     STRAY_SUFFIX,
     PartitionMetadata,
@@ -54,22 +55,41 @@ class StrayDirectories:
 
     def set_aside(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
         """Renames a log's directory. After a power loss it may have its old name again; then it is set aside again."""
-        if metadata is not None:
-            metadata = replace(metadata, stray_since_ms=self._wall_ms())
-            # Durably: a stray that nobody can read after a power loss is nobody's, and its data would be lost (S10).
-            write_metadata(self._disk, name, metadata)
+        return self.rename(name, None if metadata is None else self.mark(name, metadata), end_offset=end_offset)
+
+    def mark(self, name: str, metadata: PartitionMetadata) -> PartitionMetadata:
+        """Says in a log's directory that it becomes a stray now. `StorageError` on a full disk: nothing has changed.
+
+        Durably: a stray that nobody can read after a power loss is nobody's, and its data would be lost (S10).
+        """
+        metadata = replace(metadata, stray_since_ms=self._wall_ms())
+        write_metadata(self._disk, name, metadata)
+        return metadata
+
+    def rename(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
+        """Gives a marked directory its name as a stray."""
         target = stray_name(name, secrets.token_hex(8))
-        self._disk.rename(name, target)
+        with disk_errors(f"set {name} aside"):
+            self._disk.rename(name, target)
         stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
         self._strays[target] = stray
         return stray
+
+    def clear_way(self, name: str, topic_id: str) -> None:
+        """Sets aside what is in the way of a new log: other data are never taken over (S12). `StorageError`."""
+        if not self._disk.exists(name):
+            return
+        metadata = read_metadata(self._disk, name)
+        foreign = self._disk.tree_bytes(name) > 0 if metadata is None else metadata.topic_id != topic_id
+        if foreign:
+            self.set_aside(name, metadata)
 
     def adopt(self, ref: TopicRef, number: int) -> PartitionMetadata | None:
         """Gives the stray that is this very partition its name back, durably; its metadata, or None without one."""
         stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
         if stray is None or stray.metadata is None:
             return None
-        metadata = replace(stray.metadata, stray_since_ms=-1, delete_seen=False, moved_away=False, uid=ref.uid)
+        metadata = stray.metadata.in_use(ref.uid)
         write_metadata(self._disk, stray.directory, metadata)
         self._disk.rename(stray.directory, directory_name(ref.name, number))
         self._disk.sync_directory("")

@@ -79,17 +79,22 @@ class PartitionMetadata:
             broker_epoch=max(self.broker_epoch, broker_epoch),
         )
 
+    def in_use(self, uid: str) -> PartitionMetadata:
+        """Of a log that the topic object `uid` claims: nothing of what was said of a stray is true of it any more."""
+        return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
+
     def of_stray(self, log_epoch: int, end_offset: int, *, delete_seen: bool, moved_away: bool) -> PartitionMetadata:
         """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
-        and whoever adopts the data goes by how far they reach (S10).
+        and whoever adopts the data goes by how far they reach (S10). What was given up once stays given up when it is
+        set aside once more, as on a disk that was full.
         """
         return replace(
             self,
             leader_epoch=max(self.leader_epoch, log_epoch),
             log_epoch=log_epoch,
             end_offset=end_offset,
-            delete_seen=delete_seen,
-            moved_away=moved_away,
+            delete_seen=self.delete_seen or delete_seen,
+            moved_away=self.moved_away or moved_away,
         )
 
     def encode(self) -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from kafkalite_broker.log import strays
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.membership.metadata_cache import Sighting
 from kafkalite_core.model.cluster import Broker
@@ -70,6 +71,26 @@ async def test_a_topic_of_the_same_name_with_another_id_begins_empty(tmp_path):
         assert rig.driver() is not old
         assert rig.driver().log.end_offset == 0
         assert old.log.closed
+
+
+@on_uvloop
+async def test_a_topic_of_the_same_name_waits_until_a_full_disk_lets_the_old_data_be_set_aside(tmp_path, monkeypatch):
+    def write(_disk, directory, _metadata, **_named):
+        raise StorageError(f"no space for {directory}")
+
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        append(rig.driver())
+        monkeypatch.setattr(strays, "write_metadata", write)
+        rig.delete_topic(ref)
+        await rig.lead(topic_ref(uid="u2"))
+        rig.partitions.tick()
+        assert list(rig.partitions.drivers()) == []
+        monkeypatch.undo()
+        rig.partitions.tick()
+        assert rig.driver().log.end_offset == 0
+        assert rig.driver().is_leader
+        assert [stray.metadata.delete_seen for stray in rig.logs.strays()] == [True]
 
 
 @on_uvloop

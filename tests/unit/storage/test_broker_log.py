@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from kafkalite_broker.log import volume_sync
+from kafkalite_broker.data_plane import DataPlane
+from kafkalite_broker.log import strays, volume_sync
 from kafkalite_broker.log.disk import DirectoryLocked, LocalDisk, LockedDirectory
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import Partition, TopicRef
 from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
 from kafkalite_core.storage.identity import restart_verdict
@@ -281,6 +284,83 @@ def test_a_set_aside_log_is_not_missed_after_a_kill(manager, tools):
     two = manager()
     assert not two.open().findings.checkpoint_lost
     assert [stray.metadata.key for stray in two.strays()] == [("orders", 0)]
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Nothing can be written that says that a log is a stray, until `undo`."""
+
+    def write(_disk, directory, _metadata, **_named):
+        raise StorageError(f"no space for {directory}")
+
+    monkeypatch.setattr(strays, "write_metadata", write)
+    return monkeypatch
+
+
+def test_a_topic_made_again_on_a_full_disk_never_takes_over_the_data_of_its_predecessor(manager, tools, no_room):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    other = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+    for attempt in (lambda: one.set_aside(log, delete_seen=True), *[lambda: one.obtain(other, 0, CONFIG)] * 2):
+        with pytest.raises(StorageError):
+            attempt()
+        assert [known for known, _ in one.unclaimed()] == [log]
+        assert log.end_offset == 5
+    no_room.undo()
+    fresh, _ = one.obtain(other, 0, CONFIG)
+    assert fresh.end_offset == 0
+    (stray,) = one.strays()
+    assert (stray.metadata.topic_id, stray.end_offset, stray.metadata.delete_seen) == (REF.topic_id, 5, True)
+    assert one.unclaimed() == []
+
+
+def test_a_log_that_could_not_be_set_aside_is_the_same_one_when_its_topic_is_back(manager, tools, no_room):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    with pytest.raises(StorageError):
+        one.set_aside(log, delete_seen=True)
+    again, _ = one.obtain(TopicRef("ns", "orders", "uid-2", REF.topic_id, "orders"), 0, CONFIG)
+    assert again is log
+    assert one.unclaimed() == []
+    assert (one.metadata(log).uid, one.metadata(log).delete_seen) == ("uid-2", False)
+
+
+def test_a_directory_in_the_way_of_a_new_log_is_set_aside(manager, tools):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    two = manager()
+    two.identity = one.identity
+    other = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+    fresh, _ = two.obtain(other, 0, CONFIG)  # it never opened the directory, so it knows of no log there
+    assert fresh.end_offset == 0
+    assert [stray.metadata.topic_id for stray in two.strays()] == [REF.topic_id]
+
+
+def test_what_nobody_claims_is_set_aside_when_there_is_room(manager, tools, no_room):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    with pytest.raises(StorageError):
+        one.set_aside(log, delete_seen=False, moved_away=True)
+    wanted = []
+    plane = SimpleNamespace(
+        logs=one, partitions=SimpleNamespace(moved_away=lambda *_: False), _disk_full=lambda: wanted.append(True)
+    )
+    DataPlane._set_unclaimed_aside(plane)
+    assert (wanted, one.strays()) == ([True], [])
+    no_room.undo()
+    DataPlane._set_unclaimed_aside(plane)
+    assert [stray.metadata.moved_away for stray in one.strays()] == [True]
+    assert one.unclaimed() == []
 
 
 def test_a_log_of_the_same_name_does_not_inherit_the_flushed_end(manager, tools):
