@@ -25,11 +25,32 @@ MODULES = (
     "topic_faults",
 )
 SAMPLE = {
-    "brokers": ("kill-leader/steady", "stop-leader/single", "kill-two/single", "kill-all/rolling"),
-    "control plane": ("kill-apiserver-and-leader/single",),
-    "API": ("api-lost-answer/single", "api-late-write/single", "api-cut-off-leader/single"),
-    "disks": ("power-loss-all/single", "disk-eio/single", "disk-wiped/single", "disk-torn/single"),
-    "network": ("net-isolate-leader/single", "net-one-way-out/single"),
+    "brokers": (
+        "kill-leader/steady", "kill-follower/single", "kill-two/single", "kill-all/rolling", "kill-long/single", "flap/single",
+        "stop-leader/single", "stop-follower/single", "term-leader/single",
+    ),
+    "control plane, clocks, topics": (
+        "kill-apiserver-and-leader/single", "kill-control-plane/steady", "kill-kubelet-and-leader/steady",
+        "kill-operator-and-leader/single", "kill-apiserver/steady", "stop-apiserver-kill-follower/single",
+        "stop-operator-kill-leader/steady", "stop-kubelet-kill-leader/single", "stop-supervisor-kill-apiserver/steady",
+        "kill-member-and-leader/group", "term-apiserver/churn", "term-kubelet/single", "term-operator/steady",
+        "clock-jump-and-kill/steady", "clock-operator/steady", "topic-recreated-and-killed/steady",
+    ),
+    "API": (
+        "api-lost-answer/single", "api-late-write/single", "api-cut-off-leader/single", "api-cut-off-operator/steady",
+        "api-429/steady", "api-500/single", "api-cut/steady", "api-duplicate/single", "api-gone/steady",
+        "api-latency/steady", "api-slow-watch/steady", "api-stall/steady",
+    ),
+    "disks": (
+        "power-loss-all/single", "power-loss-leader/single", "power-loss-two/single", "disk-eio/single",
+        "disk-flush-fails/single", "disk-slow/steady", "disk-wiped/single", "disk-wiped-and-killed/single",
+        "disk-torn/single",
+    ),
+    "network": (
+        "net-isolate-leader/single", "net-isolate-follower/single", "net-isolate-and-kill/single",
+        "net-one-way-out/single", "net-one-way-in/single", "net-brokers-apart/single", "net-not-transitive/single",
+        "net-narrow/steady",
+    ),
 }  # fmt: skip
 """Short ones that are known to bite, of which one of each group runs with the ordinary tests."""
 

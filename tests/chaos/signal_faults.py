@@ -241,7 +241,11 @@ def stop_apiserver_kill_follower(run: Run) -> None:
     with frozen(run, API_SERVER):
         run.sleep(0.3, 1)
         kill(run, run.follower(), "follower")
-        run.sleep(3, 7)
+        run.sleep(1, 2)  # answers that were under way
+        before = run.traffic.acked
+        run.sleep(2, 5)
+        if (acked := run.traffic.acked - before) > 0:
+            raise ChaosError(f"{acked} acknowledged without a member of the ISR")
 
 
 @fault("kill-kubelet-and-leader", workloads=("steady",), rounds=4)
