@@ -24,6 +24,7 @@ from kafkalite_broker.telemetry import BrokerTelemetry
 from kafkalite_core.membership.registration import Identity
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.config import valid_broker_config
+from kafkalite_core.storage.identity import forget_taken
 from kafkalite_runtime.kube import KubeClient
 from kafkalite_runtime.logging import get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
@@ -191,6 +192,7 @@ class Broker:
             directory_id=findings.directory_id,
             trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
+            taken=findings.taken,
             host=listener.advertised_host,
             port=listener.advertised_port,
             rack=self._settings.rack,
@@ -265,6 +267,8 @@ class Broker:
 
     def _registered(self, broker_epoch: int) -> None:
         self._termination.write(broker_epoch=broker_epoch)
+        if self._plane is not None:
+            forget_taken(self._plane.logs.disk)
         self._brokers_changed()
 
     def _superseded(self, reason: str) -> None:

@@ -102,6 +102,7 @@ class DataPlane:
             cluster_id=cluster_id,
             broker_id=settings.broker_id,
             wall_ms=wall_ms,
+            incarnation=settings.incarnation,
             tail_bytes=broker_integer(config, "kafkalite.log.tail.cache.bytes"),
             decompress=decompress,
             compress=compress,

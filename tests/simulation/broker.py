@@ -13,6 +13,7 @@ from kafkalite_core.model.topic import Stray
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import ProduceRequested
 from kafkalite_core.storage.errors import DiskFailure
+from kafkalite_core.storage.identity import forget_taken
 from tests.simulation.driver import Produce
 from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
@@ -143,7 +144,7 @@ class Broker:
             tail_bytes=self.shape.tail_bytes,
         )
         try:
-            findings = self.logs.open(f"d-{self.incarnation}")
+            findings = self.logs.open(self.incarnation)
         except (StorageError, DiskFailure) as error:
             self.die(f"cannot open the data directory: {error}")
         self.partitions = Partitions(self, self.logs)
@@ -155,6 +156,7 @@ class Broker:
             directory_id=findings.directory_id,
             trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
+            taken=findings.taken,
             host=self.host.name,
             port=9092,
         )
@@ -245,6 +247,7 @@ class Broker:
     def registered(self, broker_epoch: int) -> None:
         """A new broker epoch."""
         self.trace(f"registered with epoch {broker_epoch}")
+        forget_taken(self.host.disk)
         self.brokers_changed()
 
     def report_strays(self) -> None:

@@ -11,13 +11,14 @@ from kafkalite_core.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVE
 from kafkalite_core.storage.disk import sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.identity import (
+    CleanShutdown,
     DirectoryFindings,
     Identity,
     directory_findings,
     establish_identity,
+    leave_clean_shutdown,
     settle_identity,
     take_clean_shutdown,
-    write_clean_shutdown,
 )
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -54,6 +55,7 @@ class Logs:
     ) -> None:
         self.disk = disk
         self.identity: Identity
+        self._shutdown = CleanShutdown(None, None)
         self._broker_id = broker_id
         self._cluster_id = cluster_id
         self._wall_ms = wall_ms
@@ -71,24 +73,25 @@ class Logs:
 
     # ------------------------------------------------------------------------------------------------ opening
 
-    def open(self, new_directory_id: str) -> DirectoryFindings:
+    def open(self, incarnation: str) -> DirectoryFindings:
         """Identity, clean marker, checkpoints, recovery of every log."""
         disk = self.disk
+        new_directory_id = f"d-{incarnation}"
         found = establish_identity(
             disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=new_directory_id
         )
         self.identity = found.identity
-        clean_epoch = take_clean_shutdown(disk)
+        shutdown = self._shutdown = take_clean_shutdown(disk, incarnation)
         known = self._load_checkpoints()
         expected = set(self._recovery_points.values)
         directories = self._find_directories()
         for key, metadata in directories.items():
-            self._recover(key, metadata, clean=clean_epoch is not None)
+            self._recover(key, metadata, clean=shutdown.epoch is not None)
         set_aside = {stray.metadata.key for stray in self.strays.values() if stray.metadata is not None}
         missing = expected - set(self.logs) - set_aside
         findings = directory_findings(
             found,
-            clean_epoch,
+            shutdown,
             cut_below_flushed=[report.cut_below_flushed for report in self.reports],
             flushed_ends_known=known,
             missing=missing,
@@ -320,4 +323,4 @@ class Logs:
         for log in self.logs.values():
             log.close(high_watermark=min(high_watermarks.get(log, log.start_offset), log.end_offset))
         self._write_checkpoints(high_watermarks, force=True)
-        write_clean_shutdown(self.disk, broker_epoch)
+        leave_clean_shutdown(self.disk, broker_epoch, self._shutdown)

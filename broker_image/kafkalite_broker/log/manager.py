@@ -15,13 +15,14 @@ from kafkalite_broker.log.strays import StrayDirectories
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.identity import (
+    CleanShutdown,
     DirectoryFindings,
     Identity,
     directory_findings,
     establish_identity,
+    leave_clean_shutdown,
     settle_identity,
     take_clean_shutdown,
-    write_clean_shutdown,
 )
 from kafkalite_core.storage.log import Log, LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -73,6 +74,7 @@ class LogManager:
         cluster_id: `status.clusterId`.
         broker_id: Broker id.
         wall_ms: Wall clock.
+        incarnation: Of this process.
         tail_bytes: `kafkalite.log.tail.cache.bytes`.
         decompress: For look-ups by timestamp inside compressed batches, and for compaction.
         compress: For compaction.
@@ -86,6 +88,7 @@ class LogManager:
         cluster_id: str,
         broker_id: int,
         wall_ms: Callable[[], int],
+        incarnation: str = "",
         tail_bytes: int = 67_108_864,
         decompress: Decompress | None = None,
         compress: Compress | None = None,
@@ -98,6 +101,8 @@ class LogManager:
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._wall_ms = wall_ms
+        self._incarnation = incarnation
+        self._closed = CleanShutdown(None, None)
         self._lock: LockedDirectory | None = None
         self._checkpoints = Checkpoints(self.disk)
         self._environment = LogEnvironment(
@@ -129,14 +134,14 @@ class LogManager:
             self.disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=str(uuid.uuid4())
         )
         self.identity = found.identity
-        clean_epoch = take_clean_shutdown(self.disk)
+        closed = self._closed = take_clean_shutdown(self.disk, self._incarnation)
         flushed_ends_known = self._checkpoints.load()
         expected = set(self._checkpoints.recovery_points.values)
         directories = self._find_directories()
-        loaded = self._recover(directories, clean=clean_epoch is not None, threads=threads, on_progress=on_progress)
+        loaded = self._recover(directories, clean=closed.epoch is not None, threads=threads, on_progress=on_progress)
         findings = directory_findings(
             found,
-            clean_epoch,
+            closed,
             cut_below_flushed=[report.cut_below_flushed for report in loaded],
             flushed_ends_known=flushed_ends_known,
             missing=expected - set(self._logs) - self._strays.partitions(),
@@ -188,12 +193,7 @@ class LogManager:
                 recovery_point=self._checkpoints.recovery_points.values.get(key, 0),
                 start_offset=self._checkpoints.log_starts.values.get(key, 0),
             )
-            while True:
-                try:
-                    progress.update(name, next(loading).remaining_segments)
-                except StopIteration as done:
-                    progress.update(name, 0)
-                    return key, done.value[0], done.value[1]
+            return key, *progress.follow(name, loading)
 
         reports = []
         with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
@@ -436,7 +436,7 @@ class LogManager:
         with ThreadPoolExecutor(threads, thread_name_prefix="close") as pool:
             list(pool.map(close_log, self._logs.values()))
         self._checkpoints.write(self._checkpoints.take(self._logs, high_watermarks), force=True)
-        write_clean_shutdown(self.disk, broker_epoch)
+        leave_clean_shutdown(self.disk, broker_epoch, self._closed)
         self.abandon()
 
     def abandon(self) -> None:

@@ -280,6 +280,7 @@ class RegistrationMachine:
             clean_epoch=identity.clean_epoch,
             cut_below_flushed=False,
             checkpoint_lost=False,
+            taken=identity.taken,
         )
         verdict = restart_verdict(self._seen.registration, findings, broker_epoch)
         return verdict.trusted_since, verdict.clean_since

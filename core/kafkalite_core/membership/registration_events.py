@@ -10,6 +10,7 @@ from kafkalite_core.model.cluster import BrokerState
 if TYPE_CHECKING:
     from kafkalite_core.membership.settlement import Settled
     from kafkalite_core.model.cluster import Broker, Registration
+    from kafkalite_core.storage.identity import TakenMarker
 
 STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
 """Within one registration a broker only moves forward."""
@@ -26,6 +27,7 @@ class Identity:
         trusted: The directory lost nothing that it ever reported: it is not new, recovery did not cut below the
             checkpointed flushed end, and no checkpoint is missing (R9).
         clean_epoch: Broker epoch in the clean-shutdown marker, or None without the marker.
+        taken: A clean-shutdown marker that was taken; no registration has followed as far as the directory knows.
         host: Advertised host.
         port: Advertised port.
         rack: Failure domain or the empty string.
@@ -41,6 +43,7 @@ class Identity:
     port: int
     rack: str = ""
     metrics_url: str = ""
+    taken: TakenMarker | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- events

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite_core.storage.disk import read_file, remove_file, replace_file, sync_directory
+from kafkalite_core.storage.disk import disk_errors, read_file, remove_file, replace_file, sync_directory
 from kafkalite_core.storage.errors import CorruptCheckpoint, ForeignDirectory
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 IDENTITY_FILE: Final = "meta"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+TAKEN_PREFIX: Final = f"{CLEAN_SHUTDOWN_FILE}.taken"
+_TAKERS_MAX: Final = 12
+"""So many tags fit into a file name."""
 _VERSION: Final = 1
 
 
@@ -99,13 +103,93 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     replace_file(disk, CLEAN_SHUTDOWN_FILE, json.dumps(content).encode())
 
 
-def take_clean_shutdown(disk: Disk) -> int | None:
-    """The broker epoch of the marker, or None; the marker is durably gone when this returns."""
+def leave_clean_shutdown(disk: Disk, broker_epoch: int, opened: CleanShutdown) -> None:
+    """The marker of a process that ends in order: with its own broker epoch, if it was ever registered.
+
+    One that never was (the API server was away) has written nothing that counts: it leaves the marker that it found,
+    or none. A marker of an epoch that is not the registered one would look like another past (S11).
+    """
+    epoch = broker_epoch if broker_epoch >= 0 else opened.epoch
+    if epoch is not None:
+        write_clean_shutdown(disk, epoch)
+
+
+class TakenMarker(NamedTuple):
+    """A clean-shutdown marker that is not one any more, until an incarnation that has opened the directory since is
+    registered.
+
+    Attributes:
+        epoch: The broker epoch in it.
+        takers: Tags (`incarnation_tag`) of the incarnations that opened the directory since, this one too.
+    """
+
+    epoch: int
+    takers: tuple[str, ...]
+
+
+class CleanShutdown(NamedTuple):
+    """What the clean-shutdown marker says.
+
+    Attributes:
+        epoch: The broker epoch in it; None without one.
+        taken: The same for judging whose past the directory shows; also of a marker that an incarnation before this
+            one has taken, and died of something before it was registered.
+    """
+
+    epoch: int | None
+    taken: TakenMarker | None
+
+
+def incarnation_tag(incarnation: str) -> str:
+    """What stands for an incarnation in a file name."""
+    return sha256(incarnation.encode()).hexdigest()[:16]
+
+
+def take_clean_shutdown(disk: Disk, incarnation: str) -> CleanShutdown:
+    """Reads the marker, and durably makes it one that has been taken by `incarnation`: the next start is unclean.
+
+    What it says of the directory's age has to outlive this process, should it die before it is registered: a second
+    start on an older copy of the disk would find no marker, and trust it. It is renamed, which needs no room on a full
+    disk. `forget_taken` ends it.
+    """
     data = read_file(disk, CLEAN_SHUTDOWN_FILE)
-    if data is None:
-        return None
-    remove_file(disk, CLEAN_SHUTDOWN_FILE)
+    left = _taken(disk)
+    clean = data is not None
+    before: list[str] = []
+    if clean:
+        source = CLEAN_SHUTDOWN_FILE
+    elif left:
+        source = left.pop()
+        data = read_file(disk, source)
+        before = source.split(".")[3:]
+    else:
+        return CleanShutdown(None, None)
+    takers = (*before, incarnation_tag(incarnation))
+    epoch = _marker_epoch(bytes(data or b""))
+    forget_taken(disk, left)
+    if epoch is None or len(takers) > _TAKERS_MAX:
+        remove_file(disk, source)
+    else:
+        with disk_errors(f"rename {source}"):
+            disk.rename(source, ".".join((TAKEN_PREFIX, *takers)))
     sync_directory(disk, "")
+    if epoch is None or len(takers) > _TAKERS_MAX:
+        return CleanShutdown(None, None)
+    return CleanShutdown(epoch if clean else None, TakenMarker(epoch, takers))
+
+
+def forget_taken(disk: Disk, names: Iterable[str] | None = None) -> None:
+    """This process is registered, so the store names an incarnation that opened this directory."""
+    for name in _taken(disk) if names is None else names:
+        remove_file(disk, name)
+
+
+def _taken(disk: Disk) -> list[str]:
+    with disk_errors("list the data directory"):
+        return [name for name in disk.list("") if name.startswith(TAKEN_PREFIX)]
+
+
+def _marker_epoch(data: bytes) -> int | None:
     try:
         content = json.loads(data)
         epoch = content["brokerEpoch"]
@@ -121,6 +205,7 @@ class DirectoryFindings(NamedTuple):
         directory_id: From the identity file.
         fresh: The identity file was missing or unreadable.
         clean_epoch: Broker epoch in the clean-shutdown marker, None without one.
+        taken: A marker that was taken before or just now, and no registration followed that this directory knows of.
         cut_below_flushed: Recovery of some log ended below its checkpointed flushed end.
         checkpoint_lost: The recovery-point checkpoint is missing or unreadable in a directory that is not fresh, or
             names a log whose directory is gone.
@@ -131,6 +216,7 @@ class DirectoryFindings(NamedTuple):
     clean_epoch: int | None
     cut_below_flushed: bool
     checkpoint_lost: bool
+    taken: TakenMarker | None = None
 
     @property
     def trusted(self) -> bool:
@@ -140,7 +226,7 @@ class DirectoryFindings(NamedTuple):
 
 def directory_findings(
     found: IdentityFound,
-    clean_epoch: int | None,
+    shutdown: CleanShutdown,
     *,
     cut_below_flushed: Iterable[bool],
     flushed_ends_known: bool,
@@ -150,7 +236,7 @@ def directory_findings(
 
     Args:
         found: The identity.
-        clean_epoch: Broker epoch in the clean-shutdown marker, None without one.
+        shutdown: What the clean-shutdown marker says.
         cut_below_flushed: By log: its recovery ended below its checkpointed flushed end.
         flushed_ends_known: The recovery-point checkpoint could be read.
         missing: Logs that the checkpoint names and of which there is no directory, not even a stray.
@@ -158,7 +244,8 @@ def directory_findings(
     return DirectoryFindings(
         directory_id=found.identity.directory_id,
         fresh=found.fresh,
-        clean_epoch=clean_epoch,
+        clean_epoch=shutdown.epoch,
+        taken=shutdown.taken,
         cut_below_flushed=any(cut_below_flushed),
         checkpoint_lost=not found.fresh and (not flushed_ends_known or bool(missing)),
     )
@@ -226,4 +313,12 @@ def _distrust(previous: Registration | None, findings: DirectoryFindings) -> str
             f"clean-shutdown marker is of broker epoch {findings.clean_epoch}, registered was "
             f"{previous.broker_epoch}: the {which} went back in time"
         )
-    return None
+    taken = findings.taken
+    if taken is None or taken.epoch == previous.broker_epoch:
+        return None
+    if incarnation_tag(previous.incarnation) in taken.takers:
+        return None
+    return (
+        f"the directory was closed in broker epoch {taken.epoch}, and incarnation {previous.incarnation}, "
+        f"registered with {previous.broker_epoch}, has not opened it since: it is an older copy"
+    )

@@ -119,7 +119,9 @@ def test_life_of_a_data_directory(manager, tools, clock):
 
     second = manager()
     recovered = second.open()
-    assert recovered.findings == found._replace(fresh=False, clean_epoch=3)
+    taken = recovered.findings.taken
+    assert taken.epoch == 3
+    assert recovered.findings == found._replace(fresh=False, clean_epoch=3, taken=taken)
     assert [report.segments_scanned for report in recovered.reports] == [0]
     (unclaimed,) = second.unclaimed()
     assert unclaimed[1].leader_epoch == 4

@@ -14,9 +14,13 @@ from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure, Foreig
 from kafkalite_core.storage.identity import (
     CLEAN_SHUTDOWN_FILE,
     IDENTITY_FILE,
+    CleanShutdown,
     DirectoryFindings,
+    TakenMarker,
     directory_findings,
     establish_identity,
+    forget_taken,
+    leave_clean_shutdown,
     restart_verdict,
     take_clean_shutdown,
     write_clean_shutdown,
@@ -114,15 +118,71 @@ def test_identity_is_made_once_and_foreign_directories_are_left_alone():
 
 def test_the_clean_marker_is_taken_once_and_durably():
     disk = MemoryDisk()
-    assert take_clean_shutdown(disk) is None
+    assert take_clean_shutdown(disk, "a") == (None, None)
     write_clean_shutdown(disk, 12)
     disk.crash()
-    assert take_clean_shutdown(disk) == 12
+    assert take_clean_shutdown(disk, "a").epoch == 12
     disk.crash()
     assert not disk.exists(CLEAN_SHUTDOWN_FILE)
+    assert take_clean_shutdown(disk, "b").epoch is None
     write_clean_shutdown(disk, 12)
     disk.content(CLEAN_SHUTDOWN_FILE)[:] = b"{"
-    assert take_clean_shutdown(disk) is None
+    assert take_clean_shutdown(disk, "c") == (None, None)
+    assert disk.list("") == []
+
+
+def opened(disk, incarnation, previous):
+    """The verdict of an incarnation that starts on this disk, of which nothing else is known."""
+    shutdown = take_clean_shutdown(disk, incarnation)
+    disk.crash()
+    found = findings(clean_epoch=shutdown.epoch, taken=shutdown.taken)
+    return restart_verdict(previous, found, previous.broker_epoch + 1)
+
+
+def test_an_older_copy_of_a_disk_stays_one_whatever_dies_before_it_is_registered():  # R9
+    disk = MemoryDisk()
+    write_clean_shutdown(disk, 7)
+    for incarnation in ("a", "b", "c"):  # each of the first two dies before it is registered
+        verdict = opened(disk, incarnation, registration(broker_epoch=9, incarnation="elsewhere"))
+        assert verdict.trusted_since == 10, verdict.reason
+        assert verdict.reason.endswith(("went back in time", "it is an older copy"))
+
+
+@pytest.mark.parametrize("registered", ["a", "b"])
+def test_a_disk_whose_openers_were_registered_is_no_older_copy(registered):
+    disk = MemoryDisk()
+    write_clean_shutdown(disk, 7)
+    for incarnation in ("a", "b"):  # nobody registers
+        assert opened(disk, incarnation, registration(broker_epoch=7)).trusted_since == 3
+    # One of them had been, and died before it could forget the marker.
+    assert opened(disk, "c", registration(broker_epoch=9, incarnation=registered)).trusted_since == 3
+
+
+def test_a_registration_ends_what_a_taken_marker_says():
+    disk = MemoryDisk()
+    write_clean_shutdown(disk, 7)
+    assert opened(disk, "a", registration(broker_epoch=7)).trusted_since == 3
+    forget_taken(disk)
+    assert take_clean_shutdown(disk, "b") == (None, None)
+
+
+def test_a_taken_marker_that_too_many_have_seen_says_nothing_more():
+    disk = MemoryDisk()
+    write_clean_shutdown(disk, 7)
+    found = [take_clean_shutdown(disk, f"i{number}").taken for number in range(20)]
+    assert found[11].epoch == 7
+    assert len(found[11].takers) == 12
+    assert all(taken is None for taken in found[12:])
+    assert disk.list("") == []
+
+
+@pytest.mark.parametrize(("registered", "found", "left"), [(9, 7, 9), (9, None, 9), (-1, 7, 7), (-1, None, None)])
+def test_who_was_never_registered_leaves_the_marker_that_it_found(registered, found, left):  # S11
+    disk = MemoryDisk()
+    if found is not None:
+        write_clean_shutdown(disk, found)
+    leave_clean_shutdown(disk, registered, take_clean_shutdown(disk, "a"))
+    assert take_clean_shutdown(disk, "b").epoch == left
 
 
 def registration(**fields):
@@ -190,10 +250,12 @@ def test_what_the_steps_of_opening_a_directory_add_up_to(changes, trusted):  # R
     new = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d1")
     known = establish_identity(disk, cluster_id="c", broker_id=1, new_directory_id="d2")
     steps = {"cut_below_flushed": [False], "flushed_ends_known": True, "missing": set(), **changes}
-    found = directory_findings(known, 7, **steps)
-    assert (found.directory_id, found.clean_epoch, found.trusted) == ("d1", 7, trusted)
-    assert not directory_findings(new, None, **steps).trusted
-    assert not directory_findings(new, None, **steps).checkpoint_lost, "a new directory has none to lose"
+    taken = TakenMarker(7, ("a",))
+    found = directory_findings(known, CleanShutdown(7, taken), **steps)
+    assert (found.directory_id, found.clean_epoch, found.taken, found.trusted) == ("d1", 7, taken, trusted)
+    empty = CleanShutdown(None, None)
+    assert not directory_findings(new, empty, **steps).trusted
+    assert not directory_findings(new, empty, **steps).checkpoint_lost, "a new directory has none to lose"
 
 
 def test_the_reserve_is_taken_when_there_is_room_and_given_back():
