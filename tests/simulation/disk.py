@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.storage.checkpoints import RECOVERY_POINT, decode_offsets
 from kafkalite_core.storage.errors import CorruptCheckpoint, ReadInterrupted
+from kafkalite_core.storage.identity import CLEAN_SHUTDOWN_FILE
 from tests.simulation.platter import HEADER, LENGTH_OVERHEAD, Directory, Inode, Mark, Tag, mark_of, torn
 from tests.simulation.world import ProcessDied
 
@@ -303,8 +304,11 @@ class SimDisk:
         """One bit of a log changes on the platter, in what recovery checks and below the checkpointed flushed end.
 
         Beyond the checkpoint a broken batch looks like a write that was under way, which nobody can tell apart; what
-        lies in segments before the one with the recovery point is not read again by a recovery.
+        lies in segments before the one with the recovery point is not read again by a recovery. After a clean stop
+        nothing is: bits rot on a real disk then as well, but only whoever reads the batch can notice, as with Kafka.
         """
+        if self.exists(CLEAN_SHUTDOWN_FILE):
+            return False
         try:
             file = self.open(RECOVERY_POINT)
             points = decode_offsets(file.pread(file.size(), 0), RECOVERY_POINT)

@@ -7,7 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_records, parse_batch_header
+from kafkalite_core.storage.checkpoints import RECOVERY_POINT, encode_offsets
+from kafkalite_core.storage.disk import replace_file
+from kafkalite_core.storage.identity import CLEAN_SHUTDOWN_FILE, write_clean_shutdown
 from tests.simulation.batches import batch_of, marks_of
 from tests.simulation.clock import Clock
 from tests.simulation.cluster import SimCluster
@@ -206,6 +210,21 @@ def test_who_died_of_a_failed_sync_has_forgotten_what_was_not_synced() -> None:
     assert host.incarnations > 1
     assert host.broker is not None
     assert host.broker.broker_epoch == cluster.oracles.brokers[0].registration.clean_since
+
+
+def test_a_bit_flips_only_where_a_recovery_looks() -> None:
+    made = disk()
+    made.makedirs("t-0")
+    log = made.open("t-0/00000000000000000000.log", create=True)
+    log.append(batch_of(1, 1, 0)[0])
+    replace_file(made, RECOVERY_POINT, encode_offsets({TopicPartition("t", 0): 1}))
+    intact = log.pread(1_000, 0)
+    write_clean_shutdown(made, 1)
+    assert not made.flip_bit(random.Random(0))
+    assert log.pread(1_000, 0) == intact
+    made.remove(CLEAN_SHUTDOWN_FILE)
+    assert made.flip_bit(random.Random(0))
+    assert log.pread(1_000, 0) != intact
 
 
 def test_a_full_disk_takes_what_fits() -> None:
