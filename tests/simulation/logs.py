@@ -164,6 +164,7 @@ class Logs:
             log = None
         log_config = LogConfig.of(config)
         if log is None:
+            self._before_shrink(directory_name(*key), 0)
             log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
             self.logs[key] = log
         else:
@@ -184,7 +185,6 @@ class Logs:
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
-        self._before_shrink(name, 0)
         log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
         write_metadata(self.disk, name, metadata, durable=False)
         log.sync_later(f"{name}/{FILE_NAME}")
@@ -301,8 +301,8 @@ class Logs:
     def _before_shrink(self, directory: str, offset: int) -> None:
         key = parse_directory_name(directory)
         assert key is not None, directory
-        self._recovery_points.lower(key, offset)
-        self._log_starts.lower(key, offset)
+        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
+            checkpoint.lower(key, offset)
 
     def retention_pass(self, high_watermarks: Mapping[Log, int], deletable: Mapping[Log, int]) -> None:
         """Retention by time and size; `deletable`: the logs from which something may be taken."""

@@ -77,13 +77,15 @@ class Checkpoints:
                     continue
 
     def before_shrink(self, directory: str, offset: int) -> None:
-        """A log is about to be cut to `offset`: no file says more than that any longer."""
+        """A log is about to be cut to `offset`, or begun anew: no file says more than that any longer.
+
+        A high watermark that outlived the records which it was about would call others committed.
+        """
         key = parse_directory_name(directory)
         assert key is not None, directory
         with self._lock:
-            self.recovery_points.lower(key, offset)
-            self.log_starts.lower(key, offset)
-            self.cleaner_offsets.lower(key, offset)
+            for checkpoint in (*self._all, self.cleaner_offsets):
+                checkpoint.lower(key, offset)
 
     def forget(self, key: TopicPartition) -> None:
         """A log is set aside; the next write leaves it out."""

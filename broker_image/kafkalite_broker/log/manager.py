@@ -228,6 +228,7 @@ class LogManager:
             log = None
         log_config = LogConfig.of(config)
         if log is None:
+            self._checkpoints.before_shrink(directory_name(*key), 0)  # of a predecessor the files may still tell
             log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
             self._logs[key] = log
         else:
@@ -249,7 +250,6 @@ class LogManager:
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
-        self._checkpoints.before_shrink(name, 0)  # a predecessor of the same name may still be in the files
         log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
         # Synced with the first flush, so before any data count; a power loss earlier leaves an empty log to no one.
         write_metadata(self.disk, name, metadata, durable=False)

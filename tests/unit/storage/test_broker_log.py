@@ -379,6 +379,46 @@ def test_a_log_of_the_same_name_does_not_inherit_the_flushed_end(manager, tools)
     assert not found.checkpoint_lost
 
 
+@pytest.mark.parametrize("adopted", [False, True])
+def test_a_log_of_the_same_name_inherits_no_high_watermark_and_no_log_start(manager, tools, adopted):
+    other = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+    one = manager()
+    one.open()
+    if adopted:
+        tools.fill(one.obtain(other, 0, CONFIG)[0], 4)
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 9)
+    tools.flush(log)
+    log.advance_start(3)
+    one.checkpoint({log: 7})
+    fresh, mark = one.obtain(other, 0, CONFIG)
+    assert mark == 0
+    if not adopted:
+        tools.fill(fresh, 4)
+    tools.flush(fresh)
+    one.abandon()  # killed before the next checkpoint
+    two = manager()
+    two.open()
+    again, mark = two.obtain(other, 0, CONFIG)
+    assert (again.end_offset, again.start_offset, mark) == (4, 0, 0)
+
+
+def test_a_high_watermark_does_not_outlive_what_was_cut(manager, tools):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 9)
+    tools.flush(log)
+    one.checkpoint({log: 9})
+    log.truncate_to(4)  # after an unclean election
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.abandon()
+    two = manager()
+    two.open()
+    assert two.obtain(REF, 0, CONFIG)[1] <= 4
+
+
 def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock):
     one = manager()
     one.open()
