@@ -33,7 +33,7 @@ SAMPLE = {
         "kill-apiserver-and-leader/single", "kill-control-plane/steady", "kill-kubelet-and-leader/steady",
         "kill-operator-and-leader/single", "kill-apiserver/steady", "stop-apiserver-kill-follower/single",
         "stop-operator-kill-leader/steady", "stop-kubelet-kill-leader/single", "stop-supervisor-kill-apiserver/steady",
-        "kill-member-and-leader/group", "term-apiserver/churn", "term-kubelet/single", "term-operator/steady",
+        "term-apiserver/churn", "term-kubelet/single", "term-operator/steady",
         "clock-jump-and-kill/steady", "clock-operator/steady", "topic-recreated-and-killed/steady",
     ),
     "API": (
