@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.storage.checkpoints import RECOVERY_POINT, decode_offsets
 from kafkalite_core.storage.errors import CorruptCheckpoint, ReadInterrupted
 from kafkalite_core.storage.identity import CLEAN_SHUTDOWN_FILE
+from kafkalite_core.storage.partition_metadata import read_metadata
 from tests.simulation.platter import HEADER, LENGTH_OVERHEAD, Directory, Inode, Mark, Tag, mark_of, torn
 from tests.simulation.world import ProcessDied
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 
+BASE_TO = 8
 EPOCH_FROM, EPOCH_TO = 12, 16
-"""Where the leader epoch stands in a batch."""
+"""Where base offset and leader epoch stand in a batch."""
 
 
 class SimFile:
@@ -306,6 +308,7 @@ class SimDisk:
         Beyond the checkpoint a broken batch looks like a write that was under way, which nobody can tell apart; what
         lies in segments before the one with the recovery point is not read again by a recovery. After a clean stop
         nothing is: bits rot on a real disk then as well, but only whoever reads the batch can notice, as with Kafka.
+        No sum covers a batch's leader epoch and base offset; a wrong offset shows where offsets may not be missing.
         """
         if self.exists(CLEAN_SHUTDOWN_FILE):
             return False
@@ -314,24 +317,26 @@ class SimDisk:
             points = decode_offsets(file.pread(file.size(), 0), RECOVERY_POINT)
         except (FileNotFoundError, CorruptCheckpoint):
             return False
-        victims: list[tuple[Inode, int, int]] = []
+        victims: list[tuple[Inode, int, int, bool]] = []
         for key, point in sorted(points.items()):
             directory = self.root.entries.get(f"{key.topic}-{key.partition}")
             if not isinstance(directory, Directory):
                 continue
+            metadata = read_metadata(self, f"{key.topic}-{key.partition}")
+            gaps = metadata is not None and metadata.compacted
             scanned = [inode for name, inode in directory.segments() if int(name.partition(".")[0]) <= point][-1:]
             for inode in scanned:
                 start = 0
                 for mark in inode.marks or []:
                     if mark.next <= point:
-                        victims.append((inode, start, mark.stop))
+                        victims.append((inode, start, mark.stop, gaps))
                     start = mark.stop
         if not victims:
             return False
-        inode, start, stop = chance.choice(victims)
+        inode, start, stop, gaps = chance.choice(victims)
         content = bytearray(inode.data)
         place = chance.randrange(start, stop)
-        while start + EPOCH_FROM <= place < start + EPOCH_TO:  # no sum covers the leader epoch of a batch
+        while EPOCH_FROM <= place - start < EPOCH_TO or (gaps and place - start < BASE_TO):
             place = chance.randrange(start, stop)
         content[place] ^= 1 << chance.randrange(8)
         inode.reread(content)

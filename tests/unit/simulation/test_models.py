@@ -12,6 +12,7 @@ from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter
 from kafkalite_core.storage.checkpoints import RECOVERY_POINT, encode_offsets
 from kafkalite_core.storage.disk import replace_file
 from kafkalite_core.storage.identity import CLEAN_SHUTDOWN_FILE, write_clean_shutdown
+from kafkalite_core.storage.partition_metadata import PartitionMetadata, write_metadata
 from tests.simulation.batches import batch_of, marks_of
 from tests.simulation.clock import Clock
 from tests.simulation.cluster import SimCluster
@@ -225,6 +226,24 @@ def test_a_bit_flips_only_where_a_recovery_looks() -> None:
     made.remove(CLEAN_SHUTDOWN_FILE)
     assert made.flip_bit(random.Random(0))
     assert log.pread(1_000, 0) != intact
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_bit_flips_only_where_the_scan_would_see_it(compacted) -> None:
+    places = set()
+    for seed in range(300):
+        made = disk()
+        made.makedirs("t-0")
+        metadata = PartitionMetadata(topic="t", partition=0, topic_id=f"{0:032x}", uid="u", compacted=compacted)
+        write_metadata(made, "t-0", metadata)
+        log = made.open("t-0/00000000000000000000.log", create=True)
+        intact = bytes(batch_of(1, 1, 0)[0])
+        log.append(intact)
+        replace_file(made, RECOVERY_POINT, encode_offsets({TopicPartition("t", 0): 1}))
+        assert made.flip_bit(random.Random(seed))
+        places |= {at for at, byte in enumerate(log.pread(1_000, 0)) if byte != intact[at]}
+    assert places.isdisjoint(range(12, 16)), "the leader epoch"
+    assert places.isdisjoint(range(8)) is compacted, "the base offset"
 
 
 def test_a_full_disk_takes_what_fits() -> None:
