@@ -25,6 +25,10 @@ PLACEMENT_GRACE_S = 10.0
 """A new topic waits this long for brokers that are starting, so that it is spread over all of them."""
 
 
+ADOPTION_GRACE_S = 15.0
+"""Within this time a live broker notices that an object is gone: a watch that tells nothing is given up after 10 s."""
+
+
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """Why a topic cannot be placed (or grown) now. `waiting`: it resolves itself; otherwise the user has to act."""
@@ -134,7 +138,7 @@ def plan_placement(
         return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
     topic_id, strays = _strays(snapshot, view)
     wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
-    adopted = _adopt(snapshot, view, strays, load)
+    adopted = _unnoticed(snapshot, view, strays, now) or _adopt(snapshot, view, strays, load)
     if isinstance(adopted, Obstacle):
         return adopted
     entries = _entries(snapshot, view, load, wanted, adopted)
@@ -312,6 +316,22 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
         return False
     listed: tuple[Stray | Holding, ...] = (*broker.strays, *broker.holdings)
     return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
+
+
+def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], now: float) -> Obstacle | None:
+    """Who may still serve the lost topic: a live broker that lists nothing of it has perhaps not heard of the loss.
+
+    It may lead in an epoch above all that is listed, and hold more. One that lists some of it knows that it is gone.
+    """
+    listed = {broker_id for broker_id, _ in strays}
+    silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
+    if not strays or not silent or now - view.first_seen >= ADOPTION_GRACE_S:
+        return None
+    message = (
+        f"brokers hold data of a lost topic of this name; brokers {silent} list none, and have up to "
+        f"{ADOPTION_GRACE_S:.0f} s to notice the loss"
+    )
+    return Obstacle("WaitingForBrokers", message, waiting=True)
 
 
 def _adopt(

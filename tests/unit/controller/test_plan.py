@@ -12,6 +12,7 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
+from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import BROKERS_FRESH_S, plan
 from kafkalite_core.model.topic import Condition, Holding, Stray
 from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
@@ -201,6 +202,21 @@ def test_adoption_waits_for_every_broker_and_can_be_declined():
     declined = snapshot(topic_view(adopt_strays=False), brokers=with_strays())
     (action,) = of(plan(declined, NOW), CreateTopicStatus)
     assert action.topic_id == ""
+
+
+def test_adoption_gives_live_brokers_that_list_nothing_time_to_notice_the_loss():
+    """One of them may lead the lost topic still, in an epoch above all that is listed."""
+    held = brokers(make_broker(0, strays=(stray(0, 4, 90),)), make_broker(1), make_broker(2))
+    new = snapshot(topic_view(first_seen=NOW - ADOPTION_GRACE_S + 0.1), brokers=held)
+    assert of(plan(new, NOW), CreateTopicStatus) == []
+    assert "brokers [1, 2] list none" in str(plan(new, NOW))
+    (action,) = of(plan(snapshot(topic_view(first_seen=NOW - ADOPTION_GRACE_S), brokers=held), NOW), CreateTopicStatus)
+    assert action.topic_id == "old"
+    told = snapshot(topic_view(first_seen=NOW), brokers=with_strays())
+    assert of(plan(told, NOW), CreateTopicStatus), "all of them know"
+    fenced = brokers(make_broker(0, strays=(stray(0, 4, 90),)), make_broker(3, fenced=13))
+    alone = snapshot(topic_view(first_seen=NOW, spec={"replicas": 1}), brokers=fenced, cluster={"replicas": 1})
+    assert of(plan(alone, NOW), CreateTopicStatus), "who is fenced serves nobody"
 
 
 @pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True)])
