@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kafkalite_core.controller.configs import FLUSH_CONDITION
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
 from tests.simulation.oracles.bounds import Bounded
 from tests.simulation.oracles.groups import GroupPromises
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from tests.simulation.platter import Mark, Tag
     from tests.simulation.swarm import Shape
     from tests.simulation.world import World
+
+
+def still_relaxed(topic: Json) -> bool:
+    """A tightened `flush.messages` counts once all have flushed, and the store says when (S4)."""
+    conditions = topic["status"].get("conditions", ())
+    return any(found["type"] == FLUSH_CONDITION and found["status"] == "False" for found in conditions)
 
 
 class Oracles:
@@ -151,12 +158,13 @@ class Oracles:
         assert new is not None
         consents = (old or new)["metadata"].get("annotations", {})
         unclean = config_of(after.config).unclean_leader_election_enable or ANNOTATION_ELECT_UNCLEAN in consents
+        relaxed = config_of(after.config).relaxed_flush or still_relaxed(new)
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)
+            ledger = self.ledger(after.ref, number)
+            ledger.relaxed = relaxed
             if known == entry:
                 continue
-            ledger = self.ledger(after.ref, number)
-            ledger.relaxed = config_of(after.config).relaxed_flush
             self.metadata.stored(after.ref.uid, number, entry)
             if known is None:
                 # Adopted: epochs are above those that some disk knows. One in which nothing was kept may come again;

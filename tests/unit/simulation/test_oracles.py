@@ -110,6 +110,16 @@ def test_a_candidate_whose_disk_ends_early(ledger) -> None:
         ledger.oracles.completeness.candidates(ledger, "now")
 
 
+def test_a_tightened_flush_counts_when_the_store_says_so(healthy, ledger) -> None:
+    obj = healthy.api.objects["topics"]["t0"]
+    conditions = {c["type"]: c for c in obj["status"].get("conditions", [])}
+    for status, relaxed in (("False", True), ("True", False)):
+        told = {**conditions, "DurableFlush": {"type": "DurableFlush", "status": status, "reason": "r"}}
+        new = {**obj, "status": {**obj["status"], "conditions": list(told.values())}}
+        healthy.oracles.store_changed("topics", obj, new)
+        assert ledger.relaxed is relaxed
+
+
 def test_a_member_that_the_leader_does_not_wait_for(ledger) -> None:
     wider = replace(ledger.entry, isr=(*ledger.entry.isr, IsrEntry(9, 9)))
     with fires("quorum superset"):
