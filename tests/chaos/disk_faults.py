@@ -71,16 +71,13 @@ def fail_power(run: Run, brokers: Sequence[int], what: str) -> None:
     for broker in brokers:
         bites = (run.incarnation(broker), Bite("what was not flushed is gone", lambda: bool(lost) and all(lost)))
         run.harm(f"power failure of {what} (broker {broker})", [broker], *bites)
-    canaries = [disk(run, broker).canary() for broker in brokers]
     for broker in brokers:
         disk(run, broker).fail_power()
     with dead(run, brokers):
         for broker in brokers:
             disk(run, broker).detach()
             disk(run, broker).attach()
-        for canary in canaries:
-            lost.append(not canary.exists() or canary.stat().st_size == 0)
-            canary.unlink(missing_ok=True)
+            lost.append(disk(run, broker).lost())
 
 
 @fault("power-loss-leader", needs=(DISKS,), workloads=("steady", "single", "rolling", "packed"))
@@ -124,6 +121,7 @@ def disk_eio(run: Run) -> None:
         wait_ended(record)
         disk(run, broker).detach()
         disk(run, broker).attach()
+        disk(run, broker).lost()  # takes its witness away
 
 
 @fault("disk-flush-fails", needs=(DISKS,), workloads=("steady", "single", "rolling"))

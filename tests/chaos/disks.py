@@ -31,6 +31,8 @@ SIZE_MIB = 384
 BLKIO = Path("/sys/fs/cgroup/blkio")
 UMOUNT_LIMIT_S = 10.0
 BALLAST = ".ballast"
+CANARY = ".canary"
+UNFLUSHED = b"not flushed" * 400
 MIB = 1 << 20
 
 
@@ -98,16 +100,20 @@ class Disk:
     def fail_power(self) -> None:
         """From now on nothing reaches the disk, and what was not flushed is lost."""
         descriptor = os.open(self.mount, os.O_RDONLY)
+        canary = os.open(self.mount / CANARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
+            os.write(canary, UNFLUSHED)  # the last thing: the system may write it back by itself at any time
             fcntl.ioctl(descriptor, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         finally:
+            os.close(canary)
             os.close(descriptor)
 
-    def canary(self) -> Path:
-        """A file that was written and not flushed."""
-        path = self.mount / ".canary"
-        path.write_bytes(b"not flushed" * 400)
-        return path
+    def lost(self) -> bool:
+        """After a power failure and `attach`: whether what was written at the last moment is gone."""
+        canary = self.mount / CANARY
+        lost = not canary.exists() or canary.stat().st_size < len(UNFLUSHED)
+        canary.unlink(missing_ok=True)
+        return lost
 
     @contextmanager
     def full(self) -> Iterator[None]:

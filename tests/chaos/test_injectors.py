@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos import cleanup
 from tests.chaos.clock_faults import Clocks
-from tests.chaos.disks import Disk, command
+from tests.chaos.disks import CANARY, UNFLUSHED, Disk, command
 from tests.chaos.network import Network
 
 MIB = 1 << 20
@@ -103,14 +103,23 @@ def test_a_power_failure_takes_what_was_not_flushed_and_nothing_else(disk):
         file.write(b"kept")
         file.flush()
         os.fsync(file.fileno())
-    canary = disk.canary()
+    unflushed = disk.mount / "unflushed"
+    unflushed.write_bytes(b"lost")
     disk.fail_power()
     with pytest.raises(OSError, match="Input/output error"):
-        disk.canary()
+        (disk.mount / "after").write_bytes(b"never")
     disk.detach()
     disk.attach()
     assert flushed.read_bytes() == b"kept"
-    assert not canary.exists() or canary.stat().st_size == 0
+    assert not unflushed.exists() or unflushed.stat().st_size == 0
+    assert disk.lost()
+
+
+def test_a_disk_whose_power_did_not_fail_lost_nothing(disk):
+    (disk.mount / CANARY).write_bytes(UNFLUSHED)
+    disk.detach()
+    disk.attach()
+    assert not disk.lost()
 
 
 def test_a_full_disk_takes_nothing_until_it_has_space_again(disk):
