@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from tests.integration.cluster import Cluster, free_port_base
 from tests.integration.coordinators import without_initial_delay
 from tests.integration.group_matrix.cells import HARMS, SIZES, STRATEGIES, Cell, every_cell, sample
+from tests.integration.group_matrix.known import excuse
 from tests.integration.group_matrix.run import STRICT, CellRun, last_words
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ def run_cells(cells: Sequence[Cell], options: argparse.Namespace, directory: Pat
                 write(options.ledger, cell, verdict, options.seed, took_s)
                 print(f"{place:3}/{len(cells)} {cell.name:45} {took_s:5.1f} s {words(verdict)}", flush=True)
                 if verdict.problems:
+                    logs = [path.read_text().splitlines() for path in (directory / cell.name).glob("*.err")]
+                    print(
+                        f"       {excuse(cell_run.history, verdict.problems, logs) or 'for no known reason'}",
+                        flush=True,
+                    )
                     (directory / cell.name / "history").write_text("\n".join(last_words(cell_run.history)) + "\n")
     finally:
         cluster.close()

@@ -49,6 +49,7 @@ logger.joining.additivity = false
 logger.joining.appenderRef.out.ref = err
 """
 JAVA_JOINS = "(Re-)joining group"
+LIBRDKAFKA_LOG = re.compile(r"%[0-7]\|\d+\.\d+\|.*", re.DOTALL)
 
 
 def command(client: str, strategy: str, bootstrap: str, group: str, topic: str, directory: Path) -> list[str]:
@@ -86,7 +87,8 @@ def _kcat(strategy: str, bootstrap: str, group: str, topic: str) -> list[str]:
         "auto.commit.interval.ms": COMMIT_MS,
         "auto.offset.reset": "earliest",
         "partition.assignment.strategy": strategy,
-        "log_level": 0,
+        # What it did when it failed: see `known`.
+        "debug": "topic,metadata",
     }.items():
         line += ["-X", f"{name}={value}"]
     return [*line, topic]
@@ -135,6 +137,22 @@ class Words:
         return frozenset(self._owned)
 
 
+class Unlogged:
+    """Takes the log of librdkafka out of kcat's error stream: whole lines of it, at any place of kcat's own lines."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    def take(self, line: str) -> tuple[str, str]:
+        """(what kcat said, what was logged); kcat's line is said when it is whole."""
+        found = LIBRDKAFKA_LOG.search(line)
+        if found is None:
+            said, self._begun = self._begun + line, ""
+            return said, ""
+        self._begun += line[: found.start()]
+        return "", found[0]
+
+
 class Member:
     """A process; what it says goes into the history as it is said."""
 
@@ -147,11 +165,14 @@ class Member:
         self._starting = client == "java"
         self.errors = directory / f"{name}.err"
         tell(Started(time.monotonic(), name))
-        # Both tell of rebalances on the error stream; kcat has one thread, which writes to either in turn.
-        streams = {"kcat": subprocess.STDOUT, "java": subprocess.PIPE}
         with self.errors.open("wb") as errors:
+            # Both tell of rebalances on the error stream.
             self.process = subprocess.Popen(
-                line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=streams.get(client, errors), text=True
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if client in {"java", "kcat"} else errors,
+                text=True,
             )
         outputs = [stream for stream in (self.process.stdout, self.process.stderr) if stream is not None]
         self._readers = [
@@ -161,8 +182,13 @@ class Member:
             reader.start()
 
     def _read(self, stream: IO[str]) -> None:
+        unlogged = Unlogged()
         with self.errors.open("a") as rest:
-            for line in stream:
+            for read in stream:
+                line, logged = unlogged.take(read)
+                rest.write(logged)
+                if not line:
+                    continue
                 said = self._words.read(line)
                 now_s = time.monotonic()
                 if self._starting and JAVA_JOINS in line:
