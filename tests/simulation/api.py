@@ -91,6 +91,7 @@ class ApiServer:
         lose_answer: Share of answers that are lost after the request was applied.
         lose_request: Share of requests that time out and are never applied.
         delay_request: Share of requests that time out and are applied later.
+        late: So many patches of the topic of that name are applied later.
         throttle: Share of requests that are answered 429.
         on_change: Told every accepted change: kind, old object, new object.
     """
@@ -107,6 +108,7 @@ class ApiServer:
         self.lose_request = 0.0
         self.delay_request = 0.0
         self.throttle = 0.0
+        self.late: dict[str, int] = {}
         self.watches: list[Watch] = []
         self.events: dict[str, list[tuple[int, str, Json]]] = {kind: [] for kind in KINDS}
         self.on_change: Callable[[str, Json | None, Json | None], None] = lambda _kind, _old, _new: None
@@ -148,6 +150,11 @@ class ApiServer:
         if self.throttle and chance() < self.throttle:
             world.bite("api_throttle")
             self._reply(call, Outcome.THROTTLED, None)
+            return
+        if self.late and call.verb == "patch" and self.late.get(call.args[1]):
+            self.late[call.args[1]] -= 1
+            world.bite("api_delayed_request")
+            world.at(300.0 + chance() ** 2 * 3_000.0, None, self._serve, call, False)
             return
         if self.lose_request and chance() < self.lose_request:
             world.bite("api_lost_request")

@@ -135,7 +135,7 @@ class Lane:
             producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self.begin)
             return
         world = producer.world
-        self._count, padding = 1 + int(producer.chance() * 4), 0
+        self._count, padding = 1 + int(producer.chance() * 8), 0
         if producer.chance() < 0.05:
             self._count, padding = 1, 600  # more than one sector of the disk
         self._value = producer.cluster.history.new_values(self._count)

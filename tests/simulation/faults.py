@@ -210,11 +210,6 @@ class Faults(UserActions):
             link.cut = True
         self._until(10_000.0, self._mend, links)
 
-    @staticmethod
-    def _mend(links: list[object]) -> None:
-        for link in links:
-            link.cut = False  # type: ignore[attr-defined]
-
     def _loss(self) -> None:
         network = self._cluster.network
         self._world.arm("network_drop")
@@ -348,6 +343,7 @@ class Faults(UserActions):
         cluster, world = self._cluster, self._world
         cluster.network.heal()
         api = cluster.api
+        api.late.clear()
         api.delay_ms, api.lose_answer, api.lose_request, api.delay_request, api.throttle = 1.0, 0.0, 0.0, 0.0, 0.0
         if not api.up:
             api.start()
@@ -356,7 +352,7 @@ class Faults(UserActions):
             host.held = 0
             host.disk.room = max(host.disk.room, cluster.shape.disk_room)
             host.disk.sync_errors, host.disk.fuse = 0, 0
-            host.fsync_ms = cluster.shape.fsync_ms
+            host.fsync_ms, host.late_completions = cluster.shape.fsync_ms, 0
             if host.broker is None:
                 host.start(host.chance.random() * 500.0)
             else:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
 
+LATE_SYNC_MS, LATE_MS = 200.0, 1_500.0
 Work = list[tuple["Log", "FlushTicket"]]
 
 
@@ -55,7 +56,11 @@ class Flusher:
         if work:
             self._running = True
             delay = broker.host.fsync_ms * (0.5 + broker.chance())
-            if broker.chance() < 0.3:  # the disk has it, and the broker learns of that later
+            if broker.host.late_completions:
+                delay += LATE_SYNC_MS * broker.chance()
+                broker.world.at(delay * broker.chance(), broker.process, self._sync, work)
+                broker.world.at(delay + LATE_MS * (0.2 + broker.chance()), broker.process, self._complete, work)
+            elif broker.chance() < 0.3:  # the disk has it, and the broker learns of that later
                 broker.world.at(delay * broker.chance(), broker.process, self._sync, work)
                 broker.world.at(delay, broker.process, self._complete, work)
             else:

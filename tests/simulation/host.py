@@ -26,6 +26,7 @@ class Host:
         held: The kubelet does not start it.
         damaged: The disk lost data since the last registration; the store does not know yet.
         forgot_unsynced: The power, or a sync, failed since the last registration: what was not synced may be gone.
+        late_completions: While it is above 0, the disk has what was flushed long before the broker learns of that.
         silent: The kubelet tells nobody of an end: only the Lease does.
     """
 
@@ -45,6 +46,7 @@ class Host:
         self.damaged = False
         self.forgot_unsynced = False
         self.silent = False
+        self.late_completions = 0
         self._starts = 0
 
     def start(self, delay_ms: float = 0.0) -> None:

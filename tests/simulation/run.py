@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SETUP_MS = 30_000.0
 LIVENESS_MS = 90_000.0
 STEP_MS = 500.0
+FAULTS_WANTED, ACKED_WANTED = 8, 500
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,8 +108,8 @@ def play(cluster: SimCluster) -> None:
     faults = Faults(cluster)
     faults.begin()
     end = world.now + shape.chaos_ms
-    while world.now < end:
-        world.run(min(world.now + 1_000.0, end))
+    while world.now < end and not _seen_enough(cluster):
+        world.run(min(world.now + STEP_MS, end))
         cluster.oracles.bounded.check(cluster)
     world.trace("phase", "heal")
     faults.heal()
@@ -122,6 +123,14 @@ def play(cluster: SimCluster) -> None:
         producer.stopped = True
     world.run(world.now + 3_000.0)
     final_read(cluster)
+
+
+def _seen_enough(cluster: SimCluster) -> bool:
+    """Neither quiet nor idle: a history whose producers hardly get through goes on for a while."""
+    world, events = cluster.world, cluster.shape.events
+    if world.events < events or world.bitten.total() < FAULTS_WANTED:
+        return False
+    return cluster.history.acked >= ACKED_WANTED or world.events >= 1.5 * events
 
 
 def _until(cluster: SimCluster, limit_ms: float, what: str) -> None:

@@ -41,6 +41,8 @@ FAULTS: dict[str, float] = {
     "delete_records": 0.5,
     "reassign": 0.8,
     "churn": 1.5,
+    "depose": 1.5,
+    "stale_patch": 1.0,
     "flush_config": 0.3,
     "min_isr": 0.7,
     "grow": 0.3,
@@ -60,12 +62,17 @@ class TopicShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The draw of one seed. Times in ms of virtual time unless they say otherwise."""
+    """The draw of one seed. Times in ms of virtual time unless they say otherwise.
+
+    The chaos ends after `chaos_ms`, or when `events` have happened and enough faults have bitten: what more of the same
+    cluster would show, another seed shows sooner.
+    """
 
     brokers: int
     operators: int
     topics: tuple[TopicShape, ...]
     chaos_ms: float
+    events: int
     network_ms: float
     fsync_ms: float
     tick_ms: float
@@ -108,6 +115,7 @@ def draw(seed: int) -> Shape:
         operators=chance.choice((1, 1, 2, 2, 3)),
         topics=tuple(topics),
         chaos_ms=chance.uniform(12_000.0, 36_000.0),
+        events=chance.randrange(2_500, 6_000),
         network_ms=chance.choice((0.3, 1.0, 3.0)),
         fsync_ms=chance.choice((0.2, 1.0, 4.0)),
         tick_ms=chance.choice((200.0, 300.0, 500.0)),
@@ -126,7 +134,7 @@ def draw(seed: int) -> Shape:
         consumers=chance.choice((1, 2)),
         members=chance.choice((0, 0, 0, 2, 3)),
         patience_ms=chance.choice((400.0, 2_500.0)),
-        fault_every_ms=chance.choice((500.0, 1_000.0, 2_000.0)),
+        fault_every_ms=chance.choice((250.0, 400.0, 700.0)),
         faults={kind: weight for kind, weight in faults.items() if weight},
         clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
         auto_balance_s=chance.choice((5, 20, 300)),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
+    from tests.simulation.network import Link
     from tests.simulation.oracles.ledger import Ledger
     from tests.simulation.swarm import TopicShape
 
@@ -40,6 +41,10 @@ class UserActions:
     @staticmethod
     def _fast_disk(host: Host) -> None:
         host.fsync_ms /= 100.0
+
+    @staticmethod
+    def _hears_soon(host: Host) -> None:
+        host.late_completions = max(0, host.late_completions - 1)
 
     def _any_ledger(self) -> Ledger | None:
         ledgers = [ledger for ledger in self._cluster.oracles.ledgers.values() if ledger.entry is not None]
@@ -147,6 +152,105 @@ class UserActions:
         event = DeleteRecordsRequested(token=answered, offset=offset, deadline_ms=broker.mono_ms() + 5_000.0)
         self._world.at(0.0, broker.process, driver.step, event)
         self._world.bite("delete_records")
+
+    def _stale_patch(self) -> None:
+        """A topic is made again while a patch is on its way that was decided when its former object was as new."""
+        topic = self._chance.choice(self._cluster.shape.topics)
+        if topic.name in self._cluster.api.objects["topics"]:
+            self._recreate(topic, 1)
+            self._world.at(100.0, None, self._patch_late, topic, self._world.now + 6_000.0)
+
+    def _patch_late(self, topic: TopicShape, until_ms: float) -> None:
+        """As soon as a new partition has its first leader, that one gives it away, by a patch that lands late."""
+        if self._healed or self._world.now > until_ms:
+            return
+        for ledger in list(self._cluster.oracles.ledgers.values()):
+            entry = ledger.entry
+            if ledger.topic != topic.name or entry is None or entry.partition_epoch or not entry.has_leader:
+                continue
+            if self._leading(ledger) is not None:
+                self._cluster.api.late[topic.name] = 2
+                self._world.arm("api_delayed_request")
+                self._hand_over(ledger)
+                self._world.at(20.0 + self._chance.random() * 200.0, None, self._recreate, topic, 1)
+                self._world.at(300.0, None, self._in_time, topic)
+                return
+        self._world.at(20.0, None, self._patch_late, topic, until_ms)
+
+    def _in_time(self, topic: TopicShape) -> None:
+        self._cluster.api.late.pop(topic.name, None)
+
+    def _depose(self) -> None:
+        """A leader is deposed while its first flush is under way, and cuts its log before that ends (S8)."""
+        names = {topic.name for topic in self._cluster.shape.topics}
+        ledgers = [
+            ledger
+            for ledger in self._cluster.oracles.ledgers.values()
+            if ledger.topic in names and ledger.entry is not None and len(ledger.entry.isr) > 2
+        ]
+        if ledgers:
+            ledger = self._chance.choice(ledgers)
+            if ledger.entry is not None and ledger.entry.leader == ledger.entry.replicas[0]:
+                self._hand_over(ledger)
+            self._part(ledger, self._world.now + 4_000.0)
+
+    def _part(self, ledger: Ledger, until_ms: float) -> None:
+        """Another one leads than the first of the replicas. That one and the leader go on without the others."""
+        entry = ledger.entry
+        if self._healed or self._world.now > until_ms or entry is None:
+            return
+        first, leader = entry.replicas[0], entry.leader
+        others = [number for number in entry.isr_ids() if number not in {first, leader}]
+        if self._leading(ledger) is None or leader == first or first not in entry.isr_ids() or not others:
+            self._world.at(50.0, None, self._part, ledger, until_ms)
+            return
+        self._world.arm("network_cut")
+        links = self._cut_off(others, [number for number in self._cluster.hosts if number not in others])
+        self._world.at(30.0 + self._chance.random() * 120.0, None, self._lead_a_moment, ledger, first, links)
+
+    def _cut_off(self, some: list[int], rest: list[int]) -> list[Link]:
+        network = self._cluster.network
+        links = [
+            network.link(f"b{a}", f"b{b}") for one in some for other in rest for a, b in ((one, other), (other, one))
+        ]
+        for link in links:
+            link.cut = True
+        return links
+
+    def _lead_a_moment(self, ledger: Ledger, first: int, links: list[Link]) -> None:
+        """The first one leads, alone, on a disk that is slow; then one of those who lack what it has."""
+        if self._healed:
+            return
+        host = self._cluster.hosts[first]
+        host.late_completions += 1
+        self._world.at(1_500.0, None, self._hears_soon, host)
+        links += self._cut_off([first], [number for number in self._cluster.hosts if number != first])
+        self._hand_over(ledger)
+        self._pass_on(ledger, host, links, self._world.now + 300.0)
+
+    def _pass_on(self, ledger: Ledger, host: Host, links: list[Link], until_ms: float) -> None:
+        driver = self._leading(ledger)
+        if driver is not None and driver.partitions.broker.host is host:
+            self._hand_over(ledger)
+            self._world.bite("depose")
+            self._world.at(5.0, None, self._connect_again, host, links)
+        elif self._healed or self._world.now > until_ms:
+            self._connect_again(host, links)
+        else:
+            self._world.at(2.0, None, self._pass_on, ledger, host, links, until_ms)
+
+    def _connect_again(self, host: Host, links: list[Link]) -> None:
+        """The links carry again; that machine notices at once, the others when their requests time out."""
+        self._mend(links)
+        broker = host.broker
+        if broker is not None and broker.serving and not broker.process.paused:
+            for other in self._cluster.hosts:
+                self._world.at(0.0, broker.process, broker.partitions.connections_reset, other)
+
+    @staticmethod
+    def _mend(links: list[Link]) -> None:
+        for link in links:
+            link.cut = False
 
     def _churn(self) -> None:
         """Leaders hand over and are elected anew in quick succession, now and then on a disk that is slow."""
