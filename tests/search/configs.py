@@ -144,5 +144,5 @@ class Proof:
 
 PROOFS = {
     "small": Proof(configs=tuple(SMALL), states_min=5_000_000, states_each=650_000),
-    "full": Proof(configs=tuple(LARGE), states_min=50_000_000, states_each=5_000_000),
+    "full": Proof(configs=tuple(LARGE), states_min=50_000_000, states_each=5_500_000),
 }
