@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.platter import Directory, Mark, batches_between, durable_last, last_batch
+from tests.simulation.platter import Directory, Mark, batches, batches_between, durable_last, last_batch
 
 if TYPE_CHECKING:
     from kafkalite_core.model.partition import Partition, TopicRef
@@ -83,6 +83,23 @@ class Ledger:
         return 0 if last is None else last.next
 
     # ------------------------------------------------------------------------------------------------ what happens
+
+    def made_again(self) -> None:
+        """The partition is made again of what the disks have, in epochs above those that they know.
+
+        An epoch of which no disk has kept a batch (relaxed flush, and every copy lost) may come again: nothing is left
+        that its batches could be confused with.
+        """
+        directories = [
+            node
+            for host in self.oracles.hosts.values()
+            for node in host.disk.root.entries.values()
+            if isinstance(node, Directory) and node.tag == self.tag
+        ]
+        kept = {(mark.base, mark.epoch) for directory in directories for mark in batches(directory)}
+        self.written = {key: mark for key, mark in self.written.items() if key in kept}
+        self.leaders.clear()
+        self.marks.clear()
 
     def wrote(self, mark: Mark) -> None:
         """A replica wrote a batch."""

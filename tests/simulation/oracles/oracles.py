@@ -167,10 +167,7 @@ class Oracles:
                 continue
             self.metadata.stored(after.ref.uid, number, entry)
             if known is None:
-                # Adopted: epochs are above those that some disk knows. One in which nothing was kept may come again;
-                # whether bytes of two leaders share an epoch is the business of log matching.
-                ledger.leaders.clear()
-                ledger.marks.clear()
+                ledger.made_again()
             if entry.leader_epoch <= ledger.behind:
                 ledger.entry = entry
                 continue
