@@ -79,6 +79,7 @@ def members_sorted(value: tuple[IsrEntry, ...]) -> tuple[IsrEntry, ...]:
 
 NORMAL = {
     (IsrChanges, "_failures"): lambda _: 0,
+    (IsrChanges, "additions_blocked_until_ms"): expiry,
     (IsrChanges, "blocked_until_ms"): expiry,
     (Pending, "reason"): lambda _: "",
     (Pending, "retry_ms"): expiry,

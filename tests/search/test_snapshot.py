@@ -156,6 +156,7 @@ def test_put_away_and_taken_out_again(monkeypatch):
     # abstracted (see the package), here nothing must differ.
     monkeypatch.setattr(isr, "BACK_OFF_MIN_MS", LATER_MS - NOW_MS)
     monkeypatch.setattr(isr, "BACK_OFF_MAX_MS", LATER_MS - NOW_MS)
+    monkeypatch.setattr(isr, "ADDITIONS_PAUSE_MS", LATER_MS - NOW_MS)
     kept = PROGRESS.slot("leader_end_at_fetch")
     monkeypatch.setattr(PROGRESS, "normal", tuple(one for one in PROGRESS.normal if one[0] != kept))
     total: dict[str, int] = {}

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 BACK_OFF_MIN_MS: Final = 100.0
 BACK_OFF_MAX_MS: Final = 5_000.0
 _BACK_OFF_DOUBLINGS_MAX: Final = 6
+ADDITIONS_PAUSE_MS: Final = 500.0
+"""Nobody is put into the ISR for so long after the controller took a member out of it. It may know what this broker has
+not heard yet, such as that a broker is fenced; without a pause the two would undo each other's changes at the speed of
+the API server until it has."""
 
 
 def back_off_ms(failures: int) -> float:
@@ -62,12 +66,19 @@ def why_leave(state: ReplicaState, followers: Followers, entry: IsrEntry, now_ms
 
 
 def wanted_isr(
-    state: ReplicaState, followers: Followers, partition: Partition, epoch_start: int, now_ms: float
+    state: ReplicaState,
+    followers: Followers,
+    partition: Partition,
+    epoch_start: int,
+    now_ms: float,
+    *,
+    may_add: bool = True,
 ) -> tuple[tuple[IsrEntry, ...], str]:
     """The ISR as it should be, and why. Equal to the present one when nothing is to be done.
 
     Stale pairs whose new incarnation has caught up are replaced, members that lag leave, replicas that caught up join:
-    all in one change. This broker itself always stays.
+    all in one change. This broker itself always stays. Without `may_add` nobody joins, and a pair that would be
+    replaced stays.
     """
     members: list[IsrEntry] = []
     reasons: list[str] = []
@@ -76,15 +87,16 @@ def wanted_isr(
         if entry.id == state.broker_id:
             members.append(entry)
         elif registered > entry.epoch and may_join(state, followers, entry.id, registered, epoch_start, now_ms):
-            members.append(IsrEntry(entry.id, registered))
-            reasons.append(f"broker {entry.id} is in sync as epoch {registered} in the place of {entry.epoch}")
+            members.append(IsrEntry(entry.id, registered) if may_add else entry)
+            if may_add:
+                reasons.append(f"broker {entry.id} is in sync as epoch {registered} in the place of {entry.epoch}")
         elif why := why_leave(state, followers, entry, now_ms):
             reasons.append(f"broker {entry.id} {why}")
         else:
             members.append(entry)
     present = partition.isr_ids()
     for broker_id in partition.replicas:
-        if broker_id in present or broker_id == state.broker_id:
+        if broker_id in present or broker_id == state.broker_id or not may_add:
             continue
         registered = state.registered_epoch(broker_id)
         if may_join(state, followers, broker_id, registered, epoch_start, now_ms):
@@ -131,7 +143,7 @@ class IsrChanges:
     another compare-and-swap with the same precondition that does, the same patch again or a mere raise of the epoch.
     """
 
-    __slots__ = ("_failures", "_next_id", "_state", "blocked_until_ms", "pending")
+    __slots__ = ("_failures", "_next_id", "_state", "additions_blocked_until_ms", "blocked_until_ms", "pending")
 
     def __init__(self, state: ReplicaState) -> None:
         self._state = state
@@ -139,6 +151,7 @@ class IsrChanges:
         self._failures = 0
         self.pending: Pending | None = None
         self.blocked_until_ms = 0.0
+        self.additions_blocked_until_ms = 0.0
 
     def maximal_isr(self, committed: Partition) -> tuple[IsrEntry, ...]:
         """The committed ISR and every member of an unsettled proposal (R4, S5), in a steady order."""
@@ -199,11 +212,21 @@ class IsrChanges:
             pending.refused = True
         return event.observed
 
-    def committed(self, partition: Partition) -> None:
-        """`partition` is committed: settles what it has moved past."""
+    def followed(self, now_ms: float, before: Partition | None, partition: Partition) -> None:
+        """`partition` is the newest entry known after `before`: see `committed`; a member taken out is noted."""
+        own = self.committed(partition)
+        if own or before is None or before.leader_epoch != partition.leader_epoch:
+            return
+        if partition.leader != self._state.broker_id:
+            return
+        if any(entry not in partition.isr for entry in before.isr):
+            self.additions_blocked_until_ms = now_ms + ADDITIONS_PAUSE_MS
+
+    def committed(self, partition: Partition) -> bool:
+        """`partition` is committed: settles what it has moved past. Returns whether it is what was proposed here."""
         pending = self.pending
         if pending is None or partition.partition_epoch <= pending.expected.partition_epoch:
-            return
+            return False
         self.pending = None
         applied = next((key for key, entry in pending.attempts.items() if entry == partition), 0)
         if applied and applied != pending.bump_id:
@@ -213,6 +236,7 @@ class IsrChanges:
             expanded = tuple(broker_id for broker_id in after if broker_id not in before)
             if shrunk or expanded:
                 self._state.effects.append(IsrChanged(shrunk=shrunk, expanded=expanded))
+        return bool(applied)
 
     def _new_id(self) -> int:
         proposal_id = self._next_id

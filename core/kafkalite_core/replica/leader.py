@@ -393,7 +393,8 @@ class Leader:
             if not self._hand_over_refused:
                 self._hand_over_refused = True
                 state.decided("hand_over_impossible", wanted_for=why, reason=reason, isr=partition.isr_ids())
-        isr, reason = wanted_isr(state, self._followers, partition, self.epoch_start, now_ms)
+        may_add = now_ms >= self._changes.additions_blocked_until_ms
+        isr, reason = wanted_isr(state, self._followers, partition, self.epoch_start, now_ms, may_add=may_add)
         # The first change after an unclean election confirms it (KIP-704).
         wanted = with_eligible(partition, replace(partition, isr=isr, recovering=False), state.counts)
         if wanted == partition:

@@ -288,7 +288,7 @@ class Replica:
     def _proposal_answered(self, now_ms: float, event: ProposalAnswered) -> None:
         committed = self._changes.answered(now_ms, event)
         if committed is not None:
-            self._accept(committed)
+            self._accept(now_ms, committed)
         self._follow_metadata(now_ms)
         self._state.want_flush()
 
@@ -300,7 +300,7 @@ class Replica:
         if event.partition is None:
             state.partition = None
         else:
-            self._accept(event.partition)
+            self._accept(now_ms, event.partition)
         if event.went_back and not self._listed_less:
             self._tell_went_back(None)
         self._listed_less = event.went_back
@@ -310,7 +310,7 @@ class Replica:
 
     # ------------------------------------------------------------ metadata
 
-    def _accept(self, partition: Partition) -> None:
+    def _accept(self, now_ms: float, partition: Partition) -> None:
         """Take a committed entry unless a newer one was seen: leader epoch first, then partition epoch (KAFKA-14144).
 
         Answers to own proposals and the watch come through here alike, in any order. What cannot have come before or
@@ -322,8 +322,8 @@ class Replica:
             self._tell_went_back(partition)
         if not taken:
             return
-        self._state.partition = partition
-        self._changes.committed(partition)
+        known, self._state.partition = self._state.partition, partition
+        self._changes.followed(now_ms, known, partition)
 
     def _tell_went_back(self, shown: Partition | None) -> None:
         newest = self._newest

@@ -3,7 +3,15 @@ from dataclasses import replace
 from kafkalite_core.model.partition import IsrEntry, Partition
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered, ProposePartition
-from kafkalite_core.replica.isr import BACK_OFF_MAX_MS, BACK_OFF_MIN_MS, IsrChanges, back_off_ms, may_join, wanted_isr
+from kafkalite_core.replica.isr import (
+    ADDITIONS_PAUSE_MS,
+    BACK_OFF_MAX_MS,
+    BACK_OFF_MIN_MS,
+    IsrChanges,
+    back_off_ms,
+    may_join,
+    wanted_isr,
+)
 from tests.scripted.cluster import Cluster
 
 OUT, IN = IsrEntry(3, 3), IsrEntry(2, 2)
@@ -178,6 +186,7 @@ def leading(*, fenced: int = 0, **entry: object) -> Cluster:
     cluster.store.put(replace(cluster.store.partition, partition_epoch=7, **entry))
     if fenced:
         cluster.fence(fenced)
+    cluster.nodes[1].replica._state.partition = None  # nobody was taken out just now
     cluster.metadata(1)
     return cluster
 
@@ -306,3 +315,47 @@ def test_an_election_throws_nobody_out_before_it_has_fetched() -> None:
     cluster.metadata(1)
     cluster.step(1, events.Tick())
     assert cluster.proposals == []
+
+
+def test_who_was_taken_out_by_the_controller_is_not_put_back_at_once() -> None:
+    """Its view of the brokers may be behind the controller's: they would undo each other's changes without end."""
+    cluster = Cluster(3)
+    for number in (1, 2, 3):
+        cluster.metadata(number)
+    leader = cluster.nodes[1].replica._leader
+    before = cluster.store.partition
+    without = replace(before, partition_epoch=before.partition_epoch + 1, isr=before.isr[:2])
+    started_ms = cluster.now
+    cluster.metadata(1, without)
+
+    def proposed(now_ms: float) -> list[ProposePartition]:
+        cluster.now = now_ms
+        for number in (2, 3):
+            leader._followers.ensure(number, number, 0.0).fetched_at(0, 0, now_ms)
+        return [effect for effect in cluster.step(1, events.Tick()) if isinstance(effect, ProposePartition)]
+
+    assert proposed(started_ms + 1.0) == []
+    assert proposed(started_ms + ADDITIONS_PAUSE_MS - 1.0) == []
+    assert set(proposed(started_ms + ADDITIONS_PAUSE_MS)[0].proposed.isr) == set(before.isr)
+
+
+def test_meanwhile_a_stale_pair_stays_and_one_that_lags_leaves() -> None:
+    cluster = Cluster(3)
+    for number in (1, 2, 3):
+        cluster.metadata(number)
+    cluster.crash(2)
+    cluster.restart(2)
+    cluster.metadata(1)
+    state, leader = cluster.nodes[1].replica._state, cluster.nodes[1].replica._leader
+    cluster.now += 5000
+    leader._followers.ensure(2, 4, 0.0).fetched_at(0, 0, cluster.now)
+    wanted, _ = wanted_isr(state, leader._followers, cluster.store.partition, 0, cluster.now, may_add=False)
+    assert wanted == (IsrEntry(1, 1), IsrEntry(2, 2))
+
+
+def test_what_the_leader_took_out_itself_blocks_nothing() -> None:
+    made = changes()
+    made.followed(7.0, BEFORE, AFTER)
+    assert made.additions_blocked_until_ms == 0.0
+    made.followed(7.0, AFTER, replace(AFTER, partition_epoch=6, isr=AFTER.isr[:1]))
+    assert made.additions_blocked_until_ms == 7.0 + ADDITIONS_PAUSE_MS
