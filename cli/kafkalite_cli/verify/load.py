@@ -60,6 +60,14 @@ REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.
 """Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
 
 
+NO_USE_ASKING_AGAIN = {
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+
+
 class LoadError(KafkaLiteError):
     """The run cannot be made or did not reach what was awaited; the text says what."""
 
@@ -425,7 +433,10 @@ class Load:
 
 
 def _end_offset(consumer: Consumer, partition: TopicPartition, timeout_s: float = METADATA_TIMEOUT_S) -> int:
-    """The high watermark of a partition, asked for again while its leader is elsewhere."""
+    """The high watermark of a partition, asked for again while its leader is elsewhere or silent.
+
+    The client calls no error of this question retriable, so it is said here which ones are final.
+    """
     limit = time.monotonic() + timeout_s
     while True:
         try:
@@ -433,6 +444,6 @@ def _end_offset(consumer: Consumer, partition: TopicPartition, timeout_s: float 
                 consumer.get_watermark_offsets(partition, timeout=max(0.1, min(5.0, limit - time.monotonic())))[1]
             )
         except KafkaException as error:
-            if time.monotonic() > limit or not error.args[0].retriable():
+            if time.monotonic() > limit or error.args[0].fatal() or error.args[0].code() in NO_USE_ASKING_AGAIN:
                 raise
             consumer.poll(0.1)

@@ -4,11 +4,11 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.history import Failed, Unknown, Watermark
-from kafkalite_cli.verify.load import Load, LoadError
+from kafkalite_cli.verify.load import Load, LoadError, _end_offset
 
 
 def test_first_acknowledgement_after_a_fault_counts_only_for_records_sent_after_it():
@@ -44,6 +44,30 @@ def test_waiting_for_acknowledgements_ends_when_they_come():
     acks.acknowledge(0, 0, 1, 2)
     waiter.join(10)
     assert not waiter.is_alive()
+
+
+class Asked:
+    """A client whose first questions are answered by errors."""
+
+    def __init__(self, *codes):
+        self.codes = list(codes)
+
+    def get_watermark_offsets(self, partition, timeout):
+        if self.codes:
+            raise KafkaException(KafkaError(self.codes.pop(0)))
+        return 0, 7
+
+    def poll(self, timeout):
+        assert timeout <= 0.1
+
+
+def test_the_end_of_a_partition_is_asked_for_until_it_has_a_leader():
+    moved = Asked(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT)
+    assert _end_offset(moved, TopicPartition("t", 0)) == 7
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        _end_offset(Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED), TopicPartition("t", 0))
+    with pytest.raises(KafkaException, match="NOT_LEADER"):
+        _end_offset(Asked(KafkaError.NOT_LEADER_FOR_PARTITION), TopicPartition("t", 0), timeout_s=-1.0)
 
 
 @pytest.fixture
