@@ -61,6 +61,10 @@ class PermittedElections:
         if old is None:
             return
         oracles = ledger.oracles
+        registered = oracles.brokers.get(new.leader)
+        if registered is not None and registered.registration.broker_epoch > (new.isr_epoch_of(new.leader) or 0):
+            # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).
+            return
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):
             if not unclean_allowed:
                 raise Violation(self.name, f"{ledger}: {old} was followed by {new}, whose leader was no candidate")

@@ -79,10 +79,14 @@ class Completeness:
         if start:
             wanted = wanted[bisect_left(wanted, start, key=_BASE) :]
             own = own[bisect_left(own, start, key=_BASE) :]
-        if [mark[1:] for mark in own[: len(wanted)]] == [mark[1:] for mark in wanted]:
-            return
-        if ledger.lossy:
-            self._lose(ledger, {mark[1:] for mark in own}, wanted)
+        whole = [mark[1:] for mark in own[: len(wanted)]] == [mark[1:] for mark in wanted]
+        lossy = ledger.lossy
+        if lossy:
+            if not whole:
+                self._lose(ledger, {mark[1:] for mark in own}, wanted)
+            # What one unclean election took the next may bring back: this leader serves up to its own high watermark.
+            ledger.extend(driver, driver.replica.high_watermark)
+        if whole or lossy:
             return
         have = {mark[1:] for mark in own}
         missing = [mark for mark in wanted if mark[1:] not in have]
