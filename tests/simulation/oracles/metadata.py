@@ -61,8 +61,8 @@ class PermittedElections:
         if old is None:
             return
         oracles = ledger.oracles
-        registered = oracles.brokers.get(new.leader)
-        if registered is not None and registered.registration.broker_epoch > (new.isr_epoch_of(new.leader) or 0):
+        named, known = new.isr_epoch_of(new.leader), oracles.brokers.get(new.leader)
+        if named is not None and known is not None and known.registration.broker_epoch > named:
             # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).
             return
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):

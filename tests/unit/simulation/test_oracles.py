@@ -199,6 +199,9 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
     new = replace(old, leader=stranger, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
     with fires("permitted elections"):
         ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
+    late = replace(new, isr=(IsrEntry(stranger, 0),))
+    ledger.oracles.elections.check(ledger, old, late, unclean_allowed=False)
+    assert not ledger.lossy, "nobody leads by the entry of an earlier incarnation"
     ledger.oracles.elections.check(ledger, old, new, unclean_allowed=True)
     assert ledger.lossy
     ledger.lossy = False
