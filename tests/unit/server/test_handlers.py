@@ -224,29 +224,6 @@ async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path):
         assert [part.offline_replicas for part in unsettled.topics[0].partitions] == [[], []]
 
 
-@on_uvloop
-async def test_metadata_do_not_name_a_leader_that_was_started_again_and_not_elected(tmp_path):
-    """Its registration may be seen before the election of its successor."""
-    async with Rig(tmp_path) as rig, rig.client() as client:
-
-        async def leader():
-            response = await client.ask(METADATA, 4, MetadataRequest(topics=[MetadataRequestTopic(name="orders")]))
-            [told] = response.topics[0].partitions
-            return told.leader_id, told.error_code
-
-        rig.see_broker(0, rig.port)
-        rig.see_broker(1, 1)
-        ref = topic_ref()
-        rig.see_topic(ref, {0: entry(1, replicas=(1,))})
-        assert await leader() == (1, ErrorCode.NONE)
-        rig.see_broker(1, 1, epoch=2)
-        assert await leader() == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
-        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=1, partition_epoch=1, broker_epochs={1: 2})})
-        assert await leader() == (1, ErrorCode.NONE)
-        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=2, partition_epoch=2, broker_epochs={1: 3})})
-        assert await leader() == (1, ErrorCode.NONE), "the topic may be ahead of the registration as well"
-
-
 # ---------------------------------------------------------------------------------------------------- the rest
 
 

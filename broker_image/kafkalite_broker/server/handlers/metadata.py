@@ -20,7 +20,7 @@ from kafkalite_core.protocol.metadata import (
 from kafkalite_core.resources.naming import is_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
 
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
@@ -78,8 +78,7 @@ class MetadataHandler:
             if (endpoint := services.endpoint(broker_id)) is not None
         ]
         reachable = frozenset(broker.node_id for broker in brokers)
-        suspects = services.partitions.suspects.ids()
-        leaders = {number: services.cache.brokers[number].epoch for number in reachable - suspects}
+        leaders = reachable - services.partitions.suspects.ids()
         topics: list[MetadataResponseTopic] = []
         slice_left = PARTITIONS_AT_ONCE
         for found in self._topics(request):
@@ -137,7 +136,7 @@ class MetadataHandler:
         return self._auto_creation.code_for(name) if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _described(topic: Topic, reachable: frozenset[int], leaders: Mapping[int, int]) -> MetadataResponseTopic:
+def _described(topic: Topic, reachable: frozenset[int], leaders: frozenset[int]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.ref.name,
@@ -150,12 +149,9 @@ def _described(topic: Topic, reachable: frozenset[int], leaders: Mapping[int, in
 
 
 def _partition(
-    number: int, partition: Partition, reachable: frozenset[int], leaders: Mapping[int, int]
+    number: int, partition: Partition, reachable: frozenset[int], leaders: frozenset[int]
 ) -> MetadataResponsePartition:
-    # Brokers and topics are watched apart: that a leader was started again may be known before who leads instead of it.
-    # An incarnation younger than the ISR's entry does not lead (S1), whatever the topic still says.
-    registered = leaders.get(partition.leader)
-    leader_there = registered is not None and (partition.isr_epoch_of(partition.leader) or 0) >= registered
+    leader_there = partition.leader in leaders
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
