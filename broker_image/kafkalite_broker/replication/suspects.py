@@ -56,11 +56,6 @@ class SuspectedLeaders:
             for partition in topic.partitions.values()
         )
 
-    def ids(self) -> frozenset[int]:
-        """Every broker that is suspected now."""
-        self._forgive()
-        return frozenset(self._since_s)
-
     async def settled(self, topics: Iterable[str], timeout_s: float) -> None:
         """Wait until no suspect leads any of these topics, for that long at most."""
         names = list(topics)

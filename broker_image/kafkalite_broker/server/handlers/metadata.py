@@ -44,9 +44,7 @@ class MetadataHandler:
         """Answer with all topics, or with those asked for by name or id.
 
         A client that lost its leader asks at once, before the election: the old answer would send it back to the dead
-        broker and into its back-off. So the answer waits a moment for the election, and never longer. If there is none
-        by then, the answer names no leader rather than the old one: what a client is told by several brokers must not
-        go to the new leader, to the old one and to the new one again, which librdkafka before 2.6.1 may never get over.
+        broker and into its back-off. So the answer waits a moment for the election, and never longer.
         """
         if not within_bounds(request, len(request.body.topics or ())):
             return
@@ -78,7 +76,6 @@ class MetadataHandler:
             if (endpoint := services.endpoint(broker_id)) is not None
         ]
         reachable = frozenset(broker.node_id for broker in brokers)
-        leaders = reachable - services.partitions.suspects.ids()
         topics: list[MetadataResponseTopic] = []
         slice_left = PARTITIONS_AT_ONCE
         for found in self._topics(request):
@@ -89,7 +86,7 @@ class MetadataHandler:
                 yield
                 slice_left = PARTITIONS_AT_ONCE
             slice_left -= len(found.partitions)
-            topics.append(_described(found, reachable, leaders))
+            topics.append(_described(found, reachable))
         return MetadataResponse(
             brokers=brokers,
             cluster_id=services.cluster_id,
@@ -136,22 +133,18 @@ class MetadataHandler:
         return self._auto_creation.code_for(name) if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _described(topic: Topic, reachable: frozenset[int], leaders: frozenset[int]) -> MetadataResponseTopic:
+def _described(topic: Topic, reachable: frozenset[int]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.ref.name,
         topic_id=UUID(topic.ref.topic_id),
         is_internal=topic.ref.name == OFFSETS_TOPIC,
-        partitions=[
-            _partition(number, topic.partitions[number], reachable, leaders) for number in sorted(topic.partitions)
-        ],
+        partitions=[_partition(number, topic.partitions[number], reachable) for number in sorted(topic.partitions)],
     )
 
 
-def _partition(
-    number: int, partition: Partition, reachable: frozenset[int], leaders: frozenset[int]
-) -> MetadataResponsePartition:
-    leader_there = partition.leader in leaders
+def _partition(number: int, partition: Partition, reachable: frozenset[int]) -> MetadataResponsePartition:
+    leader_there = partition.leader in reachable
     return MetadataResponsePartition(
         error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
