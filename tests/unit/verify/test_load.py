@@ -57,9 +57,6 @@ class Asked:
             raise KafkaException(KafkaError(self.codes.pop(0)))
         return 0, 7
 
-    def poll(self, timeout):
-        assert timeout <= 0.1
-
 
 def test_the_end_of_a_partition_is_asked_for_until_it_has_a_leader():
     moved = Asked(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT)

@@ -44,7 +44,8 @@ class MetadataHandler:
         """Answer with all topics, or with those asked for by name or id.
 
         A client that lost its leader asks at once, before the election: the old answer would send it back to the dead
-        broker and into its back-off. So the answer waits a moment for the election, and never longer.
+        broker and into its back-off. So the answer waits a moment for the election, and never longer. Then it names the
+        leader that is known, suspected or not: a broker that was itself stopped suspects leaders that are well.
         """
         if not within_bounds(request, len(request.body.topics or ())):
             return
