@@ -233,11 +233,11 @@ class Controller:
                 if not urgent:
                     self._start(action.key, self._executor.carry_out(settings, action, epoch), pause_s=STATUS_PAUSE_S)
                 continue
-            urgent = True
+            # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
-                self._start(("brokers", namespace), self._list(BROKERS, namespace))
+                urgent |= self._start(("brokers", namespace), self._list(BROKERS, namespace))
                 continue
-            self._start(action.key, self._executor.carry_out(settings, action, epoch))
+            urgent |= self._start(action.key, self._executor.carry_out(settings, action, epoch))
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
@@ -281,12 +281,16 @@ class Controller:
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
-    def _start(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> None:
-        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written."""
+    def _start(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> bool:
+        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written.
+
+        Whether work for it is under way now.
+        """
         if key in self._in_flight or self._clock() < self._not_before.get(key, 0.0):
             work.close()
-            return
+            return key in self._in_flight
         self._in_flight[key] = asyncio.create_task(self._guard(key, work, pause_s), name=f"{key[0]} {key[1]}")
+        return True
 
     async def _guard(self, key: Key, work: Coroutine[Any, Any, None], pause_s: float) -> None:
         """The root of one action: whatever goes wrong, the object is planned again after a while."""

@@ -338,8 +338,8 @@ class Executor:
     async def update_topic_status(self, action: UpdateTopicStatus) -> None:
         """Conditions of a topic, with or without a cluster."""
         obj = self._store.raw(TOPICS, action.topic.uid)
-        if obj is None:
-            return
+        if obj is None or int(obj["metadata"].get("generation", 0)) != action.generation:
+            return  # what was decided on another spec says nothing of this one: the next round decides
         status = obj.get("status")
         conditions = set_conditions(
             (status or {}).get("conditions") or [], action.conditions, generation=action.generation, now=wall_time()

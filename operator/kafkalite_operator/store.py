@@ -215,8 +215,8 @@ class Store:
     ) -> Snapshot:
         """One cluster for `plan`."""
         settings = self.clusters()[key]
-        obj = self.raw(CLUSTERS, settings.cluster.uid)
-        assert obj is not None
+        entry = self._objects[CLUSTERS.plural][settings.cluster.uid]
+        obj = entry.obj
         status = obj.get("status") or {}
         counts = status.get("brokers") or {}
         brokers = self.brokers_of(key)
@@ -224,6 +224,7 @@ class Store:
         return Snapshot(
             cluster=parse_cluster(obj),
             generation=int(obj["metadata"].get("generation", 0)),
+            generation_seen=entry.generation_seen,
             observed_generation=int(status.get("observedGeneration", 0)),
             conditions=parse_conditions(status),
             bootstrap=str(status.get("bootstrap", "")),

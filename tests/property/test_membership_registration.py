@@ -33,6 +33,8 @@ class ServerObject:
         self.broker = Broker(id=0, object_name="kafkalite-broker-0", uid="uid-1")
         self.next_epoch = 1
         self.written = []
+        self.told_silent = set()
+        """(waiting incarnation, epoch of the holder)."""
         self.states = [(self.version, self.broker)]
 
     def put(self, broker):
@@ -47,7 +49,8 @@ class ServerObject:
         if old is not None:
             assert new.broker_epoch > old.broker_epoch, "epochs grow"
             if old.directory_id != new.directory_id:
-                assert self.broker.fenced, "another directory takes over only what is fenced (S6)"
+                taken = self.broker.fenced or (new.incarnation, old.broker_epoch) in self.told_silent
+                assert taken, "another directory takes over only what is fenced, or silent as far as it knows (S6)"
         assert new.broker_epoch > self.broker.fenced_epoch, "a fence outlives a registration"
         self.written.append(new)
         self.put(replace(self.broker, registration=new))
@@ -70,6 +73,7 @@ class Registrations(RuleBasedStateMachine):
         self.delayed = []
         self.count = 0
         self.ever_registered = {}
+        self.operator_is_gone = False
 
     # ---------------------------------------------------------------- processes
 
@@ -192,11 +196,28 @@ class Registrations(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------- operator
 
+    @precondition(lambda self: not self.operator_is_gone)
     @rule()
     def fence(self):
         broker = self.server.broker
         if broker.registration is not None and not broker.fenced:
             self.server.put(replace(broker, fenced_epoch=broker.registration.broker_epoch))
+
+    @rule(index=st.integers(0, 1))
+    def a_holder_is_silent(self, index):
+        """Maybe it is alive: it could not renew, or hangs."""
+        for process in self.live()[index:]:
+            self.tell_silent(process)
+
+    def tell_silent(self, process):
+        epoch = process.machine.predecessor
+        if epoch >= 0:
+            self.server.told_silent.add((process.incarnation, epoch))
+            self.feed(process, reg.PredecessorSilent(epoch))
+
+    @rule()
+    def the_operator_goes_away_for_good(self):
+        self.operator_is_gone = True
 
     @rule()
     def the_counter_is_restored_from_a_backup(self):
@@ -231,11 +252,15 @@ class Registrations(RuleBasedStateMachine):
             assert known == (written.trusted_since, written.clean_since)
 
     def teardown(self):
-        """Liveness: once the network works and the operator fences the dead, exactly one incarnation is registered."""
+        """Liveness: once the network works, and the dead are fenced or seen to be silent, exactly one is registered."""
         for _ in range(200):
             holder = self.server.broker.registration
             if holder is not None and all(p.incarnation != holder.incarnation for p in self.live()):
-                self.fence()
+                if self.operator_is_gone:
+                    for process in self.live():
+                        self.tell_silent(process)
+                else:
+                    self.fence()
             for process in self.live():
                 self.feed(process, reg.BrokerSeen(self.server.broker))
                 self.feed(process, reg.Tick())

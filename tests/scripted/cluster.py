@@ -86,6 +86,7 @@ class Cluster:
         self.now = 10_000.0
         self.config = RELAXED if relaxed else STRICT
         self.relaxed = relaxed
+        self.flush_lag_known = False
         self.next_epoch = size + 1
         brokers = {number: self._registered(number, number, trusted=number) for number in range(1, size + 1)}
         first = Partition(
@@ -202,6 +203,7 @@ class Cluster:
                 broker_epoch=node.epoch,
                 config=self.config,
                 went_back=node.behind,
+                flush_lag_known=self.flush_lag_known,
             ),
         )
 

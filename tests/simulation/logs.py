@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
-from kafkalite_core.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
+from kafkalite_core.storage.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    OffsetCheckpoint,
+    recovery_points_of,
+)
 from kafkalite_core.storage.disk import sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.identity import (
@@ -289,7 +295,7 @@ class Logs:
         known = self._high_watermarks.values
         marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in self.logs.items()}
         for checkpoint, values in (
-            (self._recovery_points, {key: log.recovery_point for key, log in self.logs.items()}),
+            (self._recovery_points, recovery_points_of(self.logs)),
             (self._high_watermarks, marks),
             (self._log_starts, {key: log.start_offset for key, log in self.logs.items()}),
         ):

@@ -256,22 +256,24 @@ class Operator:
                 if not urgent:
                     self._act(action, epoch, pause_ms=STATUS_PAUSE_MS)
                 continue
-            urgent = True
             if isinstance(action, ReadBrokers):
-                self.start(("read brokers", ""), self._read_brokers)
+                urgent |= self.start(("read brokers", ""), self._read_brokers)
                 continue
-            self._act(action, epoch)
+            urgent |= self._act(action, epoch)
 
-    def _act(self, action: Action, epoch: int, pause_ms: float = 0.0) -> None:
-        self.start(action.key, lambda done: self.executor.carry_out(action, epoch, done), pause_ms=pause_ms)
+    def _act(self, action: Action, epoch: int, pause_ms: float = 0.0) -> bool:
+        return self.start(action.key, lambda done: self.executor.carry_out(action, epoch, done), pause_ms=pause_ms)
 
     # ------------------------------------------------------------ work under way
 
-    def start(self, key: Key, work: Callable[[Callable[[Outcome], None]], None], *, pause_ms: float = 0.0) -> None:
-        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written."""
+    def start(self, key: Key, work: Callable[[Callable[[Outcome], None]], None], *, pause_ms: float = 0.0) -> bool:
+        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written.
+
+        Whether work for it is under way now.
+        """
         term = self.elector.terms
         if key in self._in_flight or self.now_s() < self._not_before_s.get(key, 0.0):
-            return
+            return key in self._in_flight
         self._in_flight[key] = term
 
         def done(outcome: Outcome) -> None:
@@ -294,3 +296,4 @@ class Operator:
                 self.wake()
 
         work(done)
+        return True

@@ -158,6 +158,7 @@ class Store:
         return Snapshot(
             cluster=cluster_of(obj),
             generation=int(obj["metadata"].get("generation", 0)),
+            generation_seen=self.objects["clusters"][obj["metadata"]["uid"]].generation_seen,
             observed_generation=int(status.get("observedGeneration", 0)),
             conditions=parse_conditions(status),
             bootstrap=str(status.get("bootstrap", "")),

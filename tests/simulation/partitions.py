@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.membership.holdings import wanted_holdings
-from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.config import config_of_replicas
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
 from kafkalite_core.replica.replica import Replica
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
     from kafkalite_core.membership.settlement import Settlement
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, Topic, TopicRef
     from kafkalite_core.model.topic import Holding
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
     from tests.simulation.logs import Logs
 
-_CONFIGS: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
+_CONFIGS: dict[tuple[tuple[tuple[str, str], ...], bool], TopicConfig] = {}
 
 
-def config_of(config: dict[str, str]) -> TopicConfig:
-    """The configuration in force; the same object for the same text."""
-    key = tuple(sorted(config.items()))
+def config_of(topic: Topic) -> TopicConfig:
+    """What the replicas of a topic go by; the same object for the same text."""
+    key = (tuple(sorted(topic.config.items())), topic.flush_lag_known)
     found = _CONFIGS.get(key)
     if found is None:
-        found = _CONFIGS[key] = resolve_topic_config(config)
+        found = _CONFIGS[key] = config_of_replicas(topic)
     return found
 
 
@@ -108,8 +108,9 @@ class Partitions:
                 partition=partition,
                 brokers=broker.cache.brokers,
                 broker_epoch=broker.broker_epoch,
-                config=config_of(topic.config),
+                config=config_of(topic),
                 went_back=broker.cache.went_back(driver.ref, number),
+                flush_lag_known=topic.flush_lag_known,
             )
         )
 
@@ -142,7 +143,7 @@ class Partitions:
         broker = self.broker
         topic = broker.cache.topic(ref.name)
         assert topic is not None
-        config = config_of(topic.config)
+        config = config_of(topic)
         log, high_watermark = self.logs.obtain(ref, number, config, topic.deletion_policy)
         replica = Replica(
             broker_id=broker.host.id,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.membership import registration as machine
+from kafkalite_core.membership.predecessor import Predecessor
 from kafkalite_core.membership.settlement import Attempt, Settled
 from kafkalite_core.resources import patches
+from kafkalite_core.resources.leases import parse_lease
 from tests.simulation.api import Outcome
 from tests.simulation.parsed import broker_of, cluster_of
 from tests.simulation.writer import ATTEMPT_OF
@@ -39,6 +41,7 @@ class Registrar:
         self._object: Json | None = None
         self._seen: BrokerObject | None = None
         self._failures = 0
+        self._predecessor = Predecessor()
         self._strays: tuple[Stray, ...] = ()
         self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
@@ -91,10 +94,24 @@ class Registrar:
             self._begin(machine.StraysChanged())
 
     def _tick(self) -> None:
+        broker = self._broker
         if not self._machine.settled:
             self._begin(machine.Tick())
-        broker = self._broker
+            if self._machine.predecessor >= 0:
+                broker.call("get", "leases", broker.host.object_name, answer=self._look_at_predecessor)
         broker.world.at(LOOK_AGAIN_MS * (0.75 + 0.5 * broker.chance()), broker.process, self._tick)
+
+    def _look_at_predecessor(self, outcome: Outcome, result: Any) -> None:
+        epoch, cluster = self._machine.predecessor, self._broker.link.cluster
+        if outcome not in {Outcome.OK, Outcome.NOT_FOUND} or epoch < 0 or cluster is None:
+            return
+        signature = ("", "", "")
+        if outcome is Outcome.OK and (lease := parse_lease(result)).holder != self._broker.incarnation:
+            signature = lease.signature
+        now_s = self._broker.mono_ms() / 1000.0
+        self._predecessor.read(epoch, signature, now_s=now_s)
+        if self._predecessor.is_overdue(epoch, lease_duration_s=cluster.lease_duration_s, now_s=now_s):
+            self._begin(machine.PredecessorSilent(epoch))
 
     def _begin(self, event: machine.Event) -> None:
         broker = self._broker

@@ -7,6 +7,7 @@ and costs a jittered attempt every two seconds (threat 6).
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -133,12 +134,17 @@ class ClusterLink:
             identity,
             state=state,
             strays=self._strays,
+            lease_duration_s=self._lease_duration_s,
             absorb=self.absorb_broker,
             catch_up=self._catch_up,
             on_registered=self._on_registered,
             on_superseded=self._on_superseded,
         )
         self._spawn(self._registrar.run(), "registration")
+
+    def _lease_duration_s(self) -> float:
+        """Endless while the cluster is not known: nobody is overdue then."""
+        return math.inf if self.cluster is None else self.cluster.lease_duration_s
 
     async def set_state(
         self, state: BrokerState, remaining_segments: int = 0, *, deadline_s: float = STATE_DEADLINE_S

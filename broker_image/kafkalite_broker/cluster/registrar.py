@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
 from kafkalite_core.membership import registration as machine
+from kafkalite_core.membership.predecessor import Predecessor
 from kafkalite_core.membership.settlement import Attempt, Settled
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.fields import ResourceError
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
+from kafkalite_core.resources.leases import parse_lease
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, LEASES, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ class Registrar:
         settings: Of this broker.
         identity: What to register.
         state: The state to begin with.
+        lease_duration_s: Of the cluster, now.
         absorb: Shows an own object as the API server returned it to the metadata cache.
         catch_up: Brings the metadata cache up to now; raises `KubeError` or `KubeUnavailable`.
         on_registered: Told every new broker epoch.
@@ -63,6 +67,7 @@ class Registrar:
         *,
         state: BrokerState,
         strays: Sequence[Stray],
+        lease_duration_s: Callable[[], float],
         absorb: Callable[[dict[str, Any]], None],
         catch_up: Callable[[], Awaitable[None]],
         on_registered: Callable[[int], None],
@@ -73,6 +78,8 @@ class Registrar:
         self._machine = machine.RegistrationMachine(identity, state=state)
         self._strays = tuple(strays)[:STRAYS_MAX]
         self._holdings: tuple[Holding, ...] = ()
+        self._lease_duration_s = lease_duration_s
+        self._predecessor = Predecessor()
         self._absorb = absorb
         self._catch_up = catch_up
         self._on_registered = on_registered
@@ -82,6 +89,7 @@ class Registrar:
         self._object: dict[str, Any] | None = None
         self._broker: Broker | None = None
         self._complaint = ""
+        self._lease_complaint = ""
 
     @property
     def broker_epoch(self) -> int:
@@ -156,10 +164,10 @@ class Registrar:
         while True:
             try:
                 pause_s = LOOK_AGAIN_S * random.uniform(0.75, 1.25)
-                work = await asyncio.wait_for(self._work.get(), pause_s)
+                async with asyncio.timeout(pause_s):  # `wait_for` may swallow the cancellation that ends this task
+                    work = await self._work.get()
             except TimeoutError:
-                if not self._machine.settled:
-                    self._feed(machine.Tick())
+                await self._look_again()
                 continue
             event, error = await self._carry_out(work)
             failures = failures + 1 if _failed(event) else 0
@@ -167,6 +175,35 @@ class Registrar:
             if failures:
                 await asyncio.sleep(backoff_s(failures, error))
             self._feed(event)
+
+    async def _look_again(self) -> None:
+        """Look at the own object, and at the Lease of whoever holds this broker's id with another disk (S6)."""
+        if self._machine.settled:
+            return
+        self._feed(machine.Tick())
+        epoch = self._machine.predecessor
+        if epoch < 0:
+            return
+        settings = self._settings
+        signature = ("", "", "")
+        try:
+            lease = parse_lease(
+                await self._client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S)
+            )
+            # After the store went back this process may still hold it, from when it was registered (S11).
+            if lease.holder != settings.incarnation:
+                signature = lease.signature
+        except KubeNotFound:
+            pass
+        except (KubeError, KubeUnavailable, ResourceError) as error:
+            if str(error) != self._lease_complaint:
+                self._lease_complaint = str(error)
+                log.warning("the Lease of the former incarnation cannot be read", error=self._lease_complaint)
+            return
+        now_s = monotonic()
+        self._predecessor.read(epoch, signature, now_s=now_s)
+        if self._predecessor.is_overdue(epoch, lease_duration_s=self._lease_duration_s(), now_s=now_s):
+            self._feed(machine.PredecessorSilent(epoch))
 
     def _complain(self, error: Exception | None) -> None:
         complaint = "" if error is None else str(error)

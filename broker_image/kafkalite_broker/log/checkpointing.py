@@ -6,7 +6,14 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.storage.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, RECOVERY_POINT, OffsetCheckpoint
+from kafkalite_core.storage.checkpoints import (
+    CLEANER,
+    HIGH_WATERMARK,
+    LOG_START,
+    RECOVERY_POINT,
+    OffsetCheckpoint,
+    recovery_points_of,
+)
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.partition_metadata import parse_directory_name
 
@@ -61,7 +68,7 @@ class Checkpoints:
         known = self.high_watermarks.values
         marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in logs.items()}
         return CheckpointValues(
-            {key: log.recovery_point for key, log in logs.items()},
+            recovery_points_of(logs),
             marks,
             {key: log.start_offset for key, log in logs.items()},
             (self.recovery_points.sequence, self.high_watermarks.sequence, self.log_starts.sequence),

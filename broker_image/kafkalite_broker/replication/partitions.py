@@ -11,7 +11,7 @@ from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_broker.replication.throttles import ReplicationThrottles
 from kafkalite_core.membership.holdings import wanted_holdings
-from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_integer, broker_value, resolve_topic_config
+from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_integer, broker_value, config_of_replicas
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
@@ -221,7 +221,7 @@ class PartitionManager:
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
         topic = self._cache.topic(ref.name)
         assert topic is not None
-        config = resolve_topic_config(topic.config, self._broker_config)
+        config = config_of_replicas(topic, self._broker_config)
         log, high_watermark = self._logs.obtain(ref, number, config, deletion_policy=topic.deletion_policy)
         replica = Replica(
             broker_id=self._broker_id,
@@ -250,8 +250,9 @@ class PartitionManager:
                 partition=partition,
                 brokers=self._cache.brokers,
                 broker_epoch=self._broker_epoch(),
-                config=resolve_topic_config(topic.config, self._broker_config),
+                config=config_of_replicas(topic, self._broker_config),
                 went_back=self._cache.went_back(driver.ref, driver.number),
+                flush_lag_known=topic.flush_lag_known,
             )
         )
 

@@ -46,7 +46,6 @@ __all__ = ["RACE_MS", "MetadataAnomaly", "MetadataChecker", "MetadataReport", "c
 
 EXAMPLES_MAX = 20  # per kind; the counts are exact
 UNCLEAN_KEY = "unclean.leader.election.enable"
-FLUSH_KEY, FLUSH_DEFAULT_KEY = "flush.messages", "log.flush.interval.messages"
 
 
 class MetadataAnomaly(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +204,7 @@ class MetadataChecker:
         config = {**defaults, **topic.config}
         return _TopicRules(
             unclean_allowed=ANNOTATION_ELECT_UNCLEAN in annotations or config.get(UNCLEAN_KEY) == "true",
-            relaxed_flush=config.get(FLUSH_KEY, config.get(FLUSH_DEFAULT_KEY, "1")) != "1",
+            relaxed_flush=topic.flush_lag_known,
         )
 
     def _object_rules(self, before: Topic, topic: Topic) -> None:

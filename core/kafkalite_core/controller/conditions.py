@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.controller.configs import FLUSH_CONDITION, flush_settled, relaxed_flush, was_relaxed
+from kafkalite_core.controller.configs import flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import Obstacle, spec_problem
 from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import check_broker_config, check_topic_config
-from kafkalite_core.model.topic import Condition
+from kafkalite_core.model.topic import FLUSH_CONDITION, Condition
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.topic import FLUSH_CONDITION
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
-
-FLUSH_CONDITION = "DurableFlush"
-"""False while acknowledgements do not wait for the disk, and until the ISR has flushed after a tightening."""
 
 FLUSH_SETTLE_S = 60.0
 """A broker flushes when it sees the tightening, and stops renewing its Lease when a flush hangs: a member that lived
@@ -46,5 +44,7 @@ def flush_settled(snapshot: Snapshot, view: TopicView, now: float) -> bool:
         return False
     if not all(broker_id in snapshot.brokers and snapshot.brokers[broker_id].alive for broker_id in members):
         return False
-    since = max([view.generation_seen, *(snapshot.registered_at.get(broker_id, now) for broker_id in members)])
+    registrations = (snapshot.registered_at.get(broker_id, now) for broker_id in members)
+    # The cluster's default of `flush.messages` may be what was tightened.
+    since = max(view.generation_seen, snapshot.generation_seen, *registrations)
     return now - since >= FLUSH_SETTLE_S

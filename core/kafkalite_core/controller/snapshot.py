@@ -86,6 +86,7 @@ class Snapshot:
     Attributes:
         cluster: The cluster.
         generation: `metadata.generation` of the cluster.
+        generation_seen: When the observer first saw that generation.
         observed_generation: `status.observedGeneration` of the cluster.
         conditions: `status.conditions` of the cluster.
         bootstrap: `status.bootstrap`; `wanted_bootstrap` is what it should be.
@@ -106,6 +107,7 @@ class Snapshot:
 
     cluster: Cluster
     generation: int = 0
+    generation_seen: float = 0.0
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     bootstrap: str = ""

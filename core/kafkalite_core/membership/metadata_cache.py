@@ -364,10 +364,15 @@ def _registration_order(registration: Registration | None) -> tuple[int, int, in
 
 
 def _changed_partitions(before: Topic | None, after: Topic | None) -> set[tuple[TopicRef, int]]:
-    if before is None or after is None or before.ref != after.ref or before.config != after.config:
+    if before is None or after is None or _is_another(before, after):
         return {(topic.ref, number) for topic in (before, after) if topic is not None for number in topic.partitions}
     return {
         (after.ref, number)
         for number in before.partitions.keys() | after.partitions.keys()
         if before.partitions.get(number) != after.partitions.get(number)
     }
+
+
+def _is_another(before: Topic, after: Topic) -> bool:
+    """What all its partitions go by is different."""
+    return (before.ref, before.config, before.flush_lag_known) != (after.ref, after.config, after.flush_lag_known)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkalite_core.membership.predecessor import PREDECESSOR_LEASES
 from kafkalite_core.membership.registration_events import (
     STATE_ORDER,
     BrokerRead,
@@ -25,6 +26,7 @@ from kafkalite_core.membership.registration_events import (
     EpochDrawn,
     Event,
     Identity,
+    PredecessorSilent,
     ReadBroker,
     Registered,
     RegistrationAnswered,
@@ -55,6 +57,7 @@ __all__ = [
     "EpochDrawn",
     "Event",
     "Identity",
+    "PredecessorSilent",
     "ReadBroker",
     "Registered",
     "RegistrationAnswered",
@@ -91,6 +94,8 @@ class RegistrationMachine:
         self._trust: tuple[int, int] | None = None
         """(trustedSince, cleanSince), once registered."""
         self._caught_up_epoch = -1
+        self._silent_epoch = -1
+        """The registration whose holder is silent, as far as is known after the last call."""
         self.broker_epoch = -1
         self.waiting = "not registered yet"
         self.superseded = ""
@@ -112,6 +117,14 @@ class RegistrationMachine:
     def current(self) -> Registration | None:
         """The registration that the object shows, whoever wrote it; None for none."""
         return None if self._seen is None else self._seen.registration
+
+    @property
+    def predecessor(self) -> int:
+        """Epoch of the registration that this process waits for to be fenced, or -1 (S6)."""
+        seen = self._seen
+        if self.superseded or seen is None or seen.registration is None or not self._is_foreign(seen):
+            return -1
+        return seen.registration.broker_epoch
 
     @property
     def settled(self) -> bool:
@@ -146,9 +159,12 @@ class RegistrationMachine:
                 self._want(state, remaining_segments)
             case StraysChanged():
                 self._dirty = True
+            case PredecessorSilent(broker_epoch):
+                self._silent_epoch = broker_epoch
             case CallFailed():
                 self._busy = False
                 self._fresh = False
+                self._silent_epoch = -1
             case Tick():
                 self._fresh = False
         self._decide(effects)
@@ -192,6 +208,7 @@ class RegistrationMachine:
     def _answered(self, registration: Registration, outcome: Settled, effects: list[Effect]) -> None:
         if outcome is not Settled.APPLIED:
             self._dirty = True
+            self._silent_epoch = -1
             # Lost, refused or unknown: the object tells. An earlier copy that still lands is our own registration.
             self._fresh = False
             self._reread = self.registered
@@ -258,12 +275,20 @@ class RegistrationMachine:
         if self._seen is None:
             return f"there is no KafkaLiteBroker for broker {self._identity.broker_id} yet; the operator makes it"
         registration = self._seen.registration
-        if registration is None or self._seen.fenced or registration.directory_id == self._identity.directory_id:
+        if registration is None or not self._is_foreign(self._seen) or registration.broker_epoch == self._silent_epoch:
             return ""
         return (
             f"incarnation {registration.incarnation} with data directory {registration.directory_id} is registered as "
             f"broker {self._identity.broker_id} with epoch {registration.broker_epoch}; this one has directory "
-            f"{self._identity.directory_id} and waits until that one is fenced"
+            f"{self._identity.directory_id} and waits until that one is fenced, or its Lease has not been renewed for "
+            f"{PREDECESSOR_LEASES} lease durations"
+        )
+
+    def _is_foreign(self, broker: Broker) -> bool:
+        """Whether the registration is in force and of another data directory."""
+        registration = broker.registration
+        return (
+            registration is not None and not broker.fenced and registration.directory_id != self._identity.directory_id
         )
 
     def _new_registration(self, broker_epoch: int) -> Registration:

@@ -104,6 +104,13 @@ class StraysChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PredecessorSilent:
+    """The holder of that registration gives no sign of life: see `predecessor`."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time went by: look again at what was waited for."""
 
@@ -117,6 +124,7 @@ Event = (
     | CallFailed
     | StateWanted
     | StraysChanged
+    | PredecessorSilent
     | Tick
 )
 

@@ -18,6 +18,8 @@ from kafkalite_core.model.throttled import ThrottledReplicas, throttled_replicas
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from kafkalite_core.model.partition import Topic
+
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
@@ -351,6 +353,16 @@ def resolve_topic_config(topic: Mapping[str, str], broker: Mapping[str, str] | N
     names = (field for field in TopicConfig.__dataclass_fields__)
     values = {field: resolve_value(field.replace("_", "."), topic, broker or {}) for field in names}
     return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def config_of_replicas(topic: Topic, broker: Mapping[str, str] | None = None) -> TopicConfig:
+    """What the replicas of a topic go by: a relaxed flush begins when the operator is known to reckon with it (S4).
+
+    A period of relaxed flush of which the operator never knew would leave brokers that restarted uncleanly in it among
+    those that may lead.
+    """
+    config = resolve_topic_config(topic.config, broker)
+    return config if topic.flush_lag_known or not config.relaxed_flush else replace(config, flush_messages=1)
 
 
 def valid_broker_config(config: Mapping[str, str]) -> dict[str, str]:

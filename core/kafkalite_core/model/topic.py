@@ -38,6 +38,10 @@ STORE_WENT_BACK = "StoreWentBack"
 """Reason of `Ready=False`: the store shows less than is known. Brokers report what they hold of such a topic (S11)."""
 
 
+FLUSH_CONDITION = "DurableFlush"
+"""False while acknowledgements need not wait for the disk, and until the ISR has flushed after a tightening (S4)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """One entry of `status.conditions`, without its times.

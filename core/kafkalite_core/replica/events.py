@@ -60,6 +60,8 @@ class MetadataChanged(Struct, frozen=True, kw_only=True):
         config: The topic's configuration in force.
         went_back: A consistent list shows less than `partition`, or not even the partition: the store went back in
             time (S11).
+        flush_lag_known: The operator judges entries as under a relaxed flush, as it still does for a while after a
+            tightening (S4); so must the replica.
     """
 
     partition: Partition | None
@@ -67,6 +69,7 @@ class MetadataChanged(Struct, frozen=True, kw_only=True):
     broker_epoch: int
     config: TopicConfig
     went_back: bool = False
+    flush_lag_known: bool = False
 
 
 class ProduceRequested(Struct, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ class Follower:
         before = log.end_offset
         if len(event.records):
             try:
-                self._restart_inside_batch(event.records)
+                self._restart_inside_batch(event)
                 before = log.end_offset
                 log.append_as_follower(event.records, max_epoch=event.leader_epoch, now_ms=event.wall_ms)
             except StorageError as error:
@@ -139,12 +139,15 @@ class Follower:
             else:
                 state.effects.append(FETCH_POSITION_CHANGED)
 
-    def _restart_inside_batch(self, records: memoryview) -> None:
-        """An empty log whose start lies inside the leader's first batch begins with that batch."""
+    def _restart_inside_batch(self, event: FetchResponded) -> None:
+        """A log that ends where the leader's begins, inside a batch of the leader, begins anew with that batch.
+
+        Such a log is empty, or the leader has deleted all that it holds (DeleteRecords cuts inside batches).
+        """
         log = self._state.log
-        if log.start_offset != log.end_offset or len(records) < _BASE_OFFSET_BYTES:
+        if log.end_offset > max(log.start_offset, event.log_start_offset) or len(event.records) < _BASE_OFFSET_BYTES:
             return
-        base_offset = int.from_bytes(records[:_BASE_OFFSET_BYTES], "big")
+        base_offset = int.from_bytes(event.records[:_BASE_OFFSET_BYTES], "big")
         if base_offset < log.end_offset:
             log.reset_to(base_offset)
             self._state.high_watermark = base_offset

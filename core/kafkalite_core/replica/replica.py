@@ -296,7 +296,7 @@ class Replica:
         state = self._state
         state.brokers = event.brokers
         state.broker_epoch = event.broker_epoch
-        state.take_config(event.config)
+        state.take_config(event.config, flush_lag_known=event.flush_lag_known)
         if event.partition is None:
             state.partition = None
         else:

@@ -50,7 +50,7 @@ class ReplicaState:
         partition: The newest committed entry seen; None before the first and when the partition is gone.
         brokers: Every known broker.
         broker_epoch: This broker's own epoch, -1 while it is not registered.
-        relaxed_flush: The topic acknowledges before the flush.
+        relaxed_flush: What was acknowledged may not be on disk: entries are judged by that.
         keeps_latest_only: The topic is compacted and never loses records otherwise.
         storage_full_until_ms: No append before this time; 0 when the disk took the last one.
         storage_hand_over_after_ms: A full disk may give leadership away again from then on.
@@ -95,9 +95,9 @@ class ReplicaState:
         self.storage_hand_over_after_ms = 0.0
         self.effects: list[Effect] = []
 
-    def take_config(self, config: TopicConfig) -> None:
+    def take_config(self, config: TopicConfig, *, flush_lag_known: bool) -> None:
         """The topic's configuration in force."""
-        self.relaxed_flush = config.relaxed_flush
+        self.relaxed_flush = config.relaxed_flush or flush_lag_known
         self.keeps_latest_only = "delete" not in config.cleanup_policy
 
     def counts(self, entry: IsrEntry) -> bool:

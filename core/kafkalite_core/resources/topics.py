@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
-from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, STORE_WENT_BACK, TopicSpec
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, STORE_WENT_BACK, TopicSpec
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
 
@@ -34,6 +34,7 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
         topic_id=status.text("topicId", ""),
         name=spec.topic_name,
     )
+    conditions = parse_conditions(status.raw)
     return Topic(
         ref=ref,
         generation=metadata.integer("generation", 0),
@@ -47,7 +48,10 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
         replica_assignment=spec.replica_assignment,
         store_went_back=any(
             condition.type == "Ready" and condition.status == "False" and condition.reason == STORE_WENT_BACK
-            for condition in parse_conditions(status.raw)
+            for condition in conditions
+        ),
+        flush_lag_known=any(
+            condition.type == FLUSH_CONDITION and condition.status == "False" for condition in conditions
         ),
     )
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.storage.disk import Disk
+    from kafkalite_core.storage.log import Log
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK: Final = "replication-offset-checkpoint"
@@ -93,6 +94,15 @@ class OffsetCheckpoint:
     def _store(self, values: dict[TopicPartition, int]) -> None:
         replace_file(self._disk, self._name, encode_offsets(values))
         self._stored = values
+
+
+def recovery_points_of(logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, int]:
+    """What the recovery-point checkpoint says of open logs; a log that it names must have a directory ever after (R9).
+
+    So it leaves out the empty ones whose directory a power loss may still take: nothing of them was ever flushed, and
+    their absence shall say nothing against the other logs.
+    """
+    return {key: log.recovery_point for key, log in logs.items() if log.recovery_point or not log.parent_unsynced}
 
 
 def encode_offsets(values: Mapping[TopicPartition, int]) -> bytes:

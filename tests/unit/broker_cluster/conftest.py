@@ -26,19 +26,20 @@ TOPIC_ID = "5f0c0000-0000-4000-8000-000000000001"
 class FaultyClient(KubeClient):
     """`faults` names what happens to the next writes: "ok", "lose request", "lose answer", "refuse" (not sent).
 
-    `outage` makes every call fail as if nothing listened.
+    `outage` makes every call fail as if nothing listened, `outage_of` those whose path ends with it.
     """
 
     def __init__(self, config):
         super().__init__(config)
         self.faults = []
         self.outage = False
+        self.outage_of = ()
         self.writes = 0
         self.calls = 0
 
     async def _call(self, method, path, **arguments):
         self.calls += 1
-        if self.outage:
+        if self.outage or path.endswith(self.outage_of):
             raise KubeUnavailable("connection refused", ambiguous=False)
         if method == "GET":
             return await super()._call(method, path, **arguments)

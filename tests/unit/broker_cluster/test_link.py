@@ -1,14 +1,20 @@
 """Watches, registration and state against a real (embedded) API server."""
 
+import asyncio
+import itertools
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
 from kafkalite_broker.cluster import link as link_module
+from kafkalite_broker.cluster import registrar
 from kafkalite_broker.cluster.link import ClusterLink
+from kafkalite_core.membership import predecessor
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.topic import Holding, Stray
-from kafkalite_runtime.kube import BROKERS, TOPICS
+from kafkalite_core.resources.leases import render_lease
+from kafkalite_runtime.kube import BROKERS, LEASES, TOPICS
 from tests.unit.broker_cluster.conftest import ENTRY, NAMESPACE, TOPIC_ID, eventually, identity_of
 
 
@@ -142,6 +148,84 @@ async def test_another_directory_waits_until_the_registered_one_is_fenced(world,
     await eventually(lambda: second.registered)
     assert told.epochs == [2]
     assert (await world.broker())["status"]["registration"]["trustedSince"] == 2
+
+
+LEASE_DURATION_S = 5.0
+
+
+@pytest.fixture
+def silence(monkeypatch):
+    """Makes a predecessor overdue after so many seconds of silence; its Lease is read every 0.1 s."""
+
+    def set_to(seconds):
+        monkeypatch.setattr(predecessor, "PREDECESSOR_LEASES", seconds / LEASE_DURATION_S)
+        monkeypatch.setattr(predecessor, "GAP_S", 0.5)
+        monkeypatch.setattr(registrar, "LOOK_AGAIN_S", 0.1)
+
+    return set_to
+
+
+async def waiting_for(world, settings, linked):
+    """A registered broker, and one with another disk that waits for it: (link, what it told) of each, and the client."""
+    await world.create_cluster()
+    await world.create_broker()
+    first, told_first, _ = await linked()
+    await first.register(identity_of(settings))
+    await eventually(lambda: first.registered)
+    second, told, client = await linked(incarnation="incarnation-2")
+    await second.synced()
+    assert second.cluster.lease_duration_s == LEASE_DURATION_S
+    await second.register(identity_of(settings, incarnation="incarnation-2", directory_id="disk-2"))
+    await eventually(lambda: "waits until that one is fenced" in second.obstacle)
+    return told_first, second, told, client
+
+
+@pytest.mark.parametrize("lost", ["everything", "the Lease"])
+async def test_another_directory_does_not_wait_for_ever_when_nobody_fences(world, settings, linked, silence, lost):
+    """Every broker of a cluster lost its disk while no operator looked: there is nobody whose Lease is renewed."""
+    silence(3.0)
+    told_first, second, told, client = await waiting_for(world, settings, linked)
+    await asyncio.sleep(0.5)  # it reads, and there is no Lease
+    if lost == "everything":
+        client.outage = True
+    else:
+        client.outage_of = LEASES.path(NAMESPACE, settings.object_name)
+    await asyncio.sleep(1.5)
+    assert told.epochs == []
+    client.outage, client.outage_of = False, ()
+    ended_at = monotonic()
+    await eventually(lambda: second.registered)
+    assert monotonic() - ended_at > 3.0, "a time in which it could not read counts for nobody"
+    assert told.epochs == [2]
+    assert (await world.broker())["status"]["registration"]["trustedSince"] == 2
+    await eventually(lambda: told_first.superseded)
+
+
+@pytest.mark.parametrize(("holder", "left_alone"), [("incarnation-1", True), ("incarnation-2", False)])
+async def test_a_lease_that_is_renewed_is_a_sign_of_life_of_its_holder(
+    world, settings, linked, silence, holder, left_alone
+):
+    """A broker may hold the Lease itself, from when it was registered, and see another one after the store went back."""
+    silence(1.0)
+    _, second, told, _ = await waiting_for(world, settings, linked)
+    now = "2026-01-01T00:00:00.000000Z"
+    lease = render_lease(NAMESPACE, settings.object_name, holder=holder, renewed=now, acquired=now, duration_s=5)
+    await world.client.create(LEASES, NAMESPACE, lease)
+
+    async def renew():
+        for number in itertools.count(1):
+            renewed = {"spec": {"renewTime": f"2026-01-01T00:00:00.{number:06}Z"}}
+            await world.client.merge_patch(LEASES, NAMESPACE, settings.object_name, renewed)
+            await asyncio.sleep(0.3)
+
+    renewing = asyncio.create_task(renew())
+    if left_alone:
+        await asyncio.sleep(3.5)
+        assert told.epochs == []
+        renewing.cancel()
+    await eventually(lambda: second.registered)
+    assert told.epochs == [2]
+    renewing.cancel()
 
 
 async def test_a_fenced_broker_registers_anew_with_its_data_intact(world, settings, linked):

@@ -246,6 +246,16 @@ def test_tightened_flush_takes_effect_when_the_isr_has_flushed():  # S4
     assert conditions(settled)["DurableFlush"].status == "True"
 
 
+def test_flush_that_was_tightened_by_the_clusters_default_settles_as_long():  # S4
+    relaxed = Condition(type="DurableFlush", status="False", reason="Relaxed")
+    view = topic_view(partitions={0: entry()}, conditions=(relaxed,), generation_seen=0.0)
+    late = snapshot(view, generation_seen=NOW)
+    late = apply(late, plan(late, NOW + 59))
+    assert conditions(late)["DurableFlush"].reason == "Tightening"
+    settled = apply(late, plan(replace(late, observing_since=NOW + 61), NOW + 61))
+    assert conditions(settled)["DurableFlush"].reason == "Flushed"
+
+
 def test_a_topic_that_is_being_deleted_is_left_alone():
     view = topic_view(partitions={0: entry()})
     view = replace(view, topic=replace(view.topic, deleting=True))

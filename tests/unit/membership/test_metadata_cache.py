@@ -184,3 +184,13 @@ def test_tombstones_are_bounded():
     assert len(objects._gone) == TOMBSTONES_MAX
     held = Held("n", f"u{TOMBSTONES_MAX + 4}", None, 1, "")
     assert objects.admit(held) == (False, None)
+
+
+def test_what_all_partitions_go_by_changes_them_all():  # S4
+    cache = MetadataCache()
+    see(cache, topic("u", partitions={0: entry(0), 1: entry(0)}), 5)
+    both = {(REF, 0), (REF, 1)}
+    assert see(cache, topic("u", partitions={0: entry(0), 1: entry(0)}, flush_lag_known=True), 6).partitions == both
+    assert see(cache, topic("u", partitions={0: entry(0), 1: entry(0)}, flush_lag_known=True), 7).partitions == set()
+    another = topic("u", partitions={0: entry(0), 1: entry(0)}, flush_lag_known=True, config={"a": "b"})
+    assert see(cache, another, 8).partitions == both

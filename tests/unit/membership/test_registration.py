@@ -109,3 +109,50 @@ def test_an_unknown_outcome_is_looked_at_and_adopted():
     assert machine.step(reg.RegistrationAnswered(write.registration, Settled.UNKNOWN)) == [reg.ReadBroker()]
     landed = replace(BROKER, registration=write.registration)
     assert reg.Registered(6) in machine.step(reg.BrokerRead(landed))
+
+
+ELSEWHERE = replace(IDENTITY, directory_id="another disk")
+
+
+def test_another_directory_waits_for_the_fence_or_for_silence():  # S6
+    machine = reg.RegistrationMachine(ELSEWHERE)
+    machine.step(reg.Tick())
+    [waits] = machine.step(reg.BrokerRead(BROKER))
+    assert "has directory another disk and waits" in waits.reason
+    assert machine.predecessor == 5
+    assert machine.step(reg.PredecessorSilent(4)) == [], "that was another registration"
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(BROKER)) == []
+    assert machine.step(reg.Tick()) == [reg.ReadBroker()]
+    machine.step(reg.PredecessorSilent(5))
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(6)]
+    [write] = machine.step(reg.EpochDrawn(6))
+    assert not write.update
+    assert (write.registration.trusted_since, write.registration.clean_since) == (6, 6)
+    machine.step(reg.RegistrationAnswered(write.registration, Settled.APPLIED))
+    assert (machine.predecessor, machine.broker_epoch) == (-1, 6)
+
+
+@pytest.mark.parametrize("broken_off_by", ["a failed call", "a refused write"])
+def test_silence_is_looked_at_again_after_a_call_that_came_to_nothing(broken_off_by):
+    machine = reg.RegistrationMachine(ELSEWHERE)
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(BROKER))
+    assert machine.step(reg.PredecessorSilent(5)) == [reg.DrawEpoch(6)]
+    if broken_off_by == "a failed call":
+        machine.step(reg.CallFailed())
+    else:
+        [write] = machine.step(reg.EpochDrawn(6))
+        machine.step(reg.RegistrationAnswered(write.registration, Settled.REJECTED))
+    assert machine.step(reg.BrokerRead(BROKER)) == []
+    assert machine.predecessor == 5
+
+
+def test_a_predecessor_that_registers_again_is_alive():
+    machine = reg.RegistrationMachine(ELSEWHERE)
+    machine.step(reg.Tick())
+    machine.step(reg.PredecessorSilent(5))
+    again = replace(BROKER, registration=replace(FORMER, broker_epoch=6))
+    assert machine.step(reg.BrokerRead(again)) == [reg.Waits(machine.waiting)]
+    assert "with epoch 6" in machine.waiting
+    assert machine.predecessor == 6

@@ -9,7 +9,7 @@ from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.topics import parse_topic
-from kafkalite_runtime.kube.errors import KubeNotFound
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, EVENTS, SERVICES, STATEFUL_SETS, TOPICS
 from tests.unit.operator.fakes import NAMESPACE, FakeBroker, eventually
 
@@ -81,6 +81,21 @@ async def test_a_topic_alone_yields_a_cluster_and_its_objects(harness):
         )
 
     await eventually(waits)
+
+
+async def test_what_is_refused_for_good_keeps_no_condition_from_being_told(harness, monkeypatch):
+    async def refuse(*_arguments):
+        raise KubeForbidden(403, "Forbidden", "exceeded quota: brokers")
+
+    operator = harness.start_operator()
+    monkeypatch.setattr(operator.controller._executor, "_create_broker", refuse)
+    await make_topic(harness)
+
+    async def told():
+        return (await condition(harness, "Ready") or ("", ""))[1] == "WaitingForBrokers"
+
+    await eventually(told)
+    assert await _get(harness, BROKERS, "kafkalite-broker-0") is None
 
 
 async def _get(harness, kind, name):

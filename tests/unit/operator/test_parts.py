@@ -6,9 +6,10 @@ from dataclasses import replace
 import jsonpatch
 import pytest
 
-from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.actions import ChangePartitions, UpdateTopicStatus
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.partition import PartitionChange
+from kafkalite_core.model.topic import Condition
 from kafkalite_core.resources.leases import render_lease
 from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
@@ -20,7 +21,7 @@ from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import Store
 from kafkalite_runtime.kube.client import KubeList
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound, KubeUnavailable
-from kafkalite_runtime.kube.kinds import BROKERS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
 from tests.unit.resources.builders import broker_object, cluster_object, partition_json, topic_object
 
 
@@ -289,6 +290,32 @@ def test_a_restored_store_has_what_was_deleted():  # S11
     clock.now += 5.0
     store.relist(TOPICS, [made], "8", None, asked_at=clock.now - 1.0)
     assert len(store.topic_views()) == 1
+
+
+def test_the_store_tells_since_when_the_clusters_spec_is_what_it_is():  # S4
+    clock = Clock()
+    store = Store(clock, "image")
+    seen = []
+    for version, generation in (("5", 1), ("6", 1), ("7", 2)):
+        store.apply(CLUSTERS, "MODIFIED", cluster_object(version=version, generation=generation))
+        snapshot = store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+        seen.append((snapshot.generation, snapshot.generation_seen))
+        clock.now += 10.0
+    assert seen == [(1, 100.0), (1, 100.0), (2, 120.0)]
+
+
+async def test_a_status_that_was_decided_on_another_spec_is_left_to_the_next_round():  # S4
+    client, store, executor = executor_on()
+    decided = parse_topic(client.obj)
+    condition = Condition(type="DurableFlush", status="True", reason="Flushed")
+    action = UpdateTopicStatus(topic=decided.ref, generation=1, conditions=(condition,), in_sync="2/3")
+    client.obj["metadata"].update(generation=2, resourceVersion="8")
+    store.apply(TOPICS, "MODIFIED", copy.deepcopy(client.obj))
+    await executor.carry_out(cluster_settings(cluster_object()), action, 2)
+    assert client.patches == []
+    await executor.carry_out(cluster_settings(cluster_object()), replace(action, generation=2), 2)
+    assert client.obj["status"]["observedGeneration"] == 2
+    assert client.obj["status"]["conditions"][0]["reason"] == "Flushed"
 
 
 def test_the_store_survives_nonsense():

@@ -121,6 +121,20 @@ def test_an_empty_log_begins_inside_the_leaders_first_batch() -> None:
     assert (log.first, log.start_offset, log.end_offset) == (4, 5, 5)
 
 
+def test_a_log_that_the_leader_has_deleted_whole_begins_anew_inside_its_first_batch() -> None:
+    # After a divergence the follower ends where the leader's log begins; DeleteRecords cut the leader's first batch.
+    cluster, log = following((1, "a"), (1, "b"))
+    respond(cluster, records=batch(1, 9, "x"), high_watermark=2, log_start_offset=2)
+    assert (log.first, log.end_offset, [entry.value for entry in log.entries]) == (1, 2, ["x"])
+    assert (cluster.nodes[2].replica.high_watermark, log.start_offset) == (2, 2)
+
+
+def test_a_batch_that_begins_before_the_end_of_a_log_with_records_is_refused() -> None:
+    cluster, log = following((1, "a"), (1, "b"))
+    respond(cluster, records=batch(1, 9, "x"), high_watermark=2, log_start_offset=1)
+    assert [entry.value for entry in log.entries] == ["a", "b"]
+
+
 def test_a_batch_that_cannot_be_written_is_asked_for_again() -> None:
     cluster, log = following((1, "a"))
     respond(cluster, records=batch(7, 9, "hole"))

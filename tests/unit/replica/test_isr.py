@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from kafkalite_core.model.partition import IsrEntry, Partition
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered, ProposePartition
@@ -255,6 +257,22 @@ def test_a_leader_that_leaves_below_min_isr_stays_eligible() -> None:
     cluster.step(1, events.HandOver(reason="shutdown"))
     proposed = cluster.proposals[0].effect.proposed
     assert (proposed.leader, proposed.isr, proposed.elr) == (2, (TWO,), (ONE,))
+
+
+@pytest.mark.parametrize(("known", "successor"), [(False, 2), (True, 3)])
+def test_who_restarted_uncleanly_does_not_take_over_while_what_was_acknowledged_may_not_be_on_disk(
+    known: bool, successor: int
+) -> None:  # S4: the configuration is strict again, and the operator's condition not yet
+    cluster = leading(isr=(ONE, TWO, THREE))
+    broker = cluster.store.brokers[2]
+    restarted = replace(broker, registration=replace(broker.registration, broker_epoch=9, clean_since=9))
+    cluster.store.brokers = {**cluster.store.brokers, 2: restarted}
+    cluster.flush_lag_known = known
+    cluster.metadata(1)
+    cluster.proposals.clear()
+    cluster.nodes[1].replica._changes.pending = None
+    cluster.step(1, events.HandOver(reason="shutdown"))
+    assert cluster.proposals[0].effect.proposed.leader == successor
 
 
 def test_the_leader_that_was_elected_uncleanly_confirms_it_at_once() -> None:

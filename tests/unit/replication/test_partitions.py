@@ -58,6 +58,24 @@ async def test_replicas_come_and_go_with_the_metadata(tmp_path):
 
 
 @on_uvloop
+async def test_acknowledgements_wait_for_the_disk_until_the_operator_reckons_with_less(tmp_path):  # S4
+    async with Rig(tmp_path) as rig:
+        relaxed = {"flush.messages": "1000"}
+        ref = await rig.lead(config=relaxed)
+        driver = rig.driver()
+        assert append(driver).answers == []
+        await rig.flusher.drain()
+        rig.see_topic(ref, {0: driver.replica.partition}, config=relaxed, flush_lag_known=True)
+        token = append(driver)
+        assert [answer.error_code for answer in token.answers] == [ErrorCode.NONE], "before any flush"
+        rig.see_topic(ref, {0: driver.replica.partition}, flush_lag_known=True)
+        assert append(driver).answers == [], "a tightening is in force at once"
+        assert driver.replica._state.relaxed_flush, "entries are judged as the operator judges them"
+        rig.see_topic(ref, {0: driver.replica.partition})
+        assert not driver.replica._state.relaxed_flush
+
+
+@on_uvloop
 async def test_a_topic_of_the_same_name_with_another_id_begins_empty(tmp_path):
     async with Rig(tmp_path) as rig:
         ref = await rig.lead()

@@ -49,6 +49,14 @@ def test_the_operator_asks_for_reports_by_its_condition(condition, asked):  # S1
     assert parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]})).store_went_back is asked
 
 
+@pytest.mark.parametrize(("type_", "status", "known"), [
+    ("DurableFlush", "False", True), ("DurableFlush", "True", False), ("Ready", "False", False),
+])  # fmt: skip
+def test_the_operator_says_that_it_reckons_with_a_relaxed_flush(type_, status, known):  # S4
+    condition = {"type": type_, "status": status, "reason": "Relaxed"}
+    assert parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]})).flush_lag_known is known
+
+
 def test_topic_without_status_has_no_id_and_no_partition():
     topic = parse_topic(topic_object())
     assert (topic.ref.topic_id, topic.partitions, topic.ref.name) == ("", {}, "orders")

@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
+from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
-from kafkalite_core.storage.checkpoints import OffsetCheckpoint, decode_offsets
+from kafkalite_core.storage.checkpoints import OffsetCheckpoint, decode_offsets, recovery_points_of
 from kafkalite_core.storage.disk import replace_file
 from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure, ForeignDirectory
 from kafkalite_core.storage.identity import (
@@ -234,6 +235,15 @@ def test_which_of_the_two_is_older(epoch, which):  # S11
     verdict = restart_verdict(registration(), findings(clean_epoch=epoch), 12)
     assert which in verdict.reason
     assert verdict[:2] == (12, 12), "neither proves that nothing was lost"
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "parent_unsynced", "named"), [(0, True, False), (0, False, True), (7, True, True)]
+)
+def test_a_log_is_named_once_its_directory_is_there_to_stay(recovery_point, parent_unsynced, named):  # R9
+    log = SimpleNamespace(recovery_point=recovery_point, parent_unsynced=parent_unsynced)
+    key = TopicPartition("orders", 0)
+    assert recovery_points_of({key: log}) == ({key: recovery_point} if named else {})
 
 
 @pytest.mark.parametrize(

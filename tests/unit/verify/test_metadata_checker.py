@@ -46,10 +46,11 @@ class Store:
         self.changes.append(Change(at_us=self.at_us, type=type_, object=obj))
         return self
 
-    def topic(self, *entries, uid="t1", topic_id="id1", controller=1, config=None, **options):
+    def topic(self, *entries, uid="t1", topic_id="id1", controller=1, config=None, conditions=(), **options):
         spec = {"partitions": 1, "replicas": 3, "config": config or {}}
         partitions = {str(number): each for number, each in enumerate(entries)}
         status = {"topicId": topic_id, "controllerEpoch": controller, "partitions": partitions}
+        status["conditions"] = list(conditions)
         return self.put("KafkaLiteTopic", "orders", uid, spec, status, **options)
 
     def broker(self, number, epoch, *, trusted=1, clean=1, fenced=-1, incarnation=None, **options):
@@ -173,12 +174,19 @@ def test_an_empty_disk_is_not_elected(store):
     assert "its entry had broker epoch 2, and its disk has lost data before epoch 4" in found.text
 
 
-def test_an_unclean_restart_matters_where_acknowledgements_do_not_wait_for_the_disk(store):
+def test_an_unclean_restart_matters_while_acknowledgements_need_not_wait_for_the_disk(store):
     store.broker(1, 4, clean=4)
     elected = entry(1, 2, 2, isr=((1, 4), (2, 3)))
-    assert Store.counts(store.topic(elected)) == {}
-    store.changes.pop()
-    assert store.topic(elected, config={"flush.messages": "1000"}).counts() == {"unclean-election": 1}
+    relaxed = {"config": {"flush.messages": "1000"}}
+    tightening = {"conditions": [{"type": "DurableFlush", "status": "False", "reason": "Tightening"}]}
+    for state, counts in (
+        ({}, {}),
+        (relaxed, {}),  # the operator has not said so: brokers flush until it has
+        (relaxed | tightening, {"unclean-election": 1}),
+        (tightening, {"unclean-election": 1}),
+    ):
+        assert store.topic(elected, **state).counts() == counts, state
+        store.changes.pop()
 
 
 def test_a_leader_is_elected_with_its_registered_broker_epoch(store):

@@ -135,7 +135,7 @@ class PendingElection:
         if name not in self._relaxed:
             cluster = self._services.cluster()
             config = resolve_topic_config(topic.config, None if cluster is None else cluster.config)
-            self._relaxed[name] = config.relaxed_flush
+            self._relaxed[name] = config.relaxed_flush or topic.flush_lag_known
         return self._relaxed[name]
 
     async def _ask(self, topic: str, numbers: list[int]) -> None:

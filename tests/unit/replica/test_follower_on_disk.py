@@ -1,0 +1,100 @@
+"""A follower whose leader's log begins inside a batch, on the log that brokers have: batches of several records."""
+
+import errno
+
+import pytest
+
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
+from kafkalite_core.replica import events
+from kafkalite_core.storage.log import Log, LogEnvironment
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.memory_disk import MemoryDisk
+from kafkalite_core.storage.recovery import open_log
+from kafkalite_core.storage.tail import TailBudget
+from tests.scripted.cluster import Cluster
+
+
+def flush(log: Log) -> None:
+    ticket = log.begin_flush()
+    if ticket is not None:
+        ticket.run()
+        log.complete_flush(ticket)
+
+
+def batch(offset: int, *values: bytes) -> memoryview:
+    """A batch of the leader's, of epoch 9."""
+    records = [SimpleRecord(1000, None, value) for value in values]
+    return memoryview(build_batch(records, base_offset=offset, leader_epoch=9))
+
+
+class Following:
+    """Broker 2 follows broker 1 in epoch 9; its flushed log has offsets 0 and 1, of epoch 1."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.log, _ = open_log(self.disk, "t-0", LogConfig(), LogEnvironment(TailBudget(0)), now_ms=0)
+        for value in (b"a", b"b"):
+            self.log.append_as_leader(build_batch([SimpleRecord(1000, None, value)]), leader_epoch=1, now_ms=0)
+        flush(self.log)
+        self.cluster = Cluster(2)
+        for _ in range(8):
+            self.cluster.elect(1)
+        self.replica = self.cluster.start(2, self.log, 2).replica
+        self.cluster.metadata(2)
+
+    def respond(self, **changed: object) -> None:
+        """An answer to what the follower asks now; the leader's log begins at 2, inside its batch of 1 to 3."""
+        flush(self.log)
+        position = self.replica.fetch_position()
+        assert position is not None
+        values = {
+            "leader_id": 1, "leader_epoch": 9, "fetch_offset": position.fetch_offset, "error_code": 0,
+            "high_watermark": 4, "log_start_offset": 2, "diverging": None, "records": memoryview(b""), "wall_ms": 0,
+        }  # fmt: skip
+        self.cluster.step(2, events.FetchResponded(**(values | changed)))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.log.start_offset, self.log.end_offset
+
+    def batches(self) -> list[tuple[int, int, int]]:
+        """(first offset, next offset, epoch) of everything in the log's file."""
+        [segment] = self.log.segments
+        found = memoryview(segment.file.pread(1 << 20, 0))
+        return [(h.base_offset, h.next_offset, h.partition_leader_epoch) for _, h in iter_batches(found)]
+
+
+@pytest.fixture
+def following() -> Following:
+    return Following()
+
+
+LEADERS = batch(1, b"x", b"y", b"z")
+
+
+def test_a_log_that_the_leader_has_deleted_whole_begins_anew_inside_its_first_batch(following: Following) -> None:
+    following.respond(records=LEADERS, high_watermark=0)
+    assert following.bounds == (1, 4), "the start does not pass the high watermark"
+    assert following.batches() == [(1, 4, 9)]
+    following.respond(high_watermark=4)
+    assert following.bounds == (2, 4)
+    assert following.replica.high_watermark == 4
+    assert [epoch for epoch, _ in following.log.epochs.entries] == [9], "nothing is left of the older one"
+
+
+def test_a_disk_that_is_full_when_it_begins_anew_leaves_an_empty_log_that_finds_its_way(following: Following) -> None:
+    def full(operation: str, _path: str) -> None:
+        if operation == "append":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    following.disk.hook = full
+    following.respond(records=LEADERS)
+    assert following.bounds == (1, 1)
+    assert following.replica.high_watermark == 1
+    following.disk.hook = lambda _operation, _path: None
+    following.respond(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    assert following.bounds == (2, 2)
+    following.respond(records=LEADERS)
+    assert following.bounds == (2, 4)
+    assert following.batches() == [(1, 4, 9)]
