@@ -34,9 +34,11 @@ def topic(cluster, topic_name):
 
 
 def produce(cluster, topic, count):
-    """That many records into each partition."""
+    """That many records into each partition, each once, whatever becomes of its leader."""
     failed = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 0})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": cluster.bootstrap, "linger.ms": 5, "log_level": 0, "enable.idempotence": True}
+    )
     for number in range(count):
         for partition in range(PARTITIONS):
             producer.produce(
