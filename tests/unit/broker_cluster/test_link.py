@@ -118,12 +118,18 @@ async def test_every_single_fault_is_survived(world, settings, linked, fault, po
     assert not client.faults
 
 
-async def test_the_same_directory_supersedes_at_once_and_the_former_one_ends(world, settings, linked):
+async def registered(world, settings, linked):
+    """A registered broker: its link, and what that told."""
     await world.create_cluster()
     await world.create_broker()
-    first, told_first, _ = await linked()
-    await first.register(identity_of(settings))
-    await eventually(lambda: first.registered)
+    link, told, _ = await linked()
+    await link.register(identity_of(settings))
+    await eventually(lambda: link.registered)
+    return link, told
+
+
+async def test_the_same_directory_supersedes_at_once_and_the_former_one_ends(world, settings, linked):
+    _, told_first = await registered(world, settings, linked)
     second, told_second, _ = await linked(incarnation="incarnation-2")
     await second.register(identity_of(settings, incarnation="incarnation-2"))
     await eventually(lambda: told_first.superseded)
@@ -134,11 +140,7 @@ async def test_the_same_directory_supersedes_at_once_and_the_former_one_ends(wor
 
 
 async def test_another_directory_waits_until_the_registered_one_is_fenced(world, settings, linked):
-    await world.create_cluster()
-    await world.create_broker()
-    first, _, _ = await linked()
-    await first.register(identity_of(settings))
-    await eventually(lambda: first.registered)
+    first, _ = await registered(world, settings, linked)
     await first.stop()
     second, told, _ = await linked(incarnation="incarnation-2")
     await second.register(identity_of(settings, incarnation="incarnation-2", directory_id="disk-2"))
@@ -167,11 +169,7 @@ def silence(monkeypatch):
 
 async def waiting_for(world, settings, linked):
     """A registered broker, and one with another disk that waits for it: (link, what it told) of each, and the client."""
-    await world.create_cluster()
-    await world.create_broker()
-    first, told_first, _ = await linked()
-    await first.register(identity_of(settings))
-    await eventually(lambda: first.registered)
+    _, told_first = await registered(world, settings, linked)
     second, told, client = await linked(incarnation="incarnation-2")
     await second.synced()
     assert second.cluster.lease_duration_s == LEASE_DURATION_S
