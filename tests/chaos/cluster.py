@@ -11,7 +11,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, ProcessRecord, stat_fields
+from kafkalite_local.pytest_plugin import free_ports
+from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, ProcessRecord, stat_fields
 from tests.chaos.api import Api
 from tests.chaos.launcher import OPERATOR_POD, Launcher, broker_pod
 from tests.chaos.metadata_log import MetadataLog, members
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from tests.chaos.network import Network
 
 BROKERS = 3
-FIRST_PORT = 24_092
-LAST_PORT = 32_000  # below the ports that Linux gives to outgoing connections
-STEP = 130
 UP_LIMIT_S = 180
 DOWN_LIMIT_S = 90
 Json = dict[str, Any]
@@ -33,26 +31,6 @@ Json = dict[str, Any]
 
 class ChaosError(RuntimeError):
     """A scenario cannot go on; the text says why."""
-
-
-def free_ports() -> Ports:
-    """A base from which the ports that a cluster takes are free now. Runs at the same time begin elsewhere."""
-    start = FIRST_PORT + os.getpid() % 50 * STEP
-    for base in [*range(start, LAST_PORT, STEP), *range(FIRST_PORT, start, STEP)]:
-        probes = []
-        try:
-            for offset in (0, 1, 2, 100, 101, 102, 110, 120):
-                probe = socket.socket()
-                probes.append(probe)
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("127.0.0.1", base + offset))
-            return Ports(base)
-        except OSError:
-            continue
-        finally:
-            for probe in probes:
-                probe.close()
-    raise ChaosError(f"no free range of ports between {FIRST_PORT} and {LAST_PORT}")
 
 
 class Cluster:

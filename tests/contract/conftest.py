@@ -25,6 +25,8 @@ import aiohttp
 import pytest
 import yaml
 
+from kafkalite_local.pytest_plugin import free_ports
+
 ROOT = Path(__file__).resolve().parents[2]
 REAL = os.environ.get("KAFKALITE_CONTRACT_KUBECONFIG", "")
 
@@ -42,18 +44,12 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class ServerProcess:
     """The embedded server as a process: start, kill, start again on the same files and port."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.port = free_port()
+        self.port = free_ports().api_server
         self.kubeconfig = home / "kubeconfig"
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -24,26 +24,6 @@ NAMESPACE = "default"
 KAFKALITE = Path(sys.executable).parent / "kafkalite"
 
 
-def free_port_base() -> int:
-    """A base port such that the ports that a cluster takes from it are free."""
-    for base in range(21092, 40000, 200):
-        wanted = [*range(base, base + 3), *range(base + 100, base + 103), base + 110, base + 120]
-        probes = []
-        try:
-            for port in wanted:
-                probe = socket.socket()
-                probes.append(probe)
-                probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        else:
-            return base
-        finally:
-            for probe in probes:
-                probe.close()
-    raise RuntimeError("no free range of ports")
-
-
 class Cluster:
     def __init__(self, home: Path, port: int) -> None:
         self.home = home

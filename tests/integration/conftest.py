@@ -4,14 +4,15 @@ import itertools
 
 import pytest
 
-from tests.integration.cluster import Cluster, free_port_base
+from kafkalite_local.pytest_plugin import free_ports
+from tests.integration.cluster import Cluster
 
 _serial = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory):
-    cluster = Cluster(tmp_path_factory.mktemp("cluster") / "home", free_port_base())
+    cluster = Cluster(tmp_path_factory.mktemp("cluster") / "home", free_ports().base)
     try:
         cluster.up()
         yield cluster

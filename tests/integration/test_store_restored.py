@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite_cli.verify.load import Load
-from tests.integration.cluster import Cluster, free_port_base, in_sync
+from kafkalite_local.pytest_plugin import free_ports
+from tests.integration.cluster import Cluster, in_sync
 
 RATE = 200
 PARTITIONS = 3
@@ -21,7 +22,7 @@ TOPIC = "restored"
 @pytest.fixture
 def own_cluster(tmp_path_factory):
     """Of the test's own: a restored store would bring back what other tests have deleted."""
-    cluster = Cluster(tmp_path_factory.mktemp("restored") / "home", free_port_base())
+    cluster = Cluster(tmp_path_factory.mktemp("restored") / "home", free_ports().base)
     try:
         cluster.up()
         yield cluster

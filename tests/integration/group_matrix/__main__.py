@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.integration.cluster import Cluster, free_port_base
+from kafkalite_local.pytest_plugin import free_ports
+from tests.integration.cluster import Cluster
 from tests.integration.coordinators import without_initial_delay
 from tests.integration.group_matrix.cells import HARMS, SIZES, STRATEGIES, Cell, every_cell, sample
 from tests.integration.group_matrix.known import excuse
@@ -65,7 +66,7 @@ def chosen(options: argparse.Namespace) -> list[Cell]:
 
 def run_cells(cells: Sequence[Cell], options: argparse.Namespace, directory: Path) -> bool:
     """Run them one after the other; whether every promise was kept."""
-    cluster = Cluster(directory / "home", int(os.environ.get("KAFKALITE_PORT") or free_port_base()))
+    cluster = Cluster(directory / "home", int(os.environ.get("KAFKALITE_PORT") or free_ports().base))
     end_s = time.monotonic() + 60 * options.minutes
     broken = 0
     try:

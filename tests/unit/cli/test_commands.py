@@ -14,6 +14,7 @@ from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
 from kafkalite_cli.manifests import QUICKSTART_TOPIC
 from kafkalite_cli.snapshot import Snapshot
+from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import Home, Ports, ProcessRecord, start_time_of
 
 
@@ -166,7 +167,8 @@ def test_log_lines_for_people():
 @pytest.fixture
 def occupied():
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", free_ports().broker(1)))
         listener.listen()
         yield listener.getsockname()[1]
 
@@ -187,7 +189,7 @@ def test_a_port_held_by_an_own_process_is_not_busy(home, occupied):
     ProcessRecord(name="kafkalite-broker-0", pid=pid, start_time=start_time_of(pid), started_at="").write(
         home.pod_records / "kafkalite-broker-0.json"
     )
-    start._check_ports(home, Ports(occupied))
+    start._check_ports(home, Ports(occupied - 1))
 
 
 def test_a_cluster_keeps_its_ports(home, monkeypatch):
