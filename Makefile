@@ -95,7 +95,7 @@ bench: $(STAMP) ## Compare with Apache Kafka (Java 17, Maven); ARGS="--quick" fo
 	@$(BIN)/python bench/run.py $(ARGS)
 
 .PHONY: groups-proof
-groups-proof: $(STAMP) ## Kill every broker in turn under a consumer group for 10 minutes, and judge; ARGS="--minutes 1"
+groups-proof: $(STAMP) ## Kill every broker in turn for 10 minutes under a consumer group whose members come and go, and judge; ARGS="--minutes 1"
 	@$(BIN)/python bench/groups.py $(ARGS)
 
 .PHONY: failover-report

@@ -1,4 +1,4 @@
-"""The proof of consumer groups: a group reads while every broker is killed in turn; then the history is judged.
+"""The proof of consumer groups: a group reads while every broker is killed in turn, and members come and go in order.
 
     python bench/groups.py                              # six members, four producers, a kill every 20 s for 10 minutes
     python bench/groups.py --strategy cooperative       # or eager (default), or mixed: two preferences in one group
@@ -6,10 +6,12 @@
     python bench/groups.py --system kafka --settle-s 20 # the same against Apache Kafka, which fails over in 10 s
     python bench/groups.py --minutes 1 --every-s 10     # a short one
 
-Starts a cluster of its own. Each kill waits until the last one has healed: all replicas in sync, the group stable. The
-last lines are the verdict; the exit code is 1 when a promise was broken. Every run adds a line to the ledger
-(bench/results/groups.jsonl); the histories (docs/verify.md describes them) and the cluster's logs stay in
-.cache/groups-proof/<time>.
+Starts a cluster of its own. Each kill waits until the last one has healed: all replicas in sync, the group stable.
+Whenever one has healed, a member leaves in order and another one joins, or only one of the two, so that the group has
+up to one member more or less than at the start; the same right after every second kill, and each of the coordinator.
+The last lines are the verdict; the exit code is 1 when a promise was broken, or when not every such change was followed
+by a rebalance that could be measured. Every run adds a line to the ledger (bench/results/groups.jsonl); the histories
+(docs/verify.md describes them) and the cluster's logs stay in .cache/groups-proof/<time>.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from systems import Kafka, KafkaLite
 
 from kafkalite_cli.verify.group_checker import SETTLE_MS, STUCK_AFTER_SESSION_MS
 from kafkalite_cli.verify.group_load import GroupLoad, GroupVerdict
-from kafkalite_cli.verify.group_report import GroupLimits
+from kafkalite_cli.verify.group_report import Change, GroupLimits
 from kafkalite_core.model.errors import KafkaLiteError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +50,8 @@ STRATEGIES = {
 TOPIC = "groups-proof"
 REPLICAS = 3
 HEAL_LIMIT_S = 120.0
+NOTICE_LIMIT_S = 15.0
+CHANGES = ["a swap", "a join", "a leave", "a leave", "a join"]  # in turn: as many members in the end, one more or less
 LOOK_S = 0.2
 
 
@@ -112,6 +116,9 @@ class Proof:
         self.directory = WORK / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self.kills = 0
         self.heal_s: list[float] = []
+        self.outages_us: list[tuple[float, float]] = []  # from the kill until all replicas are in sync
+        self.orders = 0  # of CHANGES
+        self.ordered = 0  # members that were told to join or leave
         self.problem = ""
         self._admin: AdminClient | None = None
 
@@ -148,6 +155,7 @@ class Proof:
             limits = GroupLimits(
                 settle_ms=options.settle_s * 1000,
                 stuck_ms=options.stuck_s * 1000 if options.stuck_s else options.session_ms + STUCK_AFTER_SESSION_MS,
+                changes_min=max(1, self.ordered),
             )
             return load.verdict(limits)
         finally:
@@ -178,13 +186,41 @@ class Proof:
             killed_s = time.monotonic()
             self.victims.kill(broker, Instant(load, name, led))
             self.kills += 1
+            changed = [self.order_change(load)] if coordinator or self.kills % 2 == 0 else []
+            self.wait_noticed(broker, led)
             self.wait_healed()
-            load.wait_stable(self.options.members, timeout_s=HEAL_LIMIT_S)
+            self.outages_us.append((killed_s * 1e6, time.monotonic() * 1e6))
+            load.wait_left()
+            load.wait_stable(len(load.members), timeout_s=HEAL_LIMIT_S)
             self.heal_s.append(time.monotonic() - killed_s)
-            print(f"{self.kills:4} {name}, leads {len(led)}: healed after {self.heal_s[-1]:.1f} s", flush=True)
+            words = "; ".join([f"{name}, leads {len(led)}", *changed])
+            print(f"{self.kills:4} {words}: healed after {self.heal_s[-1]:.1f} s", flush=True)
+            self.change_members(load)
             if self.options.kill_members:
                 self.replace_member(load)
             next_s = max(killed_s + self.options.every_s, time.monotonic())
+
+    def change_members(self, load: GroupLoad) -> None:
+        """One change of the membership while all brokers are there; wait until the group has noticed."""
+        began_s = time.monotonic()
+        changed = self.order_change(load)
+        load.wait_left()
+        load.wait_stable(len(load.members), timeout_s=HEAL_LIMIT_S)
+        print(f"     {changed}: stable after {time.monotonic() - began_s:.1f} s", flush=True)
+
+    def order_change(self, load: GroupLoad) -> str:
+        """Begin the next of CHANGES; what it is, in words. Who leaves is the oldest and the newest member in turn."""
+        change, present = CHANGES[self.orders % len(CHANGES)], load.members
+        words: list[str] = []
+        if change != "a join":
+            leaving = present[0] if self.orders % 2 == 0 else present[-1]
+            load.leave_member(leaving)
+            words.append(f"member {leaving} leaves")
+        if change != "a leave":
+            words.append(f"member {load.start_member()} joins")
+        self.orders += 1
+        self.ordered += len(words)
+        return f"{', '.join(words)}, {len(load.members)} then"
 
     def replace_member(self, load: GroupLoad) -> None:
         """SIGKILL the member that has been there longest, start another, wait until the group has noticed both."""
@@ -193,8 +229,12 @@ class Proof:
         load.kill_member(victim)
         load.start_member()
         time.sleep(self.options.session_ms / 1000)  # the coordinator knows of no death before
-        load.wait_stable(self.options.members, timeout_s=HEAL_LIMIT_S)
+        load.wait_stable(len(load.members), timeout_s=HEAL_LIMIT_S)
         print(f"     SIGKILL member {victim}: replaced after {time.monotonic() - began_s:.1f} s", flush=True)
+
+    def in_outage(self, change: Change) -> bool:
+        """Whether the membership changed while a killed broker was not back in sync."""
+        return any(began <= change.changed_us <= ended for began, ended in self.outages_us)
 
     def led_by(self, broker: int) -> list[int]:
         """The topic's partitions that this broker leads now."""
@@ -205,6 +245,17 @@ class Proof:
         """The broker that coordinates the group now."""
         coordinator = load.describe().coordinator
         return -1 if coordinator is None else int(coordinator.id)
+
+    def wait_noticed(self, broker: int, led: list[int]) -> None:
+        """Wait until the cluster knows that `broker` is gone: right after a kill all looks well."""
+        limit = time.monotonic() + NOTICE_LIMIT_S
+        while led and time.monotonic() < limit:
+            try:
+                if len(self.led_by(broker)) < len(led):
+                    return
+            except KafkaException:
+                pass  # whoever was asked may be the one that is gone
+            time.sleep(LOOK_S)
 
     def wait_healed(self) -> None:
         """Every broker is there, every partition of every topic has a leader and all replicas in sync."""
@@ -260,15 +311,35 @@ def show(verdict: GroupVerdict, proof: Proof) -> None:
         f"delivery after acknowledgement: p50 {group.delivery_ms_p50:,.0f} ms, p99 {group.delivery_ms_p99:,.0f} ms, "
         f"max {group.delivery_ms_max:,.0f} ms"
     )
+    show_changes(group.changes, proof)
+    outages = sum(proof.in_outage(change) for change in group.changes)
+    print(
+        f"changes: {proof.ordered} ordered, {group.changed} measured in {len(group.changes)} rebalances, "
+        f"{outages} of them before a killed broker was back in sync; settled after p50 {group.change_ms_p50:,.0f} ms, "
+        f"max {group.change_ms_max:,.0f} ms"
+    )
     if proof.heal_s:
         print(f"{proof.kills} brokers killed, healed after {max(proof.heal_s):.1f} s at most")
     words = "every promise was kept" if verdict.ok else f"anomalies: {log.counts | group.counts}"
     print(f"verdict: {'OK' if passed(verdict, proof) else 'BROKEN'}: {proof.problem or words}")
 
 
+def show_changes(changes: list[Change], proof: Proof) -> None:
+    """Every rebalance after a change of the membership, as the members' own histories tell it."""
+    for number, change in enumerate(changes, 1):
+        words = [f"member {member} left" for member in change.left]
+        words += [f"member {member} joined" for member in change.joined]
+        if proof.in_outage(change):
+            words.append(f"{change.fault_ms:,.0f} ms after {change.fault}")
+        since_first = f" ({change.all_ms:,.0f} ms in all)" if change.all_ms > change.took_ms else ""
+        settled = f"{change.members} members settled after {change.took_ms:,.0f} ms{since_first}"
+        print(f"{number:4} {', '.join(words)}: {settled}")
+
+
 def passed(verdict: GroupVerdict, proof: Proof) -> bool:
     """Whether the run proves anything, and nothing was broken."""
-    return verdict.ok and not proof.problem and verdict.group.delivered > 0 and proof.kills > 0
+    measured = verdict.group.delivered > 0 and proof.kills > 0 and verdict.group.changed > 0
+    return verdict.ok and not proof.problem and measured
 
 
 def write_ledger(path: Path, verdict: GroupVerdict, proof: Proof) -> None:
@@ -280,6 +351,7 @@ def write_ledger(path: Path, verdict: GroupVerdict, proof: Proof) -> None:
         "problem": proof.problem,
         "options": {name: str(v) if isinstance(v, Path) else v for name, v in vars(proof.options).items()},
         "kills": proof.kills,
+        "ordered": proof.ordered,
         "heal_s": [round(seconds, 2) for seconds in proof.heal_s],
         "verdict": json.loads(msgspec.json.encode(verdict)),
     }
@@ -305,6 +377,8 @@ def main() -> int:
     parser.add_argument("--kill-members", action="store_true")
     parser.add_argument("--ledger", type=Path, default=LEDGER)
     options = parser.parse_args()
+    if options.members < 2:
+        parser.error("--members: 2 or more, one of them leaves")
     proof = Proof(options)
     verdict = proof.run()
     write_ledger(options.ledger, verdict, proof)

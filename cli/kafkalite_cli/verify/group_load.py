@@ -4,7 +4,9 @@
         load.wait_stable(6, timeout_s=60)
         load.fault("SIGKILL broker 1", partitions_led_by_1)       # at the very instant of the kill
         member = load.start_member()                              # joins, or:
-        load.kill_member(member)                                  # SIGKILL
+        load.kill_member(member)                                  # SIGKILL, or:
+        load.leave_member(member)                                 # in order, and
+        load.wait_left()                                          # until it has
     verdict = load.verdict()                                      # the log's promises and the group's
 
 Files in `directory`: log.jsonl (producers and consumers outside the group, docs/verify.md), group.jsonl (the driver and
@@ -94,6 +96,7 @@ class GroupLoad:
         self.group = f"verify-{self.log.run}"
         self._first_members = members
         self._members: dict[int, subprocess.Popen[bytes]] = {}
+        self._leaving: dict[int, subprocess.Popen[bytes]] = {}
         self._started = 0
         self._recorder = GroupRecorder(directory / "group.jsonl")
         self._recording = threading.Lock()
@@ -101,6 +104,7 @@ class GroupLoad:
         self._observer = threading.Thread(target=self._observe, name="verify-observer", daemon=True)
         self._last: dict[int, int] = {}  # partition -> committed offset as last observed
         self._stopped = False
+        self._ended_us: int | None = None  # when all members were told to leave
 
     def __enter__(self) -> Self:
         self.start()
@@ -143,8 +147,11 @@ class GroupLoad:
             self.log.stop(timeout_s)
             self._drain(timeout_s)
         finally:
-            numbers = list(self._members)
-            failed = [number for number in numbers if not self._end(number)]
+            self._ended_us = now_us()
+            failed = [number for number in list(self._leaving) if not self._left(number)]
+            for number in list(self._members):
+                self.leave_member(number)
+                failed += [] if self._left(number) else [number]
             self._stop_observing.set()
             if self._observer.ident is not None:
                 self._observer.join()
@@ -173,10 +180,17 @@ class GroupLoad:
             )
         return number
 
-    def stop_member(self, number: int) -> None:
-        """Let one member leave the group in order. Raises LoadError when it failed."""
-        if not self._end(number):
-            raise LoadError(f"member {number} failed or did not end; see {self.directory}/member-{number}.err")
+    def leave_member(self, number: int) -> None:
+        """Have one member leave the group in order; it closes its consumer within 0.1 s and is not waited for."""
+        process = self._leaving[number] = self._members.pop(number)
+        assert process.stdin is not None
+        process.stdin.close()
+
+    def wait_left(self) -> None:
+        """Wait until those who are to leave have left, for 30 s each. Raises LoadError when one failed."""
+        failed = [number for number in list(self._leaving) if not self._left(number)]
+        if failed:
+            raise LoadError(f"members {failed} failed or did not end; see {self.directory}/member-*.err")
 
     def kill_member(self, number: int) -> None:
         """SIGKILL one member."""
@@ -187,10 +201,8 @@ class GroupLoad:
         assert process.stdin is not None
         process.stdin.close()
 
-    def _end(self, number: int) -> bool:
-        process = self._members.pop(number)
-        assert process.stdin is not None
-        process.stdin.close()
+    def _left(self, number: int) -> bool:
+        process = self._leaving.pop(number)
         try:
             return process.wait(MEMBER_STOP_LIMIT_S) == 0
         except subprocess.TimeoutExpired:
@@ -296,7 +308,7 @@ class GroupLoad:
         outside = list(read_history(self.directory / "log.jsonl"))
         driver = read_group_history(self.directory / "group.jsonl")
         members = [read_group_history(self._member_file(number)) for number in range(self._started)]
-        return judge(outside, driver, members, limits)
+        return judge(outside, driver, members, limits, self._ended_us)
 
 
 def judge(
@@ -304,12 +316,16 @@ def judge(
     driver: Sequence[GroupEvent],
     members: Sequence[Sequence[GroupEvent]],
     limits: GroupLimits | None = None,
+    ended_us: int | None = None,
 ) -> GroupVerdict:
-    """Put the files of a run together: producers and consumers outside the group, the driver, and every member."""
+    """Put the files of a run together: producers and consumers outside the group, the driver, and every member.
+
+    Members that leave at `ended_us` (microseconds) or later do so because the run is over.
+    """
     # What members read is also judged as what it is: reads of the log.
     log = check([*outside[:1], *_reads(members), *outside[1:]])
     sent = [event for event in outside if isinstance(event, Ack | Unknown | Assign)]
-    group = check_group([*sent, *driver, *(event for file in members for event in file)], limits)
+    group = check_group([*sent, *driver, *(event for file in members for event in file)], limits, ended_us)
     return GroupVerdict(ok=log.ok and group.ok, log=log, group=group)
 
 

@@ -94,14 +94,38 @@ class Deliveries:
         self.latencies_ms.sort()
 
 
+class Standing:
+    """The offsets of a partition that may be the committed one: nothing that was complete before the next began.
+
+    Those that overlap in time are in no order: any of them may have come last.
+    """
+
+    def __init__(self) -> None:
+        self._standing: list[tuple[int, int, int]] = []  # (offset, begun_us, complete_us)
+
+    def add(self, offset: int, begun_us: int, at_us: int) -> None:
+        """This one is complete; it takes the place of what was complete before it began."""
+        self._standing = [entry for entry in self._standing if entry[2] >= begun_us]
+        self._standing.append((offset, begun_us, at_us))
+
+    def lowest(self) -> int:
+        """The lowest offset that may be the committed one; -1: none is known."""
+        return min((offset for offset, _, _ in self._standing), default=-1)
+
+
 class Offsets:
-    """Committed offsets never go back, whoever asks, and only members of the current generation move them."""
+    """Committed offsets never go back, whoever asks, and only members of the current generation move them.
+
+    Unless a client makes them: a commit that waits for its answer while the same client's next one is acknowledged
+    (its connection broke, and it is sent again) may come last.
+    """
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
-        self.acknowledged: dict[int, int] = {}  # partition -> highest offset whose commit was acknowledged
-        self.invoked: dict[int, int] = {}  # … that anybody tried to commit
-        self._told: dict[int, int] = {}  # … that the coordinator told anybody
+        self.invoked: dict[int, int] = {}  # partition -> highest offset that anybody tried to commit
+        self._acknowledged: dict[int, Standing] = defaultdict(Standing)  # commits
+        self._known: dict[int, Standing] = defaultdict(Standing)  # commits, and what the coordinator told anybody
+        self._open: dict[int, dict[int, int]] = defaultdict(dict)  # partition -> commits without an answer -> offset
         self._generation = -1
         self._before: dict[int, tuple[int, int]] = {}  # of an event that has begun: lowest offset, lowest generation
         self.commits = self.observations = 0
@@ -109,7 +133,7 @@ class Offsets:
 
     def known(self, partition: int) -> int:
         """The offset that nobody may be told less than from now on; -1: none."""
-        return max(self.acknowledged.get(partition, -1), self._told.get(partition, -1))
+        return min([self._known[partition].lowest(), *self._open[partition].values()])
 
     def see(self, event: GroupEvent, *, begun: bool) -> None:
         """Take in one event."""
@@ -123,7 +147,8 @@ class Offsets:
             if isinstance(event, Commit):
                 partition = event.partition
                 self.invoked[partition] = max(event.offset, self.invoked.get(partition, -1))
-                self._before[id(event)] = self.acknowledged.get(partition, -1), self._generation
+                self._before[id(event)] = self._acknowledged[partition].lowest(), self._generation
+                self._open[partition][id(event)] = event.offset
             else:
                 self._before[id(event)] = self.known(event.partition), self._generation
         elif isinstance(event, Commit):
@@ -132,6 +157,7 @@ class Offsets:
             self._observed(event, self._before.pop(id(event))[0])
 
     def _committed(self, event: Commit, offset: int, generation: int) -> None:
+        self._open[event.partition].pop(id(event), None)
         if event.error:
             self.errors[event.error] += 1
             return
@@ -143,7 +169,8 @@ class Offsets:
         if event.generation < generation:
             text = f"a commit of generation {event.generation} was taken in generation {generation}"
             self._findings.add("stale-commit", event.at_us, text, **place)
-        self.acknowledged[event.partition] = max(event.offset, self.acknowledged.get(event.partition, -1))
+        for standing in (self._acknowledged, self._known):
+            standing[event.partition].add(event.offset, event.invoked_us, event.at_us)
 
     def _observed(self, event: Observed, offset: int) -> None:
         self.observations += 1
@@ -153,7 +180,7 @@ class Offsets:
         if event.offset > self.invoked.get(event.partition, -1):
             text = f"the coordinator said {event.offset}, which nobody had committed"
             self._findings.add("commit-unexplained", event.at_us, text, partition=event.partition)
-        self._told[event.partition] = max(event.offset, self._told.get(event.partition, -1))
+        self._known[event.partition].add(event.offset, event.invoked_us, event.at_us)
 
 
 class Ownership:

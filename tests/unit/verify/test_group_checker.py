@@ -7,67 +7,28 @@ import pytest
 from kafkalite_cli.verify.group_checker import check_group
 from kafkalite_cli.verify.group_history import (
     Assigned,
-    Commit,
     Committing,
     GroupHeader,
     Joining,
     Killed,
     Leaving,
-    Observed,
     Revoked,
 )
 from kafkalite_cli.verify.group_report import EXAMPLES_MAX, GroupLimits
-from kafkalite_cli.verify.history import Ack, Assign, Fault, HistoryError, Read, Unknown
-
-SECOND = 1_000_000
-HEADER = GroupHeader(1, "run", "orders", "group", 2, 10_000, 0)
-FROM = 10 * SECOND  # the group is settled by then
-
-
-def ack(offset, *, partition=0, at=FROM):
-    return Ack(0, partition, offset + 1, partition, offset, at - 5, at)
-
-
-def read(offset, *, partition=0, member=None, at=FROM + 100):
-    return Read(partition if member is None else member, partition, offset, 0, partition, offset + 1, at)
-
-
-def commit(offset, *, partition=0, member=None, generation=1, at=FROM + 1000, took=100, error=""):
-    return Commit(partition if member is None else member, generation, partition, offset, error, at, at + took)
-
-
-def observed(offset, *, partition=0, at=FROM + 2000, took=100):
-    return Observed(partition, offset, at, at + took)
-
-
-def joined():
-    """Members 0 and 1 own partitions 0 and 1 in generation 1."""
-    return [
-        HEADER,
-        Joining(0, ["range"], 1 * SECOND),
-        Joining(1, ["range"], 2 * SECOND),
-        Assigned(0, 1, [0], 5 * SECOND),
-        Assigned(1, 1, [1], 5 * SECOND + 10),
-    ]
-
-
-def clean(count=10):
-    """Each partition has `count` records: acknowledged, read, committed one by one, observed."""
-    events = joined()
-    for partition in (0, 1):
-        for n in range(count):
-            at = FROM + n * 10_000
-            events += [
-                ack(n, partition=partition, at=at),
-                read(n, partition=partition, at=at + 100),
-                commit(n + 1, partition=partition, at=at + 200),
-                observed(n + 1, partition=partition, at=at + 400),
-            ]
-    return events
-
-
-def counts(events, **limits):
-    return check_group(events, GroupLimits(**limits) if limits else None).counts
+from kafkalite_cli.verify.history import Assign, Fault, HistoryError, Unknown
+from tests.unit.verify.group_histories import (
+    FROM,
+    HEADER,
+    SECOND,
+    ack,
+    clean,
+    commit,
+    counts,
+    joined,
+    observed,
+    read,
+    rebalanced,
+)
 
 
 def test_a_clean_history_has_no_anomaly():
@@ -252,12 +213,6 @@ def test_a_generation_that_goes_back_is_found():
 # --- rebalances ------------------------------------------------------------------------------------------------------
 
 
-def rebalanced(at):
-    """A third member joins at FROM."""
-    events = [*joined(), Joining(2, ["range"], FROM), *(Revoked(m, 1, [], False, FROM + 100) for m in (0, 1))]
-    return [*events, Assigned(0, 2, [0], at), Assigned(1, 2, [1], at), Assigned(2, 2, [], at)]
-
-
 def test_a_rebalance_that_ends_too_late_is_unsettled():
     report = check_group(rebalanced(FROM + 5 * SECOND + 1000))
     assert report.counts == {"unsettled": 1}
@@ -351,3 +306,16 @@ def test_examples_are_limited_and_counts_are_not():
     report = check_group([*joined(), *(ack(n) for n in range(100))])
     assert report.counts == {"undelivered": 100}
     assert len(report.examples) == EXAMPLES_MAX
+
+
+def test_of_two_commits_that_overlap_in_time_either_may_come_last():
+    """The first one's connection breaks, and it is sent again when the second one is acknowledged already."""
+    overlapping = [*two_records(), commit(1, at=FROM + 1000, took=900), commit(2, at=FROM + 1100, took=100)]
+    after = FROM + 3000
+    assert counts([*overlapping, observed(2, at=after)]) == {}
+    assert counts([*overlapping, observed(1, at=after)]) == {}
+    assert counts([*overlapping, observed(2, at=FROM + 1300), observed(1, at=after)]) == {}
+    assert counts([*overlapping, observed(2, at=after), observed(1, at=after + 200)]) == {"offset-regressed": 1}
+    assert counts([*overlapping, observed(0, at=after)]) == {"offset-regressed": 1}
+    in_order = [*two_records(), commit(1, at=FROM + 1000), commit(2, at=FROM + 1101)]
+    assert counts([*in_order, observed(1, at=after)]) == {"offset-regressed": 1}

@@ -117,10 +117,12 @@ def mock_bootstrap():
 
 
 def wait_assigned(directory, members, partitions):
-    """Until the members' own files say that they share the partitions."""
+    """Until the files of the members that have not left say that they share the partitions."""
     limit = time.monotonic() + 30
     while time.monotonic() < limit:
-        last = [[e for e in read_group_history(path) if isinstance(e, Assigned)][-1:] for path in files(directory)]
+        histories = [read_group_history(path) for path in files(directory)]
+        staying = [events for events in histories if not any(isinstance(e, Leaving) for e in events)]
+        last = [[e for e in events if isinstance(e, Assigned)][-1:] for events in staying]
         owned = [partition for found in last for event in found for partition in event.partitions]
         if all(last) and len(last) == members and sorted(owned) == list(range(partitions)):
             return
@@ -149,11 +151,16 @@ def test_a_group_of_processes_reads_and_commits_everything(mock_bootstrap, tmp_p
         load.log.wait_acks(50, 20)
         wait_assigned(tmp_path, members=2, partitions=4)
         load.fault("nothing happened", [0])
+        load.leave_member(1)
+        load.wait_left()
+        assert load.members == [0]
+        wait_assigned(tmp_path, members=1, partitions=4)
     # What is judged here is what was recorded; how fast a busy machine starts processes is not.
-    verdict = load.verdict(GroupLimits(settle_ms=60_000, stuck_ms=60_000))
+    verdict = load.verdict(GroupLimits(settle_ms=60_000, stuck_ms=60_000, changes_min=1))
     assert verdict.ok, (verdict.log.counts, verdict.group.counts, verdict.group.examples[:3])
     assert verdict.group.acked == verdict.group.delivered == load.log.acks.count
     assert (verdict.group.members, verdict.group.faults) == (2, 1)
+    assert [change.left for change in verdict.group.changes] == [[1]]  # not how the run ends
     assert verdict.group.commits > 0
     assert verdict.group.observations > 0
     assert msgspec.json.decode(msgspec.json.encode(verdict))["ok"] is True
