@@ -119,7 +119,6 @@ class DataPlane:
             workers=threads,
             volume_sync=self._volume_sync,
             kernel_sync=self._kernel_sync,
-            gather_ms=broker_integer(config, "kafkalite.gather.ms"),
         )
         self.partitions = PartitionManager(
             broker_id=settings.broker_id,
@@ -130,7 +129,11 @@ class DataPlane:
             flusher=self.flusher,
             writer=writer,
             telemetry=telemetry,
-            fetch_settings=FetchSettings.of(config),
+            fetch_settings=FetchSettings(
+                wait_max_ms=broker_integer(config, "replica.fetch.wait.max.ms"),
+                max_bytes=broker_integer(config, "replica.fetch.response.max.bytes"),
+                partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
+            ),
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )

@@ -6,10 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.clock import now_ms
 from kafkalite_broker.log.disk import LocalFile
 from kafkalite_core.storage.errors import DiskFailure, ReadInterrupted
-from kafkalite_core.storage.flush_gathering import FlushGathering
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,7 +33,6 @@ class GroupFlusher:
         workers: Threads that one group may occupy.
         volume_sync: Syncs the whole volume at once, where that is safe.
         kernel_sync: Syncs files without our threads, where the system has it.
-        gather_ms: How far apart flushes begin under load (`FlushGathering`); 0 for as soon as possible, always.
     """
 
     def __init__(
@@ -48,7 +45,6 @@ class GroupFlusher:
         workers: int = 8,
         volume_sync: VolumeSync | None = None,
         kernel_sync: KernelSync | None = None,
-        gather_ms: int = 0,
     ) -> None:
         assert workers > 0
         self._loop = loop
@@ -58,7 +54,6 @@ class GroupFlusher:
         self._workers = workers
         self._volume_sync = volume_sync
         self._kernel_sync = kernel_sync
-        self._gathering = FlushGathering(gather_ms)
         self._dirty: dict[Log, None] = {}
         self._scheduled = False
         self._running = 0
@@ -78,15 +73,13 @@ class GroupFlusher:
         return 0.0 if since is None else max(time.monotonic() - since, 0.0)
 
     def mark_dirty(self, log: Log) -> None:
-        """The log has bytes to be flushed: at the end of this turn of the loop, or after the flush that runs now.
-
-        Under load `gather_ms` after the last flush began, if that is later.
-        """
+        """The log has bytes to be flushed: at the end of this turn of the loop, or after the flush that runs now."""
         self._dirty[log] = None
         if self._oldest_since is None:
             self._oldest_since = time.monotonic()
         if not self._scheduled and not self._running and not self._failed:
-            self._schedule()
+            self._scheduled = True
+            self._loop.call_soon(self._begin)
 
     async def drain(self) -> None:
         """Waits until nothing is dirty or running (or a flush has failed)."""
@@ -100,18 +93,8 @@ class GroupFlusher:
     def _idle(self) -> bool:
         return self._failed or not (self._dirty or self._running or self._scheduled)
 
-    def _schedule(self) -> None:
-        self._scheduled = True
-        wait_ms = self._gathering.wait_ms(now_ms())
-        if wait_ms > 0:
-            self._loop.call_later(wait_ms / 1000.0, self._begin)
-        else:
-            self._loop.call_soon(self._begin)
-
     def _begin(self) -> None:
         self._scheduled = False
-        if self._failed:
-            return
         dirty, self._dirty = self._dirty, {}
         self._oldest_since = time.monotonic()
         work: list[tuple[Log, FlushTicket]] = []
@@ -137,7 +120,6 @@ class GroupFlusher:
         if not work:
             return
         self.flushes += 1
-        self._gathering.begun(now_ms(), sum(ticket.size_bytes for _, ticket in work))
         if self._volume_sync is not None:
             parts = [work]
         else:
@@ -233,7 +215,8 @@ class GroupFlusher:
         """The group is done: the next one begins at once if anything became dirty meanwhile."""
         if self._dirty:
             if not self._scheduled:
-                self._schedule()
+                self._scheduled = True
+                self._loop.call_soon(self._begin)
             return
         self._oldest_since = None
         waiters, self._idle_waiters = self._idle_waiters, []

@@ -7,23 +7,20 @@ A connection carries one fetch session (KIP-227): requests name only the partiti
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
-from kafkalite_core.model.config import broker_integer
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
 from kafkalite_core.replica.events import FetchResponded
-from kafkalite_core.replica.fetch_gathering import FetchGathering
 from kafkalite_core.replica.fetch_session import FollowerSession
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from uuid import UUID
 
     from kafkalite_broker.replication.driver import PartitionDriver
@@ -42,24 +39,15 @@ BACK_OFF_MAX_S = 0.5
 log = get_logger(__name__)
 
 
-@dataclass(slots=True)
 class FetchSettings:
     """What to ask for: `replica.fetch.wait.max.ms` and the like."""
 
-    wait_max_ms: int
-    max_bytes: int
-    partition_max_bytes: int
-    gather_ms: int = 0
+    __slots__ = ("max_bytes", "partition_max_bytes", "wait_max_ms")
 
-    @classmethod
-    def of(cls, config: Mapping[str, str]) -> FetchSettings:
-        """As the broker is configured."""
-        return cls(
-            wait_max_ms=broker_integer(config, "replica.fetch.wait.max.ms"),
-            max_bytes=broker_integer(config, "replica.fetch.response.max.bytes"),
-            partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
-            gather_ms=broker_integer(config, "kafkalite.gather.ms"),
-        )
+    def __init__(self, *, wait_max_ms: int, max_bytes: int, partition_max_bytes: int) -> None:
+        self.wait_max_ms = wait_max_ms
+        self.max_bytes = max_bytes
+        self.partition_max_bytes = partition_max_bytes
 
 
 class Fetcher:
@@ -97,9 +85,6 @@ class Fetcher:
         self._throttles = throttles
         self._on_unreachable = on_unreachable
         self._on_fatal = on_fatal
-        self._gathering = FetchGathering(settings.gather_ms)
-        self._brought_bytes = 0
-        """Of records, with the last answer."""
         self._connection: PeerConnection | None = None
         self._connected_to: tuple[str, int] | None = None
         self._session: FollowerSession[PartitionDriver] = FollowerSession()
@@ -261,8 +246,6 @@ class Fetcher:
 
     def _request(self, positions: dict[PartitionDriver, FetchPosition]) -> FetchRequest:
         session = self._session.request(positions)
-        self._gathering.asked(now_ms(), self._brought_bytes)
-        self._brought_bytes = 0
         topics: dict[UUID, FetchTopic] = {}
         for driver, position in session.named.items():
             self._in_session[driver.topic_uuid, driver.number] = driver
@@ -281,8 +264,8 @@ class Fetcher:
             )
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._session_epoch),
-            max_wait_ms=self._gathering.max_wait_ms(self._settings.wait_max_ms),
-            min_bytes=self._gathering.min_bytes,
+            max_wait_ms=self._settings.wait_max_ms,
+            min_bytes=1,
             max_bytes=self._settings.max_bytes,
             session_id=session.session_id,
             session_epoch=session.session_epoch,
@@ -323,7 +306,6 @@ class Fetcher:
                     wall_ms=arrived_ms,
                 )
                 if event.records:
-                    self._brought_bytes += len(event.records)
                     self._throttles.received(driver, len(event.records))
                 try:
                     driver.step(event)

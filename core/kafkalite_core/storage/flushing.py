@@ -43,11 +43,6 @@ class FlushTicket:
     directories: tuple[str, ...]
     directory_version: int
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of records that were not synced when the flush began."""
-        return sum(size - segment.synced_size for segment, size in self.segments)
-
     def run(self) -> None:
         """Syncs everything; when it returns, the disk has it. `DiskFailure` on any error: the process ends (R12).
 

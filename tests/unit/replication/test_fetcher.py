@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,6 @@ from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkalite_core.protocol.header import decode_request_header, encode_response_frame
 from kafkalite_core.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkalite_core.replica import fetch_gathering
 from kafkalite_core.replica.events import Role
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.log import Log
@@ -336,25 +334,3 @@ async def test_an_answer_that_is_longer_than_it_says_is_refused():
     deliver(connection, (0).to_bytes(4, "big"))
     with pytest.raises(PeerError, match="0 bytes"):
         later.result()
-
-
-@on_uvloop
-async def test_a_follower_under_load_asks_for_more_at_a_time_and_soon_for_every_record_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(fetch_gathering, "RATE_MIN_BYTES_PER_MS", 0.001)
-    asked = []
-    real = fetcher_module.Fetcher._request
-
-    def spied(fetcher, positions):
-        request = real(fetcher, positions)
-        asked.append((request.min_bytes, request.max_wait_ms))
-        return request
-
-    monkeypatch.setattr(fetcher_module.Fetcher, "_request", spied)
-    async with Rig(tmp_path, 0) as leader, Rig(tmp_path, 1) as follower, leader.client() as client:
-        follower.partitions._fetch_settings = replace(follower.partitions._fetch_settings, gather_ms=50)
-        both_see(leader, follower, topic_ref(), {0: entry(0, min_isr=2)})
-        for _ in range(6):
-            assert (await produce(client)).error_code == 0
-        assert any(least > 1 and wait == 100 for least, wait in asked), asked
-        await until(lambda: asked[-1] == (1, 500))
-        assert (await produce(client)).error_code == 0
