@@ -95,37 +95,55 @@ class Deliveries:
 
 
 class Standing:
-    """The offsets of a partition that may be the committed one: nothing that was complete before the next began.
+    """The commits of a partition any of which may have come last: none that was complete before the next began.
 
-    Those that overlap in time are in no order: any of them may have come last.
+    Commits that overlap in time are in no order: a client whose connection broke sends one again, after a later one.
     """
 
     def __init__(self) -> None:
-        self._standing: list[tuple[int, int, int]] = []  # (offset, begun_us, complete_us)
+        self._complete: list[tuple[int, int]] = []  # (offset, when it was complete)
+        self._open: dict[int, int] = {}  # commits without an answer yet -> offset
 
-    def add(self, offset: int, begun_us: int, at_us: int) -> None:
-        """This one is complete; it takes the place of what was complete before it began."""
-        self._standing = [entry for entry in self._standing if entry[2] >= begun_us]
-        self._standing.append((offset, begun_us, at_us))
+    def begin(self, commit: int, offset: int) -> None:
+        """A commit is sent."""
+        self._open[commit] = offset
+
+    def acknowledged(self, commit: int, begun_us: int, at_us: int) -> None:
+        """It took the place of what was complete before it began."""
+        self._complete = [entry for entry in self._complete if entry[1] >= begun_us]
+        self._complete.append((self._open.pop(commit), at_us))
+
+    def failed(self, commit: int, at_us: int, *, refused: bool) -> None:
+        """It was refused, or nobody knows whether it happened."""
+        offset = self._open.pop(commit)
+        if not refused:
+            self._complete.append((offset, at_us))
+
+    def lowest_complete(self) -> int:
+        """The lowest offset that may be the committed one, but for commits that are under way; -1: none is known."""
+        return min((offset for offset, _ in self._complete), default=-1)
 
     def lowest(self) -> int:
-        """The lowest offset that may be the committed one; -1: none is known."""
-        return min((offset for offset, _, _ in self._standing), default=-1)
+        """The same, commits that are under way included."""
+        return min([self.lowest_complete(), *self._open.values()])
+
+    def lowest_since(self, offset: int, begun_us: int) -> int:
+        """What may have become of an offset that was seen in a look begun at `begun_us`: overtaken by these commits."""
+        since = [other for other, at_us in self._complete if at_us >= begun_us]
+        return min([offset, *since, *self._open.values()])
 
 
 class Offsets:
     """Committed offsets never go back, whoever asks, and only members of the current generation move them.
 
-    Unless a client makes them: a commit that waits for its answer while the same client's next one is acknowledged
-    (its connection broke, and it is sent again) may come last.
+    What was told binds as much as what was committed: only a commit that overlaps the telling may take it back.
     """
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self.invoked: dict[int, int] = {}  # partition -> highest offset that anybody tried to commit
-        self._acknowledged: dict[int, Standing] = defaultdict(Standing)  # commits
-        self._known: dict[int, Standing] = defaultdict(Standing)  # commits, and what the coordinator told anybody
-        self._open: dict[int, dict[int, int]] = defaultdict(dict)  # partition -> commits without an answer -> offset
+        self._standing: dict[int, Standing] = defaultdict(Standing)  # of each partition
+        self._told: dict[int, int] = {}  # partition -> highest offset that the coordinator told anybody
         self._generation = -1
         self._before: dict[int, tuple[int, int]] = {}  # of an event that has begun: lowest offset, lowest generation
         self.commits = self.observations = 0
@@ -133,7 +151,7 @@ class Offsets:
 
     def known(self, partition: int) -> int:
         """The offset that nobody may be told less than from now on; -1: none."""
-        return min([self._known[partition].lowest(), *self._open[partition].values()])
+        return max(self._standing[partition].lowest(), self._told.get(partition, -1))
 
     def see(self, event: GroupEvent, *, begun: bool) -> None:
         """Take in one event."""
@@ -147,8 +165,9 @@ class Offsets:
             if isinstance(event, Commit):
                 partition = event.partition
                 self.invoked[partition] = max(event.offset, self.invoked.get(partition, -1))
-                self._before[id(event)] = self._acknowledged[partition].lowest(), self._generation
-                self._open[partition][id(event)] = event.offset
+                standing = self._standing[partition]
+                self._before[id(event)] = standing.lowest_complete(), self._generation
+                standing.begin(id(event), event.offset)
             else:
                 self._before[id(event)] = self.known(event.partition), self._generation
         elif isinstance(event, Commit):
@@ -157,9 +176,10 @@ class Offsets:
             self._observed(event, self._before.pop(id(event))[0])
 
     def _committed(self, event: Commit, offset: int, generation: int) -> None:
-        self._open[event.partition].pop(id(event), None)
+        standing = self._standing[event.partition]
         if event.error:
             self.errors[event.error] += 1
+            standing.failed(id(event), event.at_us, refused=not _may_have_happened(event.error))
             return
         self.commits += 1
         place = {"partition": event.partition, "member": event.member}
@@ -169,8 +189,7 @@ class Offsets:
         if event.generation < generation:
             text = f"a commit of generation {event.generation} was taken in generation {generation}"
             self._findings.add("stale-commit", event.at_us, text, **place)
-        for standing in (self._acknowledged, self._known):
-            standing[event.partition].add(event.offset, event.invoked_us, event.at_us)
+        standing.acknowledged(id(event), event.invoked_us, event.at_us)
 
     def _observed(self, event: Observed, offset: int) -> None:
         self.observations += 1
@@ -180,7 +199,13 @@ class Offsets:
         if event.offset > self.invoked.get(event.partition, -1):
             text = f"the coordinator said {event.offset}, which nobody had committed"
             self._findings.add("commit-unexplained", event.at_us, text, partition=event.partition)
-        self._known[event.partition].add(event.offset, event.invoked_us, event.at_us)
+        told = self._standing[event.partition].lowest_since(event.offset, event.invoked_us)
+        self._told[event.partition] = max(told, self._told.get(event.partition, -1))
+
+
+def _may_have_happened(error: str) -> bool:
+    """Whether a commit with this error may be stored all the same: nothing was heard of it, or not in time."""
+    return error.startswith("_") or error in ("NO_ANSWER", "REQUEST_TIMED_OUT")
 
 
 class Ownership:

@@ -317,5 +317,20 @@ def test_of_two_commits_that_overlap_in_time_either_may_come_last():
     assert counts([*overlapping, observed(2, at=FROM + 1300), observed(1, at=after)]) == {}
     assert counts([*overlapping, observed(2, at=after), observed(1, at=after + 200)]) == {"offset-regressed": 1}
     assert counts([*overlapping, observed(0, at=after)]) == {"offset-regressed": 1}
+    unanswered = [*two_records(), commit(1, at=FROM + 1000, took=900, error="_TIMED_OUT")]
+    unanswered.append(commit(2, at=FROM + 1100, took=100))
+    assert counts([*unanswered, observed(1, at=after)]) == {}
+    refused = [*two_records(), commit(1, at=FROM + 1000, took=900, error="ILLEGAL_GENERATION")]
+    refused.append(commit(2, at=FROM + 1100, took=100))
+    assert counts([*refused, observed(1, at=after)]) == {"offset-regressed": 1}
     in_order = [*two_records(), commit(1, at=FROM + 1000), commit(2, at=FROM + 1101)]
     assert counts([*in_order, observed(1, at=after)]) == {"offset-regressed": 1}
+
+
+@pytest.mark.parametrize("first", [1, -1])
+def test_a_look_that_overlaps_a_commit_excuses_nothing_afterwards(first):
+    """It may have seen what was there before; that the commit was acknowledged binds all the same."""
+    events = [*two_records(), *([commit(1, at=FROM + 500)] if first == 1 else [])]
+    events += [observed(first, at=FROM + 950, took=200), commit(2, at=FROM + 1000, took=100)]
+    assert counts([*events, observed(2, at=FROM + 2000)]) == {}
+    assert counts([*events, observed(first, at=FROM + 2000)]) == {"offset-regressed": 1}
