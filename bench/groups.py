@@ -316,7 +316,7 @@ def show(verdict: GroupVerdict, proof: Proof) -> None:
     print(
         f"changes: {proof.ordered} ordered, {group.changed} measured in {len(group.changes)} rebalances, "
         f"{outages} of them before a killed broker was back in sync; settled after p50 {group.change_ms_p50:,.0f} ms, "
-        f"max {group.change_ms_max:,.0f} ms"
+        f"max {group.change_ms_max:,.0f} ms; {sum(change.unheard for change in group.changes)} leaves unheard"
     )
     if proof.heal_s:
         print(f"{proof.kills} brokers killed, healed after {max(proof.heal_s):.1f} s at most")
@@ -332,6 +332,7 @@ def show_changes(changes: list[Change], proof: Proof) -> None:
         if proof.in_outage(change):
             words.append(f"{change.fault_ms:,.0f} ms after {change.fault}")
         since_first = f" ({change.all_ms:,.0f} ms in all)" if change.all_ms > change.took_ms else ""
+        since_first += ": no coordinator heard of the leave before the session time-out" if change.unheard else ""
         settled = f"{change.members} members settled after {change.took_ms:,.0f} ms{since_first}"
         print(f"{number:4} {', '.join(words)}: {settled}")
 

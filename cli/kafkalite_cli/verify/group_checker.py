@@ -159,7 +159,8 @@ class Changes:
         self._filled = True
         if (self._joined or self._left) and self._expires_us <= at_us:
             fault = self._fault
-            began_us = max(self._changed_us, self._expires_us, fault.at_us if fault else 0)
+            told_us = max(self._changed_us, self._expires_us, fault.at_us if fault else 0)
+            began_us = self._rebalances.heard_us(told_us, at_us)
             change = Change(
                 joined=self._joined,
                 left=self._left,
@@ -167,6 +168,7 @@ class Changes:
                 changed_us=self._changed_us,
                 took_ms=(at_us - began_us) / 1000,
                 all_ms=(at_us - self._first_us) / 1000,
+                unheard=began_us > told_us,
                 fault=fault.name if fault else "",
                 fault_ms=(self._changed_us - fault.at_us) / 1000 if fault else 0.0,
             )

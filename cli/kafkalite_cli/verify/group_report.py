@@ -67,6 +67,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         took_ms: from the last change, or fault if that came later, until all members have their assignment of one
             generation.
         all_ms: the same from the first change on.
+        unheard: somebody left so soon after a fault that no coordinator heard of it: `took_ms` begins with the end of
+            that member's session time-out.
         fault: the last fault before the end of the rebalance; empty: none.
         fault_ms: from it to the last change; below 0 when the fault came after the change.
     """
@@ -77,6 +79,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     changed_us: int
     took_ms: float
     all_ms: float
+    unheard: bool
     fault: str
     fault_ms: float
 

@@ -277,6 +277,11 @@ class Ownership:
         self._next[member, partition] = offset + 1
 
 
+UNHEARD_US = 2_000_000
+"""A member that leaves so soon after a fault may find no coordinator to tell. Clients say it once, and not at all while
+they know of none; then the group waits for the member's session time-out, as it does on Apache Kafka."""
+
+
 class Rebalances:
     """After the last change every member has an assignment of one generation within a bound, and together all of it."""
 
@@ -286,7 +291,8 @@ class Rebalances:
         self._members: dict[int, tuple[int, frozenset[int]] | None] = {}  # alive -> (generation, partitions)
         self._waiting: dict[int, int] = {}  # member without an assignment -> since when
         self._killed: dict[int, int] = {}  # member -> when the group learns of its death at the latest
-        self._faults: list[int] = []
+        self._fault_us: int | None = None
+        self._unheard: list[int] = []  # for leaves that may be: when the session of who left ends at the earliest
         self._unsettled_since: int | None = None
         self._change_us = 0
         self._settled_members = 0
@@ -313,15 +319,26 @@ class Rebalances:
                 self._change_us = event.at_us
                 if isinstance(event, Killed):
                     self._killed[event.member] = event.at_us + self._session_us
+                elif self._fault_us is not None and event.at_us <= self._fault_us + UNHEARD_US:
+                    self._unheard.append(self._fault_us + self._session_us)
             case Fault():
                 self.faults += 1
-                self._change_us = event.at_us
+                self._change_us = self._fault_us = event.at_us
                 # A coordinator that takes over gives every member of the group a whole session time-out anew.
                 pending = [member for member, until in self._killed.items() if until > event.at_us]
                 self._killed.update(dict.fromkeys(pending, event.at_us + self._session_us))
             case _:
                 return
         self._look(event.at_us)
+
+    def heard_us(self, change_us: int, at_us: int) -> int:
+        """When the group, settled at `at_us`, knew of its last change: then, or when an unheard leave had run out.
+
+        The latter only where it would be too late otherwise: a leave that was heard is not excused.
+        """
+        if at_us - change_us <= 1000 * self._limits.settle_ms:
+            return change_us
+        return max([change_us, *(until for until in self._unheard if until <= at_us)])
 
     def finish(self, end_us: int) -> None:
         """Judge what is still open when the history ends."""
@@ -358,7 +375,7 @@ class Rebalances:
         assert self._unsettled_since is not None
         since, self._unsettled_since = self._unsettled_since, None
         expiries = [until for until in self._killed.values() if until <= at_us]
-        change_us = max([since, self._change_us, *expiries])
+        change_us = self.heard_us(max([since, self._change_us, *expiries]), at_us)
         took_ms = max(0.0, (at_us - change_us) / 1000)
         # Whoever was killed less than a session time-out ago is still waited for.
         if any(until > at_us for until in self._killed.values()):

@@ -106,3 +106,37 @@ def test_the_leave_of_a_member_that_owned_nothing_has_its_rebalance_yet_to_come(
     report = check_group(events)
     assert [change.took_ms for change in report.changes] == [1000.0, 6000.0]
     assert report.counts == {"unsettled": 1}
+
+
+def left_after(fault_s, settled_s):
+    """Member 2 leaves at FROM + 10 s, so long after a broker was killed; the others are settled at FROM + `settled_s`."""
+    left = FROM + 10 * SECOND
+    events = [
+        *rebalanced(FROM + SECOND),
+        Fault("SIGKILL broker 1", [0], int(left - fault_s * SECOND)),
+        Leaving(2, left),
+    ]
+    events += [Revoked(m, 2, [], False, left + 100) for m in (0, 1)]
+    return [*events, *(Assigned(m, 3, [m], int(FROM + settled_s * SECOND)) for m in (0, 1))]
+
+
+def test_a_leave_that_no_coordinator_can_hear_costs_a_session_time_out_and_no_more():
+    """The session time-out is 10 s, and a coordinator that takes over begins it anew."""
+    report = check_group(left_after(0.1, 20.2), DEMANDING)
+    assert (report.counts, report.changes[-1].unheard) == ({}, True)
+    assert (report.changes[-1].took_ms, report.changes[-1].all_ms) == (300.0, 10_200.0)
+    assert check_group(left_after(0.1, 25.0), DEMANDING).counts == {"unsettled": 1, "stuck": 2}, "and 5.1 s"
+
+
+def test_a_leave_that_was_heard_is_not_excused():
+    report = check_group(left_after(0.1, 14.0), DEMANDING)
+    assert (report.counts, report.changes[-1].unheard, report.changes[-1].took_ms) == ({}, False, 4000.0)
+    assert check_group(left_after(0.1, 16.0), DEMANDING).counts == {"unsettled": 1}, "before any session could end"
+    assert check_group(left_after(2.1, 20.2), DEMANDING).counts == {"unsettled": 1}, "long after the fault"
+
+
+def test_an_earlier_leave_that_was_heard_does_not_shorten_a_later_rebalance():
+    events = left_after(0.1, 11.0)
+    events += [Leaving(1, FROM + 18 * SECOND), Revoked(0, 3, [], False, FROM + 18 * SECOND + 1)]
+    report = check_group([*events, Assigned(0, 4, [0, 1], FROM + 22 * SECOND)], DEMANDING)
+    assert (report.counts, [change.took_ms for change in report.changes]) == ({}, [1000.0, 1000.0, 4000.0])
