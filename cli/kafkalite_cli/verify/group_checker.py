@@ -160,7 +160,7 @@ class Changes:
         if (self._joined or self._left) and self._expires_us <= at_us:
             fault = self._fault
             told_us = max(self._changed_us, self._expires_us, fault.at_us if fault else 0)
-            began_us = self._rebalances.heard_us(told_us, at_us)
+            began_us = self._rebalances.heard_us(told_us, self._first_us, at_us)
             change = Change(
                 joined=self._joined,
                 left=self._left,

@@ -292,9 +292,11 @@ class Rebalances:
         self._waiting: dict[int, int] = {}  # member without an assignment -> since when
         self._killed: dict[int, int] = {}  # member -> when the group learns of its death at the latest
         self._fault_us: int | None = None
-        self._unheard: list[int] = []  # for leaves that may be: when the session of who left ends at the earliest
+        self._unheard: list[
+            tuple[int, int]
+        ] = []  # leaves that may be: when, and when that session ends at the earliest
         self._unsettled_since: int | None = None
-        self._change_us = 0
+        self._change_us = self._settled_us = 0
         self._settled_members = 0
         self.first_settled_us: int | None = None
         self.joined = self.count = self.faults = 0
@@ -320,7 +322,7 @@ class Rebalances:
                 if isinstance(event, Killed):
                     self._killed[event.member] = event.at_us + self._session_us
                 elif self._fault_us is not None and event.at_us <= self._fault_us + UNHEARD_US:
-                    self._unheard.append(self._fault_us + self._session_us)
+                    self._unheard.append((event.at_us, self._fault_us + self._session_us))
             case Fault():
                 self.faults += 1
                 self._change_us = self._fault_us = event.at_us
@@ -331,14 +333,15 @@ class Rebalances:
                 return
         self._look(event.at_us)
 
-    def heard_us(self, change_us: int, at_us: int) -> int:
+    def heard_us(self, change_us: int, since_us: int, at_us: int) -> int:
         """When the group, settled at `at_us`, knew of its last change: then, or when an unheard leave had run out.
 
-        The latter only where it would be too late otherwise: a leave that was heard is not excused.
+        The latter only for leaves from `since_us` on, when the group was settled the last time, and only where it would
+        be too late otherwise: neither a leave that was heard nor anything after it is excused.
         """
         if at_us - change_us <= 1000 * self._limits.settle_ms:
             return change_us
-        return max([change_us, *(until for until in self._unheard if until <= at_us)])
+        return max([change_us, *(until for left_us, until in self._unheard if left_us >= since_us and until <= at_us)])
 
     def finish(self, end_us: int) -> None:
         """Judge what is still open when the history ends."""
@@ -375,7 +378,8 @@ class Rebalances:
         assert self._unsettled_since is not None
         since, self._unsettled_since = self._unsettled_since, None
         expiries = [until for until in self._killed.values() if until <= at_us]
-        change_us = self.heard_us(max([since, self._change_us, *expiries]), at_us)
+        change_us = self.heard_us(max([since, self._change_us, *expiries]), self._settled_us, at_us)
+        self._settled_us = at_us
         took_ms = max(0.0, (at_us - change_us) / 1000)
         # Whoever was killed less than a session time-out ago is still waited for.
         if any(until > at_us for until in self._killed.values()):

@@ -140,3 +140,5 @@ def test_an_earlier_leave_that_was_heard_does_not_shorten_a_later_rebalance():
     events += [Leaving(1, FROM + 18 * SECOND), Revoked(0, 3, [], False, FROM + 18 * SECOND + 1)]
     report = check_group([*events, Assigned(0, 4, [0, 1], FROM + 22 * SECOND)], DEMANDING)
     assert (report.counts, [change.took_ms for change in report.changes]) == ({}, [1000.0, 1000.0, 4000.0])
+    late = [*events, Assigned(0, 4, [0, 1], FROM + 24 * SECOND)]
+    assert check_group(late, DEMANDING).counts == {"unsettled": 1}, "nor does it excuse one that takes 6 s"
