@@ -143,6 +143,19 @@ def plain_errors(what: str = "") -> Iterator[None]:
         raise Failure(f"{what}: {words}" if what else words) from error
 
 
+def final_codes() -> set[int]:
+    """Answers that asking again does not change. The client calls no error of metadata or offsets retriable."""
+    from confluent_kafka import KafkaError
+
+    return {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+    }
+
+
 class HasMetadata(Protocol):
     """A producer, consumer or admin client."""
 
@@ -164,7 +177,7 @@ def partitions_of(client: HasMetadata, topic: str, *, timeout_s: float = METADAT
             return sorted(known.partitions)
         now = time.monotonic()
         unknown = error is None or error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        hopeless = error is not None and not unknown and not error.retriable()
+        hopeless = error is not None and error.code() in final_codes()
         if hopeless or now > (unknown_limit if unknown else limit):
             if unknown:
                 raise Failure(f"topic {topic!r} does not exist (`kafkalite topics create {topic}` makes it)")

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 
+from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from tests.integration.wire import Wire
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 GROUP, VERSION = "kafkalite.io", "v1alpha1"
 NAMESPACE = "default"
@@ -117,7 +120,11 @@ class Cluster:
             },
         }
         made = self.api.create_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitetopics", body)
-        return self.wait_topic(name, in_sync) if wait else made
+        if not wait:
+            return made
+        made = self.wait_topic(name, in_sync)
+        self.wait_known(name, partitions)
+        return made
 
     def topic(self, name: str) -> dict:
         return self.api.get_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitetopics", name)
@@ -140,6 +147,36 @@ class Cluster:
 
     def wait_broker(self, number: int, predicate, timeout: float = 60) -> dict:
         return self._wait("kafkalitebrokers", f"kafkalite-broker-{number}", predicate, timeout)
+
+    def wait_known(
+        self, topic: str, partitions: int, *, brokers: Sequence[int] = range(3), timeout: float = 60
+    ) -> None:
+        """Every one of `brokers` that listens names this very topic, so many partitions, their leaders and their ISR.
+
+        Brokers hear of changes by their watches, each in its own time; a program that lists topics, or that speaks to
+        one broker without asking again, may come too early.
+        """
+        end = time.monotonic() + timeout
+        while told := [number for number in brokers if not self._knows(number, topic, partitions)]:
+            assert time.monotonic() < end, f"brokers {told} do not know {topic} with {partitions} partitions"
+            time.sleep(0.02)
+
+    def _knows(self, broker: int, topic: str, partitions: int) -> bool:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        try:
+            with Wire(("127.0.0.1", self.port + broker)) as wire:
+                (answered,) = wire.request(3, 12, request).topics
+        except ConnectionRefusedError:
+            return True  # it is down, and will read everything when it comes
+        except (OSError, EOFError):
+            return False
+        status = self.topic(topic).get("status", {})
+        wanted = {
+            number: (entry["leader"], sorted(member["id"] for member in entry["isr"]))
+            for number, entry in status.get("partitions", {}).items()
+        }
+        found = {str(each.partition_index): (each.leader_id, sorted(each.isr_nodes)) for each in answered.partitions}
+        return str(answered.topic_id) == status.get("topicId") and len(found) == partitions and found == wanted
 
     def wait_healed(self, timeout: float = 90) -> None:
         """Every broker runs and every replica of every topic is in sync."""

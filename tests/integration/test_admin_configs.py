@@ -20,6 +20,7 @@ from kafkalite_core.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION
+from tests.integration.waiting import WAIT_S, wait_until, watermarks
 from tests.integration.wire import Wire
 
 with warnings.catch_warnings():
@@ -29,7 +30,6 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResourceType as PythonType
     from kafka.admin import KafkaAdminClient
 
-WAIT_S = 30
 BROKER, INCREMENTAL_ALTER_CONFIGS = 4, 44
 SET, DELETE, APPEND = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
 
@@ -74,14 +74,6 @@ def patch_cluster(cluster, body):
     cluster.api.patch_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", body)
 
 
-def wait_until(check, timeout=WAIT_S):
-    """Poll what no event announces to a client."""
-    end = time.monotonic() + timeout
-    while not check():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def deliveries(cluster, topic, *values):
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     errors = []
@@ -99,14 +91,6 @@ def takes(cluster, topic, value):
     (error,) = deliveries(cluster, topic, value)
     assert error is None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE
     return error is None
-
-
-def offsets(cluster, topic):
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "offsets"})
-    try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=WAIT_S)
-    finally:
-        consumer.close()
 
 
 def moved_away(preferred):
@@ -209,7 +193,7 @@ def test_deleted_records_are_gone_for_consumers_and_on_every_replica(cluster, ad
     deleted = done(admin.delete_records([TopicPartition(topic_name, 0, 7)], request_timeout=WAIT_S))
     assert deleted.low_watermark == 7
     assert time.monotonic() - began < 5
-    assert offsets(cluster, topic_name) == (7, 10)
+    assert watermarks(cluster, topic_name) == (7, 10)
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": topic_name, "auto.offset.reset": "earliest"}
     )
@@ -224,11 +208,11 @@ def test_deleted_records_are_gone_for_consumers_and_on_every_replica(cluster, ad
     old = cluster.leader(topic_name)
     cluster.kill(old)
     cluster.wait_topic(topic_name, moved_away(old))
-    assert offsets(cluster, topic_name) == (7, 10)
+    assert watermarks(cluster, topic_name) == (7, 10)
     cluster.wait_healed()
     admin = admin_client(cluster)
     assert done(admin.delete_records([TopicPartition(topic_name, 0, -1)], request_timeout=WAIT_S)).low_watermark == 10
-    assert offsets(cluster, topic_name) == (10, 10)
+    assert watermarks(cluster, topic_name) == (10, 10)
     cluster.delete_topic(topic_name)
 
 
@@ -249,6 +233,7 @@ def test_the_preferred_leader_comes_back_when_asked_for_and_follows_a_changed_re
         cluster.kill(preferred)
         cluster.wait_topic(topic_name, moved_away(preferred))
         cluster.wait_healed()
+        cluster.wait_known(topic_name, 1)
         admin = admin_client(cluster)
         assert described(admin, ResourceType.BROKER, str(preferred))["log.retention.check.interval.ms"].value == "200"
         outcome = admin.elect_leaders(ElectionType.PREFERRED, [partition, TopicPartition(topic_name, 1)])
@@ -259,9 +244,9 @@ def test_the_preferred_leader_comes_back_when_asked_for_and_follows_a_changed_re
         for kind in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
             error = admin.elect_leaders(kind, [partition]).result(WAIT_S)[partition]
             assert error.code() == KafkaError.ELECTION_NOT_NEEDED
-        assert offsets(cluster, topic_name) == (0, 6)
+        assert watermarks(cluster, topic_name) == (0, 6)
         alter(admin, ResourceType.TOPIC, topic_name, ("retention.bytes", SET, "1"))
-        wait_until(lambda: offsets(cluster, topic_name)[0] > 0)
+        wait_until(lambda: watermarks(cluster, topic_name)[0] > 0)
         produce(cluster, topic_name, b"after")
     finally:
         patch_cluster(cluster, {"spec": {"config": {"log.retention.check.interval.ms": None}}})

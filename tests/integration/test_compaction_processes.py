@@ -27,6 +27,7 @@ from tests.integration.compaction import (
 )
 from tests.integration.coordinators import set_cluster_config
 from tests.integration.java_tools import JavaTools
+from tests.integration.waiting import wait_until
 
 OFFSETS = "__consumer_offsets"
 SEGMENT_BYTES = 16_384
@@ -57,15 +58,8 @@ def replicas(cluster, topic, number=0):
                 found[broker] = cluster.log_directory(broker, topic, number)
         return len(found) == 3
 
-    until(all_there, words=f"not everybody has {topic}-{number}")
+    wait_until(all_there, words=f"not everybody has {topic}-{number}")
     return [found[broker] for broker in range(3)]
-
-
-def until(condition, timeout=60, words="", pause=0.05):
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, words
-        time.sleep(pause)
 
 
 # ------------------------------------------------------------------------------------------------ committed offsets
@@ -118,7 +112,7 @@ def committed(cluster, group, topic):
 def small_offsets_segments(cluster, topic_name):
     """`__consumer_offsets` in small segments, which are compacted as soon as they are closed."""
     committed_once = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic_name, "log_level": 0})
-    until(lambda: _has_a_coordinator(committed_once), words="__consumer_offsets was not made")
+    wait_until(lambda: _has_a_coordinator(committed_once), words="__consumer_offsets was not made")
     committed_once.close()
     items = cluster.api.list_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitetopics")["items"]
     (name,) = [item["metadata"]["name"] for item in items if item["spec"].get("topicName") == OFFSETS]
@@ -145,7 +139,7 @@ def test_committed_offsets_survive_compaction_kills_and_a_blackout(cluster, topi
     before = {(broker, number): passes(cluster, broker, OFFSETS, number) for broker in range(3) for number in places}
     for broker in range(3):
         target = [committer.commits + 150 for committer in committers]
-        until(lambda wanted=target: all(c.commits >= n for c, n in zip(committers, wanted, strict=True)))
+        wait_until(lambda wanted=target: all(c.commits >= n for c, n in zip(committers, wanted, strict=True)))
         restart(cluster, broker)
     for committer in committers:
         committer.stop()
@@ -266,7 +260,7 @@ def test_sigkill_in_the_middle_of_a_pass_costs_no_key(cluster, topic_name):
     for number in range(ROUNDS):
         victim = (number + SEED) % 3
         epoch = epoch_of(cluster, victim)
-        until(lambda v=victim: under_way(directories[v]), words="no pass begins", pause=0.001)
+        wait_until(lambda v=victim: under_way(directories[v]), words="no pass begins", pause=0.001)
         time.sleep(chance.choice((0, chance.uniform(0, 0.02))))
         cluster.signal(victim, signal.SIGKILL)
         left_over.append(under_way(directories[victim]))
@@ -312,7 +306,7 @@ def rewritten(cluster, topic_name):
             records += batch
         wanted[number] = fold(records)
     directories = [directory for number in range(len(CODECS)) for directory in replicas(cluster, topic_name, number)]
-    until(lambda: all(any(not record.whole for record in _tried(directory)) for directory in directories))
+    wait_until(lambda: all(any(not record.whole for record in _tried(directory)) for directory in directories))
     wait_quiet(directories)
     for number in range(len(CODECS)):
         for directory in replicas(cluster, topic_name, number):

@@ -33,6 +33,7 @@ def test_a_divergent_tail_is_cut_off(cluster, topic_name):
         return topic["status"]["partitions"]["0"]["leader"] in followers
 
     cluster.wait_topic(topic_name, moved)
+    cluster.wait_known(topic_name, 1)
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         # A fetch that waited at the old leader may have brought the first of its records to a follower, not the others.
         assert produce(wire, topic_name, batch(b"another history")).base_offset in {1, 2}

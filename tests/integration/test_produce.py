@@ -68,12 +68,14 @@ def test_acks_all_is_refused_below_min_insync_replicas(cluster, topic_name):
             return len(topic["status"]["partitions"]["0"]["isr"]) == 2
 
         cluster.wait_topic(topic_name, shrunk, timeout=60)
+        cluster.wait_known(topic_name, 1, brokers=[leader])
         with Wire(address(cluster, leader)) as wire:
             assert produce(wire, topic_name, batch()).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
             assert produce(wire, topic_name, batch(), acks=1).error_code == 0
             # Strict min ISR: what the leader alone took is not visible.
             assert end_offset(wire, topic_name) == 0
     cluster.wait_topic(topic_name, in_sync)
+    cluster.wait_known(topic_name, 1)
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         assert produce(wire, topic_name, batch()).error_code == 0
         assert end_offset(wire, topic_name) == 2
@@ -115,6 +117,7 @@ def test_a_repeated_batch_is_known_after_a_failover(cluster, topic_name):
         return topic["status"]["partitions"]["0"]["leader"] not in {leader, -1}
 
     cluster.wait_topic(topic_name, moved)
+    cluster.wait_known(topic_name, 1)
     with Wire(address(cluster, cluster.leader(topic_name))) as wire:
         answer = produce(wire, topic_name, first)
         assert (answer.error_code, answer.base_offset) == (0, 0)

@@ -60,6 +60,7 @@ def make(cluster, topic_name):
         }
         cluster.api.create_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitetopics", body)
         cluster.wait_topic(topic_name, in_sync)
+        cluster.wait_known(topic_name, len(assignment))
         load = Load(cluster.bootstrap, topic_name, rate=RATE, size=200)
         load.__enter__()
         running.append(load)

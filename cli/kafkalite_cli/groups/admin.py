@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
@@ -10,10 +11,12 @@ from confluent_kafka.admin import OffsetSpec as Spec  # type: ignore[attr-define
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.groups.model import Group, Log, Member, Partition
+from kafkalite_cli.groups.takeover import from_coordinator
 from kafkalite_cli.kafka import client_config, partitions_of, plain_errors, sentence
 from kafkalite_core.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
     from types import TracebackType
     from typing import Self
@@ -62,8 +65,13 @@ class ConfluentGroupAdmin:
         return [self._group(group_id, futures[group_id]) for group_id in group_ids]
 
     def _group(self, group_id: str, future: Future[Any]) -> Group:
+        first = [future]  # all groups were asked for at once; this one is again if its coordinator was on the move
+
+        def ask() -> Any:
+            return first.pop().result() if first else _result(self._client.describe_consumer_groups, group_id, group_id)
+
         try:
-            described = future.result()
+            described = from_coordinator(ask)
         except KafkaException as error:
             if error.args[0].code() == ErrorCode.GROUP_ID_NOT_FOUND:
                 return Group(group_id=group_id, state="Dead")
@@ -82,8 +90,8 @@ class ConfluentGroupAdmin:
         """See the protocol."""
         with plain_errors(f"group {group_id!r}"):
             request = ConsumerGroupTopicPartitions(group_id)
-            futures = self._client.list_consumer_group_offsets([request], request_timeout=REQUEST_S)
-            answer = futures[group_id].result()
+            ask = self._client.list_consumer_group_offsets
+            answer = from_coordinator(partial(_result, ask, request, group_id))
         return {
             Partition(each.topic, each.partition): each.offset
             for each in answer.topic_partitions or []
@@ -125,8 +133,8 @@ class ConfluentGroupAdmin:
         wanted = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
         request = ConsumerGroupTopicPartitions(group_id, wanted)
         with plain_errors(f"group {group_id!r}"):
-            futures = self._client.alter_consumer_group_offsets([request], request_timeout=REQUEST_S)
-            answer = futures[group_id].result()
+            ask = self._client.alter_consumer_group_offsets
+            answer = from_coordinator(partial(_result, ask, request, group_id))
         return {
             Partition(each.topic, each.partition): sentence(each.error)
             for each in answer.topic_partitions or []
@@ -136,9 +144,9 @@ class ConfluentGroupAdmin:
     def delete_groups(self, group_ids: list[str]) -> dict[str, str]:
         """See the protocol."""
         refused: dict[str, str] = {}
-        for group_id, future in self._client.delete_consumer_groups(group_ids, request_timeout=REQUEST_S).items():
+        for group_id in group_ids:
             try:
-                future.result()
+                from_coordinator(partial(_result, self._client.delete_consumer_groups, group_id, group_id))
             except KafkaException as error:
                 refused[group_id] = _words(error)
         return refused
@@ -151,6 +159,11 @@ class ConfluentGroupAdmin:
             raise Failure("offsets can be deleted over plain connections only: -X security.protocol is set")
         codes = delete_offsets(self._bootstrap, group_id, partitions)
         return {partition: words_of(code) for partition, code in codes.items() if code}
+
+
+def _result(ask: Callable[..., dict[str, Future[Any]]], wanted: object, group_id: str) -> Any:
+    """What the admin client's method `ask` is told of one group. Raises KafkaException."""
+    return ask([wanted], request_timeout=REQUEST_S)[group_id].result()
 
 
 def _member(described: Any) -> Member:

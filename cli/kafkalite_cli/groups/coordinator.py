@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.groups.model import Partition
+from kafkalite_cli.groups.takeover import COMING, COORDINATOR_S, RETRY_S
 from kafkalite_cli.kafka import sentence, split_address
 from kafkalite_cli.wire import Connection
 from kafkalite_core.protocol.errors import ErrorCode
@@ -19,11 +20,8 @@ from kafkalite_core.protocol.offset_delete import (
     OffsetDeleteResponse,
 )
 
-COORDINATOR_S = 15.0
-RETRY_S = 0.2
 FIND_COORDINATOR = (10, 3)
 OFFSET_DELETE = (47, 0)
-COMING = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 
 
 def delete_offsets(bootstrap: str, group_id: str, partitions: list[Partition]) -> dict[Partition, int]:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.kafka import final_codes, partitions_of
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
@@ -58,14 +60,6 @@ if TYPE_CHECKING:
 METADATA_TIMEOUT_S = 20.0
 REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
 """Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
-
-
-NO_USE_ASKING_AGAIN = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-}
 
 
 class LoadError(KafkaLiteError):
@@ -299,15 +293,14 @@ class Load:
         """Partition -> end of the log now: where this run begins."""
         consumer = Consumer({**self._consumer_config, "error_cb": self._note_error})
         try:
-            topics = consumer.list_topics(self.topic, timeout=METADATA_TIMEOUT_S).topics
-            known = topics[self.topic].partitions if self.topic in topics else {}
+            known = partitions_of(consumer, self.topic, timeout_s=METADATA_TIMEOUT_S)
             wanted = range(self._partitions if self._partitions is not None else len(known))
-            if not known or len(known) < len(wanted):
-                raise LoadError(
-                    f"topic {self.topic!r} has {len(known)} partitions on {self.bootstrap}: create it first"
-                )
+            if len(known) < len(wanted):
+                raise LoadError(f"topic {self.topic!r} has {len(known)} partitions on {self.bootstrap}: create more")
             partitions = [TopicPartition(self.topic, number) for number in wanted]
             return {p.partition: _end_offset(consumer, p) for p in partitions}
+        except Failure as error:
+            raise LoadError(f"{self.bootstrap}: {error.message}") from error
         except KafkaException as error:
             raise LoadError(f"no answer from {self.bootstrap}: {error.args[0].str()}") from error
         finally:
@@ -444,6 +437,6 @@ def _end_offset(consumer: Consumer, partition: TopicPartition, timeout_s: float 
                 consumer.get_watermark_offsets(partition, timeout=max(0.1, min(5.0, limit - time.monotonic())))[1]
             )
         except KafkaException as error:
-            if time.monotonic() > limit or error.args[0].fatal() or error.args[0].code() in NO_USE_ASKING_AGAIN:
+            if time.monotonic() > limit or error.args[0].fatal() or error.args[0].code() in final_codes():
                 raise
             time.sleep(0.1)  # no poll: it would take a record that nobody notes
