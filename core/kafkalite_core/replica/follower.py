@@ -71,8 +71,9 @@ class Follower:
             return
         if event.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and log.end_offset < event.log_start_offset:
             # The leader has deleted what would come next.
-            self._state.decided("log_restarted", end_offset=log.end_offset, start_offset=event.log_start_offset)
-            self._cut(event.log_start_offset)
+            end = log.end_offset
+            if self._cut(now_ms, event.log_start_offset):
+                self._state.decided("log_restarted", end_offset=end, start_offset=event.log_start_offset)
         elif event.error_code != ErrorCode.NONE:
             self._back_off(now_ms, "fetch_refused", error=_error_name(event.error_code))
         elif event.diverging is not None:
@@ -94,6 +95,9 @@ class Follower:
             target = min(leader_end, local_end, end)
         else:
             target = min(local_end, end)
+        before = self._state.high_watermark
+        if not self._cut(now_ms, target):
+            return
         self._state.decided(
             "truncated",
             leader=self.leader,
@@ -103,9 +107,8 @@ class Follower:
             local_epoch=local_epoch,
             end_offset=end,
             truncated_to=target,
-            high_watermark=self._state.high_watermark,
+            high_watermark=before,
         )
-        self._cut(target)
         if log.end_offset == end and log.epochs.latest_epoch == latest:
             self._back_off(now_ms, "divergence_without_progress", epoch=epoch, end_offset=leader_end)
 
@@ -119,8 +122,7 @@ class Follower:
                 before = log.end_offset
                 log.append_as_follower(event.records, max_epoch=event.leader_epoch, now_ms=event.wall_ms)
             except StorageError as error:
-                state.storage_full_until_ms = now_ms + STORAGE_RETRY_MS
-                self._back_off(now_ms, "append_failed", at_least_ms=STORAGE_RETRY_MS, error=str(error))
+                self._storage_full(now_ms, "append_failed", error)
                 return
             except (BrokerError, UnexpectedAppendOffset) as error:
                 self._back_off(now_ms, "append_failed", error=str(error))
@@ -163,18 +165,28 @@ class Follower:
         if start > state.log.start_offset:
             state.log.advance_start(start)
 
-    def _cut(self, offset: int) -> None:
+    def _cut(self, now_ms: float, offset: int) -> bool:
+        """End the log at `offset`, or begin it anew there; on a full disk do neither, and ask the leader later."""
         state = self._state
         log = state.log
-        if log.start_offset <= offset <= log.end_offset:
-            log.truncate_to(offset)
-        else:
-            log.reset_to(offset)
+        try:
+            if log.start_offset <= offset <= log.end_offset:
+                log.truncate_to(offset)
+            else:
+                log.reset_to(offset)
+        except StorageError as error:
+            self._storage_full(now_ms, "cut_failed", error)
+            return False
         state.high_watermark = max(min(state.high_watermark, log.end_offset), log.start_offset)
         self._failures = 0
         self._not_before_ms = 0.0
         state.want_flush()
         state.effects.append(FETCH_POSITION_CHANGED)
+        return True
+
+    def _storage_full(self, now_ms: float, why: str, error: StorageError) -> None:
+        self._state.storage_full_until_ms = now_ms + STORAGE_RETRY_MS
+        self._back_off(now_ms, why, at_least_ms=STORAGE_RETRY_MS, error=str(error))
 
     def _back_off(self, now_ms: float, why: str, *, at_least_ms: float = 0.0, **facts: object) -> None:
         delay_ms = max(min(BACK_OFF_MIN_MS * 2.0 ** min(self._failures, 6), BACK_OFF_MAX_MS), at_least_ms)

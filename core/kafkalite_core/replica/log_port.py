@@ -101,11 +101,14 @@ class ReplicaLog(Protocol):
         ...
 
     def truncate_to(self, offset: int) -> None:
-        """Drops records from `offset` on; the epoch cache follows even when there are none."""
+        """Drops records from `offset` on; the epoch cache follows even when there are none.
+
+        Raises `StorageError` when the disk is full; the log is as before then.
+        """
         ...
 
     def reset_to(self, offset: int) -> None:
-        """Drops everything and starts at `offset`."""
+        """Drops everything and starts at `offset`. Raises as `truncate_to` does."""
         ...
 
     def advance_start(self, offset: int) -> object:

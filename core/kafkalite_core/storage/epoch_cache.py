@@ -131,17 +131,22 @@ class EpochCache:
 
     @classmethod
     def decode(cls, data: bytes) -> EpochCache:
-        """Reads the file; `CorruptCheckpoint` when it does not parse or does not rise."""
+        """Reads the file; `CorruptCheckpoint` when it does not parse, is cut short or does not rise.
+
+        It is written without a sync of its own, so a power loss may leave a part of it: `1 115` would still be a line
+        when it ends as `1 1`, and a replica that believed it would be cut there.
+        """
         cache = cls()
         try:
             lines = data.decode("ascii").split("\n")
-            if lines[0] != "0" or len([line for line in lines[2:] if line]) != int(lines[1]):
-                raise CorruptCheckpoint(f"{FILE_NAME}: bad header {lines[:2]}")
-            for line in lines[2:]:
-                if line:
-                    epoch, start = line.split(" ")
-                    cache._epochs.append(int(epoch))
-                    cache._starts.append(int(start))
+            if lines[0] != "0" or lines[-1]:
+                raise CorruptCheckpoint(f"{FILE_NAME}: bad version or cut short")
+            for line in lines[2:-1]:
+                epoch, start = line.split(" ")
+                cache._epochs.append(int(epoch))
+                cache._starts.append(int(start))
+            if len(cache) != int(lines[1]):
+                raise CorruptCheckpoint(f"{FILE_NAME}: {len(cache)} lines instead of {lines[1]}")
         except (ValueError, IndexError) as error:
             raise CorruptCheckpoint(f"{FILE_NAME}: {error}") from error
         for values in (cache._epochs, cache._starts):

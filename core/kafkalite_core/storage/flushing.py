@@ -101,16 +101,21 @@ def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segme
 
 
 def _write_epochs(log: Log) -> None:
-    """Writes the epoch checkpoint, to be synced by the flush. On a full disk it waits: the batches say the same."""
+    """Writes the epoch checkpoint, to be synced by the flush. On a full disk it waits: the batches say the same.
+
+    A power loss before the sync may leave a part of the new file in the place of the old one; then too the batches say
+    the same. Not those of a compacted log, some of which are gone: there the old file gives way to one that is synced.
+    """
     if log.epochs.version == log.epochs_written:
         return
     path = join(log.directory, epoch_cache.FILE_NAME)
     try:
-        replace_file(log.disk, path, log.epochs.encode(), durable=False)
+        replace_file(log.disk, path, log.epochs.encode(), durable=log.config.gaps)
     except StorageError:
         return
     log.epochs_written = log.epochs.version
-    log.sync_later(path)
+    if not log.config.gaps:
+        log.sync_later(path)
 
 
 def complete_flush(log: Log, ticket: FlushTicket) -> None:

@@ -261,12 +261,13 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cuts the log's end to `offset`; the epoch cache follows even when there is nothing to cut (KIP-101).
 
-        A batch that holds `offset` inside goes as a whole.
+        A batch that holds `offset` inside goes as a whole. Raises `StorageError` when the disk has no room for the
+        checkpoints that must be lowered first (the log is as before), or `DiskFailure`.
         """
         truncation.truncate_to(self, offset)
 
     def reset_to(self, offset: int, *, now_ms: int = 0) -> None:
-        """Drops everything and starts anew at `offset`."""
+        """Drops everything and starts anew at `offset`. Raises as `truncate_to` does."""
         truncation.reset_to(self, offset, now_ms)
 
     def advance_start(self, offset: int) -> None:

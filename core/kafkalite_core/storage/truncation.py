@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 def truncate_to(log: Log, offset: int) -> None:
     """See `Log.truncate_to`."""
     assert offset >= 0
-    log.epochs.truncate_from_end(offset)
     if offset >= log.end_offset:
+        log.epochs.truncate_from_end(offset)
         return
     if offset < log.start_offset or offset < log.segments[0].base_offset:
         reset_to(log, offset, log.active.created_ms)
         return
     log.settle_swap()
     offset = _batch_boundary(log, offset)
-    _announce(log, offset)
+    _announce(log, offset)  # on a full disk this raises, and nothing has changed: not the epochs either
     _begin_cut(log)
     _drop_snapshots_after(log, offset)
     _drop_segments_after(log, offset)

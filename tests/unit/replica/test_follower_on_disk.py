@@ -1,9 +1,11 @@
 """A follower whose leader's log begins inside a batch, on the log that brokers have: batches of several records."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
 from kafkalite_core.replica import events
@@ -54,6 +56,10 @@ class Following:
         }  # fmt: skip
         self.cluster.step(2, events.FetchResponded(**(values | changed)))
 
+    def before_shrink(self, told: Callable[[str, int], None] | None) -> None:
+        """Who is told before the log is cut."""
+        self.log.environment = self.log.environment._replace(before_shrink=told)
+
     @property
     def bounds(self) -> tuple[int, int]:
         return self.log.start_offset, self.log.end_offset
@@ -98,3 +104,32 @@ def test_a_disk_that_is_full_when_it_begins_anew_leaves_an_empty_log_that_finds_
     following.respond(records=LEADERS)
     assert following.bounds == (2, 4)
     assert following.batches() == [(1, 4, 9)]
+
+
+def no_room(_directory: str, _offset: int) -> None:
+    raise StorageError("no space left on device")
+
+
+def test_a_disk_that_is_full_when_the_log_must_be_cut_leaves_it_as_it_was(following: Following) -> None:
+    """The checkpoints have to be lowered before, which takes room; the leader is asked again later."""
+    lowered: list[int] = []
+    following.before_shrink(no_room)
+    before = (following.bounds, following.batches(), following.log.epochs.entries)
+    following.respond(diverging=(1, 1))
+    assert (following.bounds, following.batches(), following.log.epochs.entries) == before
+    position = following.replica.fetch_position()
+    assert position is not None
+    assert position.not_before_ms > 0, "not in a tight loop"
+    following.before_shrink(lambda _directory, offset: lowered.append(offset))
+    following.respond(diverging=(1, 1))
+    assert following.bounds == (0, 1)
+    assert lowered == [1]
+
+
+def test_a_disk_that_is_full_when_the_log_must_begin_anew_leaves_it_as_it_was(following: Following) -> None:
+    following.before_shrink(no_room)
+    following.respond(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=7)
+    assert following.bounds == (0, 2)
+    following.before_shrink(None)
+    following.respond(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=7)
+    assert following.bounds == (7, 7)

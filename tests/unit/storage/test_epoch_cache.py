@@ -62,6 +62,18 @@ def test_entries_always_rise_and_survive_the_file(pairs):
     assert EpochCache.decode(epochs.encode()).entries == entries
 
 
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 10**6)), max_size=8))
+def test_no_part_of_a_file_passes_for_a_whole_one(pairs):
+    """Its last number would be another one: `1 115` that ends as `1 1`."""
+    epochs = EpochCache()
+    for pair in sorted(pairs):
+        epochs.assign(*pair)
+    data = epochs.encode()
+    for size in range(len(data)):
+        with pytest.raises(CorruptCheckpoint):
+            EpochCache.decode(data[:size])
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n2\n3 0\n2 5\n", b"0\n1\nx y\n", b"\xff"]
 )

@@ -1,5 +1,6 @@
 """What a flush covers, and what a truncation does to it (S8)."""
 
+import dataclasses
 import errno
 
 import pytest
@@ -51,6 +52,23 @@ def test_new_segments_are_synced_with_their_directory(rig, tools):
     tools.fill(log, 1)
     tools.flush(log)
     assert done == [("sync", log.active.path)]
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_compacted_log_never_has_only_an_epoch_checkpoint_that_is_not_synced(rig, tools, compacted):
+    """Its batches do not say all epochs any more; with the others the one sync of the flush is enough."""
+    rig.config = dataclasses.replace(rig.config, gaps=compacted)
+    log = rig.open()
+    tools.fill(log, 2, epoch=3)
+    done = []
+    rig.disk.hook = lambda operation, path: done.append((operation, path))
+    ticket = log.begin_flush()
+    temporary, renamed = (rig.path(f"leader-epoch-checkpoint{suffix}") for suffix in (".tmp", ""))
+    steps = [step for step in done if step[1] in {temporary, renamed} and step[0] in {"sync", "rename"}]
+    assert steps == ([("sync", temporary)] if compacted else []) + [("rename", temporary)]
+    done.clear()
+    ticket.run()
+    assert (("sync", renamed) in done) != compacted
 
 
 def test_a_power_loss_after_the_flush_loses_nothing(rig, tools):

@@ -191,6 +191,18 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_batches(rig, tools, clea
     assert rig.open(clean=clean, recovery_point=25).epochs.entries == entries
 
 
+def test_an_epoch_checkpoint_that_a_power_loss_cut_short_is_rebuilt_from_the_batches(rig, tools):
+    """Its last line still reads as one: epoch 2 would begin at 1, and a leader's answer would cut the log there."""
+    log = rig.open()
+    tools.fill(log, 15, epoch=1)
+    tools.fill(log, 10, epoch=2)
+    log.close(high_watermark=0)
+    content = rig.disk.content(rig.path("leader-epoch-checkpoint"))
+    assert bytes(content).endswith(b"2 15\n")
+    del content[-2:]
+    assert rig.open(recovery_point=25).epochs.entries == [(1, 0), (2, 15)]
+
+
 def test_a_stale_epoch_checkpoint_gives_way_to_the_batches(rig, tools):
     rig.config = LogConfig()
     log = rig.open()
