@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 STAMP := $(VENV)/.installed
 SPARK_STAMP := $(VENV)/.installed-spark
 KUBECTL := .cache/kubectl/kubectl
+HELM := .cache/helm/helm
 MAVEN_JARS := .cache/spark-jars
 JAVA_TOOLS := .cache/java-tools
 
@@ -150,12 +151,23 @@ format: $(STAMP) ## Put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-$(KUBECTL): $(wildcard tools/kubectl/*)
+$(KUBECTL): $(wildcard tools/kubectl/*) tools/go_tool.sh
 	@tools/kubectl/build.sh >/dev/null
 	@touch $@
 
 .PHONY: kubectl
 kubectl: $(KUBECTL) ## Build the kubectl that the tests use (Go)
+
+$(HELM): $(wildcard tools/helm/*) tools/go_tool.sh
+	@tools/helm/build.sh >/dev/null
+	@touch $@
+
+.PHONY: helm
+helm: $(HELM) ## Build the helm that the tests use (Go)
+
+.PHONY: chart
+chart: $(STAMP) $(HELM) ## Write anew what belongs to the chart: copies of crds/, schema of values, helm/manifests, docs/helm.md
+	@$(BIN)/python -m tools.chart $(ARGS)
 
 .PHONY: java-tools
 java-tools: ## Fetch Apache Kafka's command-line tools, which the tests use (Java 17, Maven)

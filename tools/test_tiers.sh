@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly ALL=(lint unit property scripted simulation search mutants contract integration chaos spark)
+readonly ALL=(lint unit property scripted simulation search mutants contract helm integration chaos spark)
 readonly BIN=.venv/bin
 tiers=("$@")
 [[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
@@ -47,6 +47,12 @@ prepare() {
     contract)
       if ! make --no-print-directory kubectl; then
         reason="kubectl could not be built: Go 1.24 or newer is needed (tools/kubectl/build.sh)"
+        return 1
+      fi
+      ;;
+    helm)
+      if ! make --no-print-directory helm kubectl || ! tools/schemas/fetch.sh >/dev/null; then
+        reason="helm, kubectl or the schemas could not be had: Go 1.24 or newer is needed (tools/helm/build.sh)"
         return 1
       fi
       ;;

@@ -1,0 +1,197 @@
+"""The life of a release on an API server: install, upgrade, rollback, uninstall, install again.
+
+By default that is the embedded one. It serves neither Roles nor NetworkPolicies and reads no protobuf, so they are left
+out and json_proxy.py translates. KAFKALITE_HELM_KUBECONFIG names a real API server without a release: everything is on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from tests.contract.conftest import ServerProcess
+from tests.helm.conftest import CHART, Helm, built
+from tests.helm.json_proxy import JsonProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REAL = os.environ.get("KAFKALITE_HELM_KUBECONFIG", "")
+VALUES: dict[str, Any] = {"networkPolicy": {"enabled": True}} if REAL else {"rbac": {"create": False}}
+CRD = "customresourcedefinitions"
+KEPT = {f"{kind}.kafkalite.io" for kind in ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers")}
+
+
+@dataclass
+class Server:
+    helm: Helm
+    kubectl: str
+    for_helm: Path
+    for_kubectl: Path
+    namespace: str = ""
+
+    def run(self, *arguments: str, values: Any = None, fails: bool = False) -> str:
+        return self.helm.run(
+            *arguments, f"--namespace={self.namespace}", values=values, fails=fails, kubeconfig=self.for_helm
+        )
+
+    def install(
+        self, *arguments: str, name: str = "kl", chart: Path = CHART, values: Any = VALUES, fails: bool = False
+    ) -> str:
+        return self.run("install", name, str(chart), "--create-namespace", *arguments, values=values, fails=fails)
+
+    def objects(self, kind: str) -> dict[str, Any]:
+        """All objects of a kind by name."""
+        command = [
+            self.kubectl,
+            f"--kubeconfig={self.for_kubectl}",
+            "get",
+            kind,
+            f"--namespace={self.namespace}",
+            "--output=json",
+        ]
+        home = os.environ | {"HOME": str(self.helm.home)}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=home)
+        return {item["metadata"]["name"]: item for item in json.loads(done.stdout)["items"]}
+
+    def clear(self) -> None:
+        """No release and no definitions any more. The namespace stays: its end takes a controller manager."""
+        for name in re.findall(r"^(\S+)", self.run("list", "--all", "--no-headers"), re.MULTILINE):
+            self.run("uninstall", name)
+        command = [self.kubectl, f"--kubeconfig={self.for_kubectl}", "delete", CRD, *sorted(KEPT), "--ignore-not-found"]
+        subprocess.run(command, capture_output=True, check=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def running(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    kubectl = str(built("kubectl/build.sh"))
+    if REAL:
+        yield Server(helm, kubectl, Path(REAL), Path(REAL))
+        return
+    embedded = ServerProcess(tmp_path_factory.mktemp("api"))
+    embedded.start()
+    proxy = JsonProxy("127.0.0.1", embedded.port)
+    config = embedded.home / "kubeconfig-for-helm"
+    config.write_text(embedded.kubeconfig.read_text().replace(f":{embedded.port}", f":{proxy.port}"))
+    yield Server(helm, kubectl, config, embedded.kubeconfig)
+    proxy.stop()
+    embedded.kill(signal.SIGTERM)
+    assert proxy.problems == []
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """A namespace of its own, and no definitions."""
+    mine = replace(running, namespace=f"kafka-{uuid.uuid4().hex[:8]}")
+    mine.clear()
+    yield mine
+    mine.clear()
+
+
+def next_version(folder: Path) -> Path:
+    """The chart as a later version of it could be: one more column, one more replica."""
+    chart = folder / "kafkalite"
+    shutil.copytree(CHART, chart)
+    path = chart / "files/crds/kafkalitetopics.yaml"
+    crd = yaml.safe_load(path.read_text())
+    column = {"name": "Later", "type": "string", "jsonPath": ".status.topicId"}
+    crd["spec"]["versions"][0]["additionalPrinterColumns"].append(column)
+    path.write_text(yaml.safe_dump(crd))
+    for name, old, new in [
+        ("Chart.yaml", "ersion: 0.1.0", "ersion: 0.2.0"),
+        ("values.yaml", "replicas: 2", "replicas: 3"),
+    ]:
+        text = (chart / name).read_text()
+        assert old in text
+        (chart / name).write_text(text.replace(old, new))
+    return chart
+
+
+def columns(server: Server) -> list[str]:
+    [version] = server.objects(CRD)["kafkalitetopics.kafkalite.io"]["spec"]["versions"]
+    return [column["name"] for column in version["additionalPrinterColumns"]]
+
+
+def test_install_upgrade_rollback_uninstall(server: Server, tmp_path: Path):
+    notes = server.install()
+    assert f"kubectl rollout status -n {server.namespace} deployment/kl-kafkalite-operator" in notes
+    assert server.objects(CRD).keys() >= KEPT
+    before = server.objects("deployments")["kl-kafkalite-operator"]
+    assert before["spec"]["replicas"] == 2
+    assert "Later" not in columns(server)
+
+    server.run("upgrade", "kl", str(next_version(tmp_path)), values=VALUES)
+    after = server.objects("deployments")["kl-kafkalite-operator"]
+    assert (after["metadata"]["uid"], after["spec"]["replicas"]) == (before["metadata"]["uid"], 3)
+    assert after["spec"]["selector"] == before["spec"]["selector"]
+    assert after["spec"]["template"]["spec"]["containers"][0]["image"] == "kafkalite-operator:0.2.0"
+    assert "Later" in columns(server), "definitions are upgraded with the chart"
+
+    server.run("rollback", "kl", "1")
+    assert server.objects("deployments")["kl-kafkalite-operator"]["spec"] == before["spec"]
+    assert "Later" not in columns(server)
+
+    said = server.run("uninstall", "kl")
+    assert all(name in said for name in KEPT), "helm says what it keeps"
+    assert server.objects("deployments") == {}
+    assert server.objects(CRD).keys() >= KEPT
+    assert server.objects("serviceaccounts").keys() - {"default"} == {"kafkalite-broker"}
+
+
+def test_clusters_and_topics_come_with_an_upgrade_and_stay(server: Server):
+    wanted = {**VALUES, "cluster": {"create": True, "name": "main"}, "topics": {"orders": {"partitions": 6}}}
+    said = server.install(values=wanted, fails=True)
+    assert "install the chart without them first, then run helm upgrade with them" in said
+    assert server.objects("deployments") == {}, "it is refused before anything is made"
+
+    server.install()
+    assert f"kubectl get -n {server.namespace} klt" in server.run("upgrade", "kl", str(CHART), values=wanted)
+    [topic] = server.objects("kafkalitetopics").values()
+    assert (topic["metadata"]["name"], topic["spec"]["clusterRef"]) == ("orders", {"name": "main"})
+    made = {kind: server.objects(kind) for kind in ("kafkaliteclusters", "kafkalitetopics")}
+
+    server.run("upgrade", "kl", str(CHART), values=VALUES)
+    assert {kind: server.objects(kind) for kind in made} == made, "what is taken out of the values stays"
+    server.run("upgrade", "kl", str(CHART), values=wanted)
+    server.run("uninstall", "kl")
+    left = {kind: server.objects(kind) for kind in made}
+    assert {kind: [obj["metadata"]["uid"] for obj in objects.values()] for kind, objects in left.items()} == {
+        kind: [obj["metadata"]["uid"] for obj in objects.values()] for kind, objects in made.items()
+    }
+
+
+def test_a_release_takes_up_what_it_left(server: Server):
+    server.install()
+    [account] = [obj for name, obj in server.objects("serviceaccounts").items() if name == "kafkalite-broker"]
+    server.run("uninstall", "kl")
+    server.install()
+    assert server.objects("serviceaccounts")["kafkalite-broker"]["metadata"]["uid"] == account["metadata"]["uid"], (
+        "tokens of brokers that run are still good"
+    )
+
+
+def test_another_release_has_to_ask_for_it(server: Server):
+    server.install()
+    server.run("uninstall", "kl")
+    assert "exists and cannot be imported into the current release" in server.install(name="other", fails=True)
+    server.install("--take-ownership", name="other")
+    assert server.objects("deployments").keys() == {"other-kafkalite-operator"}
+
+
+def test_a_dry_run_changes_nothing(server: Server):
+    text = server.run("install", "kl", str(CHART), "--dry-run=client", values=VALUES)
+    assert "kind: Deployment" in text
+    assert server.objects("deployments") == {}
+    server.install("--dry-run=server")
+    assert server.objects("deployments") == {}

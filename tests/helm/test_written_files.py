@@ -1,0 +1,124 @@
+"""What `make chart` writes is up to date, and the plain manifests are the chart."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import yaml
+
+from kafkalite_core.resources.manifests import DEFAULT_SERVICE_ACCOUNT
+from tests.helm.cases import CASES
+from tests.helm.conftest import API, CHART, ROOT, Helm, built
+from tests.helm.schemas import problems
+from tests.unit.kube_calls import granted
+from tools.chart import MANIFESTS, definitions, manifests, without_helm
+from tools.chart.schema import definition
+
+
+def test_every_written_file_is_up_to_date(helm: Helm):
+    different = [path for path, text in (without_helm() | manifests()).items() if path.read_text() != text]
+    assert [str(path.relative_to(ROOT)) for path in different] == [], "run make chart"
+
+
+def test_the_chart_has_the_definitions_and_nothing_else():
+    names = {path.name for path in (CHART / "files/crds").iterdir()}
+    assert names == {path.name for path in definitions()} | {"kustomization.yaml"}
+    kustomization = yaml.safe_load((CHART / "files/crds/kustomization.yaml").read_text())
+    assert set(kustomization["resources"]) == {path.name for path in definitions()}
+
+
+def test_the_rendered_definitions_are_those_of_the_repository(helm: Helm):
+    rendered = {doc["metadata"]["name"]: doc for doc in helm.template() if doc["kind"] == "CustomResourceDefinition"}
+    assert rendered == {
+        doc["metadata"]["name"]: doc for path in definitions() for doc in [yaml.safe_load(path.read_text())]
+    }
+
+
+def test_a_keyword_that_cannot_be_converted_is_an_error():
+    with pytest.raises(ValueError, match="does not know how to convert"):
+        definition({"type": "object", "dependencies": {}})
+
+
+@pytest.fixture(scope="module")
+def kubectl() -> str:
+    return str(built("kubectl/build.sh"))
+
+
+def kustomize(kubectl: str, folder: object) -> list[dict]:
+    done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def without(doc: dict, *labels: str) -> dict:
+    for metadata in (doc["metadata"], doc["spec"]["template"]["metadata"] if doc["kind"] == "Deployment" else {}):
+        for label in labels:
+            metadata.get("labels", {}).pop(label, None)
+    return doc
+
+
+def test_the_plain_manifests_are_the_chart(helm: Helm, kubectl: str):
+    plain = {(doc["kind"], doc["metadata"]["name"]): doc for doc in kustomize(kubectl, MANIFESTS)}
+    namespace = plain.pop(("Namespace", "kafkalite"))
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    text = helm.run("template", "kafkalite", str(CHART), "--namespace=kafkalite", "--skip-tests")
+    rendered = [
+        without(doc, "helm.sh/chart", "app.kubernetes.io/managed-by") for doc in yaml.safe_load_all(text) if doc
+    ]
+    assert plain == {(doc["kind"], doc["metadata"]["name"]): doc for doc in rendered}
+    assert [problem for doc in [*plain.values(), namespace] for problem in problems(doc)] == []
+
+
+def test_an_overlay_moves_everything_to_another_namespace(kubectl: str, tmp_path_factory: pytest.TempPathFactory):
+    folder = ROOT / ".cache" / f"overlay-{tmp_path_factory.mktemp('overlay').name}"  # kustomize takes no absolute paths
+    folder.mkdir()
+    try:
+        overlay = {
+            "resources": ["../../helm/manifests"],
+            "namespace": "mine",
+            "images": [{"name": "kafkalite-operator", "newName": "registry.example/kafkalite-operator", "newTag": "1"}],
+            "replicas": [{"name": "kafkalite-operator", "count": 3}],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        documents = kustomize(kubectl, folder)
+    finally:
+        (folder / "kustomization.yaml").unlink(missing_ok=True)
+        folder.rmdir()
+    assert {doc["metadata"]["namespace"] for doc in documents if "namespace" in doc["metadata"]} == {"mine"}
+    assert [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Namespace"] == ["mine"]
+    subjects = [subject for doc in documents if doc["kind"] == "RoleBinding" for subject in doc["subjects"]]
+    assert subjects
+    assert {subject["namespace"] for subject in subjects} == {"mine"}
+    [deployment] = [doc for doc in documents if doc["kind"] == "Deployment"]
+    assert deployment["spec"]["replicas"] == 3
+    assert "kafkalite" not in [
+        entry.get("value") for entry in deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    ]
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/kafkalite-operator:1"
+
+
+# --- the Roles of every set of values --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_roles_are_those_that_the_unit_tests_compare_with_the_code(helm: Helm, name: str):
+    """tests/unit/operator and tests/unit/broker_cluster look at helm/manifests; other values change nothing but this."""
+    plain = list(yaml.safe_load_all((MANIFESTS / "operator.yaml").read_text()))
+    operator, lease, broker = (
+        granted(role)
+        for wanted in ("kafkalite-operator", "kafkalite-operator-lease", DEFAULT_SERVICE_ACCOUNT)
+        for role in plain
+        if role["kind"] == "Role" and role["metadata"]["name"] == wanted
+    )
+    if not CASES[name].get("defaultCluster", {}).get("enabled", True):
+        operator -= {("kafkalite.io", "kafkaliteclusters", "create")}
+    for role in helm.template(CASES[name], API):
+        if (
+            role["kind"] not in {"Role", "ClusterRole"}
+            or role["metadata"]["labels"]["app.kubernetes.io/component"] == "user"
+        ):
+            continue
+        component = role["metadata"]["labels"]["app.kubernetes.io/component"]
+        is_lease = role["metadata"]["name"].endswith("-lease")
+        assert granted(role) == (broker if component == "broker" else lease if is_lease else operator)
