@@ -52,7 +52,7 @@ class Helm:
     def template(self, values: Any = None, *arguments: str, namespace: str = "kafka") -> list[dict[str, Any]]:
         """The documents that a release named `release` would apply, without those of `helm test`."""
         words = ["template", "release", str(CHART), f"--namespace={namespace}", "--skip-tests", *arguments]
-        return [doc for doc in yaml.safe_load_all(self.run(*words, values=values or {})) if doc]
+        return load(self.run(*words, values=values or {}))
 
     def refused(self, values: Any, *arguments: str) -> str:
         """Why the chart refuses these values."""
@@ -62,6 +62,12 @@ class Helm:
 @pytest.fixture(scope="session")
 def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(built("helm/build.sh"), tmp_path_factory.mktemp("helm-home"))
+
+
+def load(text: str) -> list[dict[str, Any]]:
+    """All documents of a YAML text. The definitions are long, and the parser in C is there on every usual platform."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [doc for doc in yaml.load_all(text, Loader=loader) if doc]
 
 
 def only(documents: list[dict], kind: str, name: str = "") -> dict:

@@ -21,8 +21,10 @@ import pytest
 import yaml
 
 from tests.contract.conftest import ServerProcess
+from tests.helm.cases import CASES
 from tests.helm.conftest import CHART, Helm, built
 from tests.helm.json_proxy import JsonProxy
+from tests.helm.schemas import problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,3 +197,26 @@ def test_a_dry_run_changes_nothing(server: Server):
     assert server.objects("deployments") == {}
     server.install("--dry-run=server")
     assert server.objects("deployments") == {}
+
+
+@pytest.fixture(scope="module")
+def notes_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart without objects, since a dry run asks the server for every kind, and the embedded one lacks some."""
+    chart = tmp_path_factory.mktemp("notes") / "kafkalite"
+    shutil.copytree(CHART, chart)
+    for path in [*chart.glob("templates/*.yaml"), *chart.glob("templates/tests/*.yaml")]:
+        path.unlink()
+    return chart
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_notes_are_whole_and_their_manifests_fit(running: Server, notes_alone: Path, name: str):
+    mine = replace(running, namespace="kafka")
+    words = ["install", "kl", str(notes_alone), "--dry-run=client", "--output=json"]
+    notes = json.loads(mine.run(*words, values=CASES[name]))["info"]["notes"]
+    assert "kubectl rollout status -n kafka deployment/" in notes
+    assert "<no value>" not in notes
+    assert not re.search(r"\n\n\n|[ \t]\n", notes), notes
+    blocks = re.findall(r"<<EOF\n(.*?)\n  EOF", notes, re.DOTALL)
+    assert len(blocks) == (0 if CASES[name].get("topics") else 1)
+    assert [problem for block in blocks for problem in problems(yaml.safe_load(block))] == []

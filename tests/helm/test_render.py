@@ -8,13 +8,12 @@ import re
 from collections import Counter
 
 import pytest
-import yaml
 
 from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.statefulset import stateful_set
 from kafkalite_operator.settings import OperatorSettings
 from tests.helm.cases import CASES
-from tests.helm.conftest import API, CHART, ROOT, Helm, only, pod_template
+from tests.helm.conftest import API, CHART, ROOT, Helm, load, only, pod_template
 from tests.helm.schemas import problems
 
 CLUSTER_SCOPED = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
@@ -25,7 +24,7 @@ LABELS = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "version"
 def documents(request: pytest.FixtureRequest, helm: Helm) -> list[dict]:
     """All documents of one set of values, those of `helm test` included."""
     text = helm.run("template", "release", str(CHART), "--namespace=kafka", API, values=CASES[request.param])
-    return [doc for doc in yaml.safe_load_all(text) if doc]
+    return load(text)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,0 +1,61 @@
+"""docs/helm.md, the notes of an install and the refusals speak of values and objects that exist."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import yaml
+
+from kafkalite_core.resources.manifests import DEFAULT_SERVICE_ACCOUNT
+from tests.helm.conftest import API, CHART, ROOT, Helm
+from tests.helm.schemas import problems
+
+PAGE = (ROOT / "docs" / "helm.md").read_text(encoding="utf-8")
+PROSE = PAGE[: PAGE.index("<!-- values -->")]
+
+
+def values() -> dict:
+    return yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def exists(key: str) -> bool:
+    node = values()
+    for name in key.split("."):
+        if not isinstance(node, dict) or name not in node:
+            return False
+        node = node[name]
+    return True
+
+
+def test_values_that_are_mentioned_exist():
+    heads = "|".join(re.escape(name) for name in values())
+    texts = [PROSE, (CHART / "templates/NOTES.txt").read_text(), (CHART / "templates/_helpers.tpl").read_text()]
+    mentioned = {
+        key.rstrip(".") for text in texts for key in re.findall(rf"(?<![\w./{{-])(?:{heads})(?:\.[a-zA-Z]+)+", text)
+    }
+    assert len(mentioned) > 15
+    assert [key for key in sorted(mentioned) if not exists(key)] == []
+    set_on_the_command_line = re.findall(r"--set[ =]([\w.]+)=", PROSE)
+    assert set_on_the_command_line
+    assert all(exists(key) for key in set_on_the_command_line)
+
+
+def test_the_values_of_the_page_are_taken(helm: Helm):
+    [block] = [text for text in re.findall(r"```\n(.*?)```", PROSE, re.DOTALL) if text.startswith("cluster:")]
+    documents = helm.template(yaml.safe_load(block), API)
+    made = Counter(doc["kind"] for doc in documents if doc["kind"].startswith("KafkaLite"))
+    assert made == {"KafkaLiteCluster": 1, "KafkaLiteTopic": 1}
+    assert [problem for doc in documents for problem in problems(doc)] == []
+
+
+def test_what_is_removed_by_hand_is_what_stays(helm: Helm):
+    kept = [
+        (doc["kind"].lower(), doc["metadata"]["name"])
+        for doc in helm.template()
+        if doc["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    ]
+    removal = PROSE[PROSE.index("To remove everything") : PROSE.index("## Security")]
+    for kind, name in kept:
+        assert name in removal, (kind, name)
+    assert f"serviceaccount,role,rolebinding --namespace kafkalite {DEFAULT_SERVICE_ACCOUNT}" in removal

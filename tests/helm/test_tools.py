@@ -1,0 +1,88 @@
+"""The scripts that build helm and fetch schemas say what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helm.conftest import ROOT, Helm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEEDED = [
+    "awk",
+    "bash",
+    "cat",
+    "cut",
+    "dirname",
+    "env",
+    "find",
+    "flock",
+    "grep",
+    "install",
+    "mkdir",
+    "realpath",
+    "sed",
+    "sha256sum",
+    "sort",
+    "xargs",
+]
+
+
+@pytest.fixture
+def without_go(tmp_path: Path) -> dict[str, str]:
+    """An environment whose PATH has what the scripts need but Go."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in NEEDED:
+        found = shutil.which(name)
+        assert found, name
+        (folder / name).symlink_to(found)
+    return os.environ | {"PATH": str(folder)}
+
+
+@pytest.mark.parametrize("script", ["helm/build.sh", "kubectl/build.sh", "schemas/fetch.sh"])
+def test_without_go_nothing_can_be_had(without_go: dict[str, str], tmp_path: Path, script: str):
+    command = [ROOT / "tools" / script, tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_go)
+    assert done.returncode == 1
+    assert "needs Go 1.24 or later" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("script", ["helm/build.sh", "schemas/fetch.sh"])
+def test_what_is_there_is_not_made_again(helm: Helm, without_go: dict[str, str], script: str):
+    first = subprocess.run([ROOT / "tools" / script], capture_output=True, text=True, check=True)
+    again = subprocess.run([ROOT / "tools" / script], capture_output=True, text=True, check=True, env=without_go)
+    assert again.stdout == first.stdout
+    assert again.stderr == ""
+
+
+def test_a_module_with_another_hash_is_refused(tmp_path: Path):
+    script = tmp_path / "fetch.sh"
+    text = (ROOT / "tools/schemas/fetch.sh").read_text()
+    assert text.count(" h1:") == 2
+    script.write_text(text.replace(" h1:", " h1:0"))
+    done = subprocess.run(["bash", script, tmp_path / "out"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "is not what it was: expected the hash h1:0" in done.stderr
+    assert not (tmp_path / "out" / ".complete").exists()
+
+
+def test_helm_is_the_version_of_its_module(helm: Helm):
+    [wanted] = [
+        line.split()[1] for line in (ROOT / "tools/helm/go.mod").read_text().splitlines() if "helm.sh/helm/v3 v" in line
+    ]
+    assert f'Version:"{wanted}"' in helm.run("version")
+    kubernetes = {
+        line.split()[1]
+        for tool in ("helm", "kubectl")
+        for line in (ROOT / "tools" / tool / "go.mod").read_text().splitlines()
+        if line.strip().startswith("k8s.io/client-go ")
+    }
+    assert len(kubernetes) == 1, "what is compiled for one serves the other"
