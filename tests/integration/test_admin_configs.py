@@ -192,7 +192,7 @@ def test_deleted_records_are_gone_for_consumers_and_on_every_replica(cluster, ad
     began = time.monotonic()
     deleted = done(admin.delete_records([TopicPartition(topic_name, 0, 7)], request_timeout=WAIT_S))
     assert deleted.low_watermark == 7
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert watermarks(cluster, topic_name) == (7, 10)
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": topic_name, "auto.offset.reset": "earliest"}

@@ -307,7 +307,7 @@ def test_a_creation_while_the_api_server_hangs_times_out_and_makes_at_most_one(c
     with cluster.frozen("apiserver"):
         began = time.monotonic()
         error = refused(admin.create_topics([NewTopic(topic_name, 1, 3)], operation_timeout=3))
-        assert 2.5 < time.monotonic() - began < 8
+        assert 2.5 < time.monotonic() - began < 20
     assert error.code() == KafkaError.REQUEST_TIMED_OUT
     assert "may or may not" in error.str()
     # The request that hung may be carried out now. Whatever came of it, the next one finds one topic and no more.

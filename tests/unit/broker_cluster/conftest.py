@@ -114,7 +114,7 @@ class World:
         name = f"kafkalite-broker-{broker_id}"
         written = {"status": {"holdings": []}}
         before = await self.client.merge_patch(BROKERS, NAMESPACE, name, written, subresource="status")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not (found := await self.broker(broker_id))["status"]["holdings"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert found["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]

@@ -213,7 +213,7 @@ async def test_an_earlier_deadline_replaces_a_later_one_and_none_ends_the_timer(
         led(rig).ask(heartbeat())
         led(rig).ask(heartbeat())
         await until(lambda: coordinator.of(Tick))
-        assert monotonic() - began_s < 5.0
+        assert monotonic() - began_s < 30, "the timer of the first answer would have been a minute"
         assert led(rig)._timer is None
 
 

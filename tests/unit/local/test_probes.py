@@ -48,7 +48,7 @@ async def verdicts(session, probe, count):
 
     task = asyncio.ensure_future(follow(session, probe, on_verdict))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await enough.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -24,7 +24,7 @@ def dead_pid():
 
 
 async def ended(record, tmp_path):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await Watched(record, tmp_path).wait()
 
 
@@ -39,7 +39,7 @@ async def test_a_process_has_its_own_session_and_default_signals(tmp_path):
     assert os.getsid(record.pid) == record.pid
     watched = Watched(record, tmp_path)
     watched.send(signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await watched.wait() == Exit(143, 15)
     watched.send(signal.SIGTERM)
 
@@ -69,7 +69,7 @@ async def test_the_end_of_a_process_that_is_not_our_child(tmp_path, stranger):
     watched = Watched(stranger, tmp_path)
     assert not watched.ended
     os.kill(stranger.pid, signal.SIGTERM)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         # Its parent does not wait for it, so the zombie still tells how it ended.
         assert await watched.wait() == Exit(143, 15)
 

@@ -32,7 +32,7 @@ from kafkalite_core.protocol.header import decode_response_header, encode_reques
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 
-DEADLINE_S = 20.0
+DEADLINE_S = 90.0
 MIB = 1 << 20
 
 
@@ -50,7 +50,7 @@ def on_uvloop(test):
     return run
 
 
-async def until(condition, timeout_s=10.0):
+async def until(condition, timeout_s=60.0):
     """Wait for a condition that no event announces."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110

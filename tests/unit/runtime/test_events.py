@@ -111,5 +111,5 @@ async def test_close_is_prompt(api, recorder):
     api.answer = answer
     recorder.record(TOPIC, "Normal", "A", "b")
     await api.asked.wait()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await recorder.close()

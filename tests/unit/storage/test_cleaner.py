@@ -156,7 +156,7 @@ async def test_logs_that_are_not_compacted_and_unknown_marks_are_left_alone(open
     async with cleaning(open_manager, clock, marks=dict) as cleaner:
         assert not await cleaner.clean_once()
     async with cleaning(open_manager, clock, **{"log.cleaner.enable": "false"}) as cleaner:
-        await asyncio.wait_for(cleaner.run(), 5)
+        await asyncio.wait_for(cleaner.run(), 60)
 
 
 async def test_a_policy_may_change_and_the_gaps_are_still_no_damage(open_manager, manager, clock):

@@ -55,9 +55,9 @@ class Api:
 async def record_script(path, *script):
     api, stop = Api(*script), asyncio.Event()
     task = asyncio.create_task(record(api, None, path, stop))
-    await asyncio.wait_for(api.quiet.wait(), 10)
+    await asyncio.wait_for(api.quiet.wait(), 60)
     stop.set()
-    return await asyncio.wait_for(task, 10)
+    return await asyncio.wait_for(task, 60)
 
 
 def seen(path):
