@@ -66,7 +66,7 @@ class ServerProcess:
         arguments = ["-m", "kafkalite_local.apiserver.main", "--home", str(self.home), "--port", str(self.port)]
         with (self.home / "apiserver.log").open("ab") as log:
             self.process = subprocess.Popen([sys.executable, *arguments], stdout=log, stderr=log)
-        deadline = began + 20
+        deadline = began + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                 probe.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")

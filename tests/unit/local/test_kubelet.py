@@ -144,7 +144,7 @@ async def client(world):
     await client.close()
 
 
-async def until(condition, what, timeout_s=20):
+async def until(condition, what, timeout_s=60):
     """Poll real processes from outside; there is no event to wait for."""
     deadline = time.monotonic() + timeout_s
     while True:

@@ -176,7 +176,7 @@ async def test_a_frozen_broker_is_fenced_when_its_lease_expires(harness):
     async def elected():
         return (await topic(harness)).partitions[1].leader not in {victim, -1}
 
-    await eventually(elected, timeout_s=8.0)
+    await eventually(elected)
     broker = parse_broker(await harness.client.get(BROKERS, NAMESPACE, f"kafkalite-broker-{victim}"))
     assert broker.fenced
 
@@ -278,7 +278,7 @@ async def test_a_standby_takes_over_with_a_higher_epoch(harness):
         cluster = parse_cluster(await harness.client.get(CLUSTERS, NAMESPACE, "kafkalite"))
         return cluster if cluster.controller_holder == "operator-2" else None
 
-    cluster = await eventually(taken, timeout_s=4.0)
+    cluster = await eventually(taken)
     assert cluster.controller_epoch == 2
     victim = (await topic(harness)).partitions[0].leader
     await harness.brokers[victim].die()
@@ -306,7 +306,7 @@ async def test_a_new_operator_finishes_what_its_predecessor_left(harness):
     async def elected():
         return (await topic(harness)).partitions[0].leader not in {victim, -1}
 
-    await eventually(elected, timeout_s=12.0)
+    await eventually(elected)
 
 
 async def test_an_outage_of_the_api_changes_nothing(harness):
