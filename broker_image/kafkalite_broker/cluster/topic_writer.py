@@ -326,6 +326,10 @@ class TopicWriter:
             except KubeConflict:
                 await self._read_incarnation(topic, limit_s)
                 return None
+            except KubeInvalid:
+                # A patch that names the uid of an earlier object of this name is invalid too, not a conflict.
+                await self._read_incarnation(topic, limit_s)
+                raise
             if not validate_only:
                 self._took(changed)
             return True

@@ -133,8 +133,8 @@ class EpochCache:
     def decode(cls, data: bytes) -> EpochCache:
         """Reads the file; `CorruptCheckpoint` when it does not parse, is cut short or does not rise.
 
-        It is written without a sync of its own, so a power loss may leave a part of it: `1 115` would still be a line
-        when it ends as `1 1`, and a replica that believed it would be cut there.
+        Most logs write it without a sync of its own, so a power loss may leave a part of it: `1 115` would still be a
+        line when it ends as `1 1`, and a replica that believed it would be cut there.
         """
         cache = cls()
         try:
