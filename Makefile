@@ -150,12 +150,16 @@ format: $(STAMP) ## Put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-$(KUBECTL): $(wildcard tools/kubectl/*)
+$(KUBECTL): $(wildcard tools/kubectl/*) tools/go.sh
 	@tools/kubectl/build.sh >/dev/null
 	@touch $@
 
 .PHONY: kubectl
-kubectl: $(KUBECTL) ## Build the kubectl that the tests use (Go)
+kubectl: $(KUBECTL) ## Build kubectl alone (a few minutes)
+
+.PHONY: kubernetes
+kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 minutes)
+	@tools/kubernetes/build.sh >/dev/null
 
 .PHONY: java-tools
 java-tools: ## Fetch Apache Kafka's command-line tools, which the tests use (Java 17, Maven)
