@@ -39,6 +39,14 @@ def processes_of(folder: Path) -> dict[int, str]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def nothing_survives(tmp_path):
+    """Ends what a failed test has left running."""
+    yield
+    for pid in processes_of(tmp_path):
+        os.kill(pid, signal.SIGKILL)
+
+
 def wait_until_gone(folder: Path) -> None:
     deadline = time.monotonic() + 30
     while found := processes_of(folder):
