@@ -151,14 +151,18 @@ format: $(STAMP) ## Put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-$(KUBECTL): $(wildcard tools/kubectl/*) tools/go_tool.sh
+$(KUBECTL): $(wildcard tools/kubectl/*) tools/go.sh
 	@tools/kubectl/build.sh >/dev/null
 	@touch $@
 
 .PHONY: kubectl
-kubectl: $(KUBECTL) ## Build the kubectl that the tests use (Go)
+kubectl: $(KUBECTL) ## Build kubectl alone (a few minutes)
 
-$(HELM): $(wildcard tools/helm/*) tools/go_tool.sh
+.PHONY: kubernetes
+kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 minutes)
+	@tools/kubernetes/build.sh >/dev/null
+
+$(HELM): $(wildcard tools/helm/*) tools/go.sh
 	@tools/helm/build.sh >/dev/null
 	@touch $@
 

@@ -1,7 +1,10 @@
-"""The contract suite: what operator, brokers and kubectl rely on, asked of a running API server.
+"""The contract suite: what operator, brokers and kubectl rely on, asked of running API servers.
 
-By default that is the embedded one, as a process of its own. KAFKALITE_CONTRACT_KUBECONFIG names any other (the CRDs
-have to be installed there); what only the embedded server can be asked (kill -9, its limits) is skipped then.
+Every test runs twice: against the embedded server, as a process of its own, and against a real kube-apiserver with etcd
+and its controllers (tests/cluster). `-k embedded` and `-k kube-apiserver` choose one. KAFKALITE_CONTRACT_KUBECONFIG names
+any other server instead of both; the CRDs have to be installed there.
+
+What only one of them can be asked takes the fixture `embedded` or `real` and is skipped on the other.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ import pytest
 import yaml
 
 from kafkalite_local.pytest_plugin import free_ports
+from tests.cluster.control_plane import control_plane
 
 ROOT = Path(__file__).resolve().parents[2]
-REAL = os.environ.get("KAFKALITE_CONTRACT_KUBECONFIG", "")
+NAMED = os.environ.get("KAFKALITE_CONTRACT_KUBECONFIG", "")
+EMBEDDED, REAL = "embedded", "kube-apiserver"
 
 TOPICS = "/apis/kafkalite.io/v1alpha1/namespaces/{ns}/kafkalitetopics"
 CLUSTERS = "/apis/kafkalite.io/v1alpha1/namespaces/{ns}/kafkaliteclusters"
@@ -42,6 +47,15 @@ STATEFUL_SETS = "/apis/apps/v1/namespaces/{ns}/statefulsets"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What is asked."""
+
+    kind: str
+    kubeconfig: Path
+    etcd_url: str = ""
 
 
 class ServerProcess:
@@ -157,7 +171,12 @@ class Api:
                     line = await response.content.readline()
                 return json.loads(line) if line else None
 
-            yield next_event
+            try:
+                yield next_event
+            finally:
+                # TLS ends with a dialogue, which no test waits for; without it the socket would outlive the loop.
+                if response.connection is not None and response.connection.transport is not None:
+                    response.connection.transport.abort()
 
 
 def connection(kubeconfig: Path) -> tuple[str, dict[str, str], Any]:
@@ -168,19 +187,36 @@ def connection(kubeconfig: Path) -> tuple[str, dict[str, str], Any]:
     return config.server, {"Authorization": f"Bearer {token}"} if token else {}, config.ssl_context or True
 
 
-@pytest.fixture(scope="session")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory):
-    """The kubeconfig of the server under test."""
-    if REAL:
-        yield Path(REAL)
-        return
-    server = ServerProcess(tmp_path_factory.mktemp("control-plane"))
-    server.start()
-    yield server.kubeconfig
-    server.kill(signal.SIGTERM)
-    assert server.process.returncode == 0, "the server did not stop cleanly"
-    log = (server.home / "apiserver.log").read_text()
+@pytest.fixture(scope="session", params=["named"] if NAMED else [EMBEDDED, REAL])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """The server under test."""
+    if request.param == EMBEDDED:
+        with embedded_server(tmp_path_factory.mktemp("embedded")) as process:
+            yield Server(EMBEDDED, process.kubeconfig)
+    elif request.param == REAL:
+        with control_plane(tmp_path_factory.mktemp("real") / "control-plane") as plane:
+            yield Server(REAL, plane.kubeconfig, plane.etcd_url)
+    else:
+        yield Server(request.param, Path(NAMED))
+
+
+@contextlib.contextmanager
+def embedded_server(home: Path):
+    process = ServerProcess(home)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill(signal.SIGTERM)
+    assert process.process.returncode == 0, "the server did not stop cleanly"
+    log = (home / "apiserver.log").read_text()
     assert "Traceback" not in log, log
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(server: Server) -> Path:
+    """The kubeconfig of the server under test."""
+    return server.kubeconfig
 
 
 @pytest.fixture
@@ -198,22 +234,34 @@ async def open_api(kubeconfig: Path):
 
 
 @pytest.fixture
-async def ns(api: Api) -> str:
+async def ns(api: Api, server: Server) -> str:
     """A namespace of the test's own."""
     name = f"contract-{uuid.uuid4().hex[:10]}"
     await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    if server.kind != EMBEDDED:
+        # Admission refuses pods until a controller has made the service account that they run as.
+        async with api.watch(f"/api/v1/namespaces/{name}/serviceaccounts") as next_event:
+            while (await next_event())["object"]["metadata"]["name"] != "default":
+                pass
     return name
 
 
 @pytest.fixture
-def embedded() -> None:
+def embedded(server: Server) -> None:
     """Skips where another server than the embedded one is under test."""
-    if REAL:
+    if server.kind != EMBEDDED:
         pytest.skip("only the embedded server can be asked this")
 
 
 @pytest.fixture
-def own_server(tmp_path: Path, embedded: None):
+def real(server: Server) -> None:
+    """Skips where the embedded server is under test."""
+    if server.kind == EMBEDDED:
+        pytest.skip("the embedded server does not have this")
+
+
+@pytest.fixture
+def own_server(tmp_path: Path):
     """An embedded server of the test's own, which it may kill."""
     server = ServerProcess(tmp_path / "home")
     server.start()
@@ -235,6 +283,24 @@ def topic(name: str = "orders", *, partitions: int = 3, **spec: Any) -> dict[str
         "kind": "KafkaLiteTopic",
         "metadata": {"name": name},
         "spec": {"partitions": partitions, "replicas": 3, **spec},
+    }
+
+
+def cluster(name: str = "c", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kafkalite.io/v1alpha1",
+        "kind": "KafkaLiteCluster",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def broker_object(name: str = "b") -> dict[str, Any]:
+    return {
+        "apiVersion": "kafkalite.io/v1alpha1",
+        "kind": "KafkaLiteBroker",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "c"}, "brokerId": 0},
     }
 
 
@@ -268,6 +334,12 @@ async def placed_topic(api: Api, ns: str, name: str = "orders", partitions: int 
     answer = await api.patch(f"{path}/{name}/status", {"status": status}, MERGE_PATCH)
     assert answer.status == 200, answer.body
     return answer.body
+
+
+def causes(answer: Answer) -> list[tuple[str, str]]:
+    """Fields and messages of a refusal of 422."""
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid"), answer.body
+    return [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]]
 
 
 def load_crds() -> list[dict[str, Any]]:

@@ -45,6 +45,18 @@ async def test_a_second_owner_keeps_a_dependent(api, ns):
     await gone(api, path)
 
 
+async def test_a_dependent_of_an_earlier_owner_of_that_name_goes(api, ns):
+    """A late writer may still refer to the object that was deleted and made again."""
+    old = (await api.create(TOPICS.format(ns=ns), topic())).body
+    assert (await api.call("DELETE", f"{TOPICS.format(ns=ns)}/orders")).status == 200
+    new = (await api.create(TOPICS.format(ns=ns), topic())).body
+    path = CONFIG_MAPS.format(ns=ns)
+    await api.create(path, config_map("of-the-old", ownerReferences=[owned_by(old)]))
+    await api.create(path, config_map("of-the-new", ownerReferences=[owned_by(new)]))
+    await gone(api, f"{path}/of-the-old")
+    assert (await api.get(f"{path}/of-the-new")).status == 200
+
+
 async def test_orphans_stay(api, ns):
     owner = (await api.create(TOPICS.format(ns=ns), topic())).body
     path = f"{CONFIG_MAPS.format(ns=ns)}/child"

@@ -8,7 +8,7 @@ import logging
 import kopf
 import pytest
 
-from tests.contract.conftest import MERGE_PATCH, TOPICS, connection, topic
+from tests.contract.conftest import MERGE_PATCH, TOPICS, topic
 
 
 @pytest.fixture(autouse=True)
@@ -16,8 +16,8 @@ def quiet_kopf(caplog):
     caplog.set_level(logging.WARNING, logger="kopf")
 
 
-async def test_kopf_sees_creation_change_and_deletion(api, ns, kubeconfig):
-    server, headers, _ = connection(kubeconfig)
+async def test_kopf_sees_creation_change_and_deletion(api, ns, kubeconfig, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
@@ -25,8 +25,8 @@ async def test_kopf_sees_creation_change_and_deletion(api, ns, kubeconfig):
     seen: asyncio.Queue[tuple[str | None, str, int]] = asyncio.Queue()
 
     @kopf.on.login(registry=registry)
-    def login(**_):
-        return kopf.ConnectionInfo(server=server, token=headers["Authorization"].removeprefix("Bearer "))
+    def login(**kwargs):
+        return kopf.login_with_kubeconfig(**kwargs)
 
     @kopf.on.event("kafkalite.io", "v1alpha1", "kafkalitetopics", registry=registry)
     async def on_topic(namespace, name, spec, **event):

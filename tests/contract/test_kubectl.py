@@ -6,20 +6,22 @@ import json
 import os
 import subprocess
 import uuid
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
-from tests.contract.conftest import ROOT, config_map, entry, topic
+from tests.cluster.control_plane import programs
+from tests.contract.conftest import config_map, entry, topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
 def kubectl_binary() -> Path:
-    """kubectl, built by tools/kubectl on the first run."""
-    built = subprocess.run([ROOT / "tools" / "kubectl" / "build.sh"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    return Path(built.stdout.strip())
+    """kubectl as `make kubernetes` builds it with the rest, of the same module as `make kubectl`."""
+    return programs() / "kubectl"
 
 
 class Kubectl:

@@ -68,6 +68,11 @@ async def test_names_are_checked(api, ns):
     assert answer.body["details"]["causes"][0]["field"] == "metadata.name"
     nameless = {**config_map(""), "metadata": {}}
     assert (await api.call("POST", CONFIG_MAPS.format(ns=ns), nameless)).status == 422
+    versioned = await api.call("POST", CONFIG_MAPS.format(ns=ns), config_map("x", resourceVersion="5"))
+    assert (versioned.status, versioned.body["message"]) == (
+        500,
+        "resourceVersion should not be set on objects to be created",
+    )
     foreign = config_map("x", namespace="other")
     assert (await api.call("POST", CONFIG_MAPS.format(ns=ns), foreign)).status == 400
 
@@ -86,6 +91,35 @@ async def test_put_with_a_stale_version_conflicts(api, ns):
     unconditional = await api.call("PUT", path, without)
     assert unconditional.status == 422
     assert "must be specified for an update" in unconditional.body["message"]
+
+
+async def test_every_way_to_say_which_object_is_meant(api, ns):
+    """A version or uid that is not the stored one: 409 where it is the caller's condition, 422 where it is a `test`."""
+    path = f"{TOPICS.format(ns=ns)}/orders"
+    created = await api.create(TOPICS.format(ns=ns), topic())
+    old = created.revision
+    uid = "00000000-0000-0000-0000-000000000000"
+    patched = (await api.patch(path, {"spec": {"partitions": 4}}, MERGE_PATCH)).body
+    for how, answer in {
+        "put": await api.call("PUT", path, created.body),
+        "put to the status": await api.call("PUT", f"{path}/status", {**created.body, "status": {"inSync": "1/1"}}),
+        "merge patch": await api.patch(
+            path, {"metadata": {"resourceVersion": old}, "spec": {"partitions": 5}}, MERGE_PATCH
+        ),
+        "put with another uid": await api.call(
+            "PUT", path, {**patched, "metadata": {**patched["metadata"], "uid": uid}}
+        ),
+        "JSON patch": await api.patch(path, [{"op": "replace", "path": "/metadata/resourceVersion", "value": old}]),
+        "deletion of a version": await api.call("DELETE", path, {"preconditions": {"resourceVersion": old}}),
+    }.items():
+        assert (how, answer.status, answer.body["reason"]) == (how, 409, "Conflict")
+    for field, value in (("resourceVersion", old), ("uid", uid)):
+        answer = await api.patch(path, [{"op": "test", "path": f"/metadata/{field}", "value": value}])
+        assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    immutable = await api.patch(path, {"metadata": {"uid": uid}}, MERGE_PATCH)
+    assert (immutable.status, immutable.body["reason"]) == (422, "Invalid")
+    assert uid in immutable.body["message"]
+    assert (await api.get(path)).body["spec"]["partitions"] == 4
 
 
 async def test_a_write_that_changes_nothing_keeps_the_version(api, ns):
@@ -162,10 +196,13 @@ async def test_finalizers_hold_an_object_back(api, ns):
 async def test_delete_preconditions(api, ns):
     path = f"{CONFIG_MAPS.format(ns=ns)}/one"
     created = await api.create(CONFIG_MAPS.format(ns=ns), config_map("one"))
-    for wanted in ({"uid": "00000000-0000-0000-0000-000000000000"}, {"resourceVersion": "1"}):
+    for wanted, said in (
+        ({"uid": "00000000-0000-0000-0000-000000000000"}, "the UID in the precondition (0000"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition (1) does not match the ResourceVersion in"),
+    ):
         answer = await api.call("DELETE", path, {"preconditions": wanted})
         assert (answer.status, answer.body["reason"]) == (409, "Conflict")
-        assert "Precondition failed" in answer.body["message"]
+        assert said in answer.body["message"]
     uid = created.body["metadata"]["uid"]
     assert (await api.call("DELETE", path, {"preconditions": {"uid": uid}})).status == 200
     assert (await api.get(path)).status == 404

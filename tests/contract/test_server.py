@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import aiohttp
 
-from tests.contract.conftest import CONFIG_MAPS, MERGE_PATCH, TOPICS, config_map, connection, topic, until
+from tests.contract.conftest import (
+    CLUSTERS,
+    CONFIG_MAPS,
+    MERGE_PATCH,
+    TOPICS,
+    cluster,
+    config_map,
+    connection,
+    topic,
+    until,
+)
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -78,8 +88,9 @@ async def test_size_limits(api, ns):
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
 
-async def test_an_object_beyond_the_stores_limit(api, ns, embedded):
-    answer = await api.call("POST", CONFIG_MAPS.format(ns=ns), {**config_map("big"), "data": {"a": "x" * 1_600_000}})
+async def test_an_object_beyond_the_stores_limit(api, ns):
+    body = cluster("big", template={"pod": {"a": "x" * 1_600_000}})
+    answer = await api.call("POST", CLUSTERS.format(ns=ns), body)
     assert (answer.status, answer.body["message"]) == (500, "etcdserver: request is too large")
 
 
@@ -111,6 +122,24 @@ async def test_bodies_that_are_no_objects(api, ns):
     assert (await api.call("POST", path, wrong_kind)).status == 400
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: from-yaml}\n"
     assert (await api.call("POST", path, text, media="application/yaml")).status == 201
+
+
+async def test_a_custom_resource_says_what_it_is(api, ns):
+    """A built-in kind is known from the path."""
+    path = TOPICS.format(ns=ns)
+    stored = (await api.create(path, topic())).body
+    for method, where, body in (("POST", path, topic("x")), ("PUT", f"{path}/orders", stored)):
+        for field, value, status, said in (
+            ("kind", "", 400, "must be of type KafkaLiteTopic): Object 'Kind' is missing in '"),
+            ("apiVersion", "", 400, "the API version in the data () does not match the expected API version"),
+            ("apiVersion", "kafkalite.io/v2", 400, "in the data (kafkalite.io/v2) does not match the expected API"),
+            ("kind", "Other", 422, 'is invalid: kind: Invalid value: "Other": must be KafkaLiteTopic'),
+        ):
+            answer = await api.call(method, where, {**body, field: value})
+            assert answer.status == status, answer.body
+            assert said in answer.body["message"]
+    bare = {"metadata": {"name": "bare"}, "data": {}}
+    assert (await api.create(CONFIG_MAPS.format(ns=ns), bare)).body["kind"] == "ConfigMap"
 
 
 async def test_only_the_token_opens_the_door(kubeconfig, embedded):
@@ -163,9 +192,10 @@ async def test_a_definition_made_at_run_time(api, ns):
             ):
                 pass
         widgets = f"/apis/contract.example.com/v1/namespaces/{ns}/widgets"
-        made = await api.create(widgets, {"metadata": {"name": "w"}, "spec": {}, "kind": "Widget"})
+        typed = {"apiVersion": "contract.example.com/v1", "kind": "Widget"}
+        made = await api.create(widgets, {**typed, "metadata": {"name": "w"}, "spec": {}})
         assert made.body["spec"] == {"size": 3}
-        bad = await api.call("POST", widgets, {"metadata": {"name": "x"}, "spec": {"size": 11}})
+        bad = await api.call("POST", widgets, {**typed, "metadata": {"name": "x"}, "spec": {"size": 11}})
         assert bad.status == 422
         assert "failed rule: self.size < 10" in bad.body["message"]
     finally:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
+import uuid
 
 import aiohttp
 import pytest
 
+from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
+from kafkalite_local.apiserver.server import ApiServer
 from tests.contract.conftest import (
     CONFIG_MAPS,
+    EMBEDDED,
     EVENTS,
     LEASES,
     MERGE_PATCH,
     PODS,
+    REAL,
     TOPICS,
+    Api,
+    Server,
     ServerProcess,
     config_map,
     entry,
@@ -149,12 +156,14 @@ async def test_field_selectors(api, ns):
     assert (other_form.body["regarding"]["name"], other_form.body["note"]) == ("p0", "m")
 
 
-async def test_bookmarks_carry_the_newest_version(api, ns, embedded):
+async def test_bookmarks_carry_the_newest_version(api, ns):
+    """The real server sends one each minute and one shortly before it ends the watch, the embedded one every 5 s."""
     path = TOPICS.format(ns=ns)
     start = (await api.get(path)).revision
-    async with api.watch(path, resourceVersion=start, allowWatchBookmarks="true") as next_event:
+    query = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": 12}
+    async with api.watch(path, **query) as next_event:
         other = await api.create(CONFIG_MAPS.format(ns=ns), config_map("elsewhere"))
-        bookmark = await next_event(15)
+        bookmark = await next_event(30)
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["kind"] == "KafkaLiteTopic"
     assert int(bookmark["object"]["metadata"]["resourceVersion"]) >= int(other.revision)
@@ -183,11 +192,13 @@ async def test_events_come_within_milliseconds(api, ns, embedded):
     assert sorted(delays)[len(delays) // 2] < 0.1, delays
 
 
-async def test_a_version_of_the_future(api, ns, embedded):
+async def test_a_version_of_the_future(api, ns):
     answer = await api.get(TOPICS.format(ns=ns), resourceVersion="999999999")
     assert answer.status == 504
     assert answer.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
     assert (await api.get(TOPICS.format(ns=ns), resourceVersion="x")).status == 400
+    alone = await api.get(TOPICS.format(ns=ns), resourceVersionMatch="Exact")
+    assert (alone.status, alone.body["details"]["causes"][0]["field"]) == (422, "resourceVersionMatch")
 
 
 async def test_pages_show_one_consistent_state(api, ns):
@@ -207,31 +218,52 @@ async def test_pages_show_one_consistent_state(api, ns):
     assert (await api.get(path, limit=3, **{"continue": "bm9uc2Vuc2U="})).status in {400, 410}
 
 
-async def test_history_that_is_gone_answers_410_inside_the_stream(tmp_path, embedded):
-    """As the real server does: HTTP 200, then an ERROR event with a Status of code 410."""
-    from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
-    from kafkalite_local.apiserver.server import ApiServer
+@pytest.fixture
+async def forgetful(server: Server, kubeconfig, tmp_path):
+    """A server that does not know any more what was at resource version 1; and the function that makes it forget."""
+    if server.kind == EMBEDDED:
+        own = ApiServer(tmp_path / "db", history_events_max=20)
+        await own.start()
+        write_kubeconfig(tmp_path / "kubeconfig", own.url, own.token)
+        try:
+            async with open_api(tmp_path / "kubeconfig") as api:
+                yield api, "default", lambda _: asyncio.sleep(0)
+        finally:
+            await own.stop()
+    elif server.kind == REAL:
+        async with open_api(kubeconfig) as api:
+            yield api, "default", lambda revision: compact(api, server, revision)
+    else:
+        pytest.skip("it cannot be made to forget from here")
 
-    server = ApiServer(tmp_path / "db", history_events_max=20, bookmark_interval_s=0.2)
-    await server.start()
-    write_kubeconfig(tmp_path / "kubeconfig", server.url, server.token)
-    try:
-        async with open_api(tmp_path / "kubeconfig") as api:
-            path = CONFIG_MAPS.format(ns="default")
-            first = await api.create(path, config_map("a"))
-            for number in range(30):
-                await api.patch(f"{path}/a", {"data": {"n": str(number)}}, MERGE_PATCH)
-            async with api.watch(path, resourceVersion=first.revision) as next_event:
-                event = await next_event()
-                assert event["type"] == "ERROR"
-                assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-                assert await next_event() is None
-            relisted = await api.get(path)
-            assert relisted.body["items"][0]["data"]["n"] == "29"
-            async with api.watch(path, resourceVersion=relisted.revision, allowWatchBookmarks="true") as next_event:
-                assert (await next_event())["type"] == "BOOKMARK"
-    finally:
-        await server.stop()
+
+async def compact(api: Api, server: Server, revision: str) -> None:
+    """What the API server has etcd do every five minutes."""
+    async with api.session.post(f"{server.etcd_url}/v3/kv/compaction", json={"revision": revision}) as response:
+        assert response.status == 200, await response.text()
+
+
+async def test_history_that_is_gone_answers_410_and_a_new_list_helps(forgetful):
+    """A watch: HTTP 200, then an ERROR event with a Status of code 410. A list: HTTP 410."""
+    api, ns, forget = forgetful
+    path = TOPICS.format(ns=ns)
+    name = f"forgotten-{uuid.uuid4().hex[:8]}"
+    await api.create(path, topic(name))
+    for number in range(30):
+        last = await api.patch(f"{path}/{name}", {"metadata": {"annotations": {"n": str(number)}}}, MERGE_PATCH)
+    await forget(last.revision)
+    async with api.watch(path, resourceVersion="1") as next_event:
+        event = await next_event()
+        assert event["type"] == "ERROR"
+        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+        assert await next_event() is None
+    gone = await api.get(path, resourceVersion="1", resourceVersionMatch="Exact")
+    assert (gone.status, gone.body["reason"]) == (410, "Expired")
+    relisted = await api.get(path, fieldSelector=f"metadata.name={name}")
+    assert [item["metadata"]["annotations"]["n"] for item in relisted.body["items"]] == ["29"]
+    async with api.watch(path, resourceVersion=relisted.revision) as next_event:
+        await api.call("DELETE", f"{path}/{name}")
+        assert (await next_event())["type"] == "DELETED"
 
 
 async def test_concurrent_writers_of_one_entry_one_wins_each_round(api, ns):

@@ -1,7 +1,6 @@
-"""The life of a release on an API server: install, upgrade, rollback, uninstall, install again.
+"""The life of a release on a real API server: install, upgrade, rollback, uninstall, install again.
 
-By default that is the embedded one. It serves neither Roles nor NetworkPolicies and reads no protobuf, so they are left
-out and json_proxy.py translates. KAFKALITE_HELM_KUBECONFIG names a real API server without a release: everything is on.
+The server is one of our own (tests/cluster); KAFKALITE_HELM_KUBECONFIG names another, which must not hold a release.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import uuid
 from dataclasses import dataclass, replace
@@ -20,17 +18,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.contract.conftest import ServerProcess
+from tests.cluster.control_plane import control_plane
 from tests.helm.cases import CASES
 from tests.helm.conftest import CHART, Helm, built
-from tests.helm.json_proxy import JsonProxy
 from tests.helm.schemas import problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REAL = os.environ.get("KAFKALITE_HELM_KUBECONFIG", "")
-VALUES: dict[str, Any] = {"networkPolicy": {"enabled": True}} if REAL else {"rbac": {"create": False}}
+NAMED = os.environ.get("KAFKALITE_HELM_KUBECONFIG", "")
+VALUES: dict[str, Any] = {"networkPolicy": {"enabled": True}}
 CRD = "customresourcedefinitions"
 KEPT = {f"{kind}.kafkalite.io" for kind in ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers")}
 
@@ -39,13 +36,12 @@ KEPT = {f"{kind}.kafkalite.io" for kind in ("kafkalitetopics", "kafkalitecluster
 class Server:
     helm: Helm
     kubectl: str
-    for_helm: Path
-    for_kubectl: Path
+    kubeconfig: Path
     namespace: str = ""
 
     def run(self, *arguments: str, values: Any = None, fails: bool = False) -> str:
         return self.helm.run(
-            *arguments, f"--namespace={self.namespace}", values=values, fails=fails, kubeconfig=self.for_helm
+            *arguments, f"--namespace={self.namespace}", values=values, fails=fails, kubeconfig=self.kubeconfig
         )
 
     def install(
@@ -57,7 +53,7 @@ class Server:
         """All objects of a kind by name."""
         command = [
             self.kubectl,
-            f"--kubeconfig={self.for_kubectl}",
+            f"--kubeconfig={self.kubeconfig}",
             "get",
             kind,
             f"--namespace={self.namespace}",
@@ -71,25 +67,18 @@ class Server:
         """No release and no definitions any more. The namespace stays: its end takes a controller manager."""
         for name in re.findall(r"^(\S+)", self.run("list", "--all", "--no-headers"), re.MULTILINE):
             self.run("uninstall", name)
-        command = [self.kubectl, f"--kubeconfig={self.for_kubectl}", "delete", CRD, *sorted(KEPT), "--ignore-not-found"]
+        command = [self.kubectl, f"--kubeconfig={self.kubeconfig}", "delete", CRD, *sorted(KEPT), "--ignore-not-found"]
         subprocess.run(command, capture_output=True, check=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
 def running(helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     kubectl = str(built("kubectl/build.sh"))
-    if REAL:
-        yield Server(helm, kubectl, Path(REAL), Path(REAL))
+    if NAMED:
+        yield Server(helm, kubectl, Path(NAMED))
         return
-    embedded = ServerProcess(tmp_path_factory.mktemp("api"))
-    embedded.start()
-    proxy = JsonProxy("127.0.0.1", embedded.port)
-    config = embedded.home / "kubeconfig-for-helm"
-    config.write_text(embedded.kubeconfig.read_text().replace(f":{embedded.port}", f":{proxy.port}"))
-    yield Server(helm, kubectl, config, embedded.kubeconfig)
-    proxy.stop()
-    embedded.kill(signal.SIGTERM)
-    assert proxy.problems == []
+    with control_plane(tmp_path_factory.mktemp("helm") / "control-plane") as plane:
+        yield Server(helm, kubectl, plane.kubeconfig)
 
 
 @pytest.fixture
@@ -201,7 +190,7 @@ def test_a_dry_run_changes_nothing(server: Server):
 
 @pytest.fixture(scope="module")
 def notes_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart without objects, since a dry run asks the server for every kind, and the embedded one lacks some."""
+    """The chart without objects, since a dry run asks the server for every kind, and has no monitors."""
     chart = tmp_path_factory.mktemp("notes") / "kafkalite"
     shutil.copytree(CHART, chart)
     for path in [*chart.glob("templates/*.yaml"), *chart.glob("templates/tests/*.yaml")]:

@@ -18,16 +18,15 @@ if [[ -f $out/.complete && $(<"$out/.complete") == "$key" ]]; then
   echo "$out"
   exit 0
 fi
-if ! command -v go >/dev/null; then
-  echo "the schemas come from Go modules, and fetching them needs Go 1.24 or later: install it" >&2
-  exit 1
-fi
+# shellcheck source=tools/go.sh
+source "$here/../go.sh"
+go=$(go_command "$here/../../.cache")
 
 # module NAME VERSION HASH: the folder of that module.
 module() {
   local answer
   echo "fetching $1 $2 ..." >&2
-  answer=$(cd / && GO111MODULE=on go mod download -json "$1@$2") || { echo "$answer" >&2; return 1; }
+  answer=$(cd / && GO111MODULE=on "$go" mod download -json "$1@$2") || { echo "$answer" >&2; return 1; }
   if ! grep -qF "\"Sum\": \"$3\"" <<<"$answer"; then
     echo "$1 $2 is not what it was: expected the hash $3, got" "$(sed -n 's/.*"Sum": //p' <<<"$answer")" >&2
     return 1

@@ -18,7 +18,7 @@ class FieldError:
     """One reason why an object is invalid.
 
     Attributes:
-        field: Path of the field, such as `spec.partitions`.
+        field: Path of the field, such as `spec.partitions`; empty for the whole object.
         reason: Kubernetes' cause reason, such as `FieldValueInvalid`.
         message: The text without the field.
     """
@@ -28,7 +28,7 @@ class FieldError:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}" if self.field else self.message
+        return f"{self.field or '<nil>'}: {self.message}"
 
     def cause(self) -> dict[str, str]:
         """The entry of `details.causes`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -42,7 +43,9 @@ def envelope(resource: ResourceType, namespace: str, name: str, body: Any) -> Js
     """Check that the body is an object of this kind for this place, and give its metadata. Raises ApiError 400."""
     if not isinstance(body, dict):
         raise bad_request("the body of the request is not an object")
-    if body.get("apiVersion") not in (None, resource.api_version) or body.get("kind") not in (None, resource.kind):
+    if resource.custom:
+        _check_type_of_custom(resource, body)
+    elif body.get("apiVersion") not in (None, resource.api_version) or body.get("kind") not in (None, resource.kind):
         found = f"{body.get('apiVersion', '')}, Kind={body.get('kind', '')}"
         raise bad_request(
             f"{resource.kind} in version {resource.version!r} cannot be handled: the object provided is unrecognized "
@@ -72,10 +75,30 @@ def envelope(resource: ResourceType, namespace: str, name: str, body: Any) -> Js
     return metadata
 
 
+def _check_type_of_custom(resource: ResourceType, body: Json) -> None:
+    """A custom resource has to say what it is; a built-in kind is known from the path. Raises ApiError 400 or 422."""
+    kind, version = body.get("kind"), body.get("apiVersion")
+    if not kind:
+        shown = msgspec.json.encode(body).decode()[:200]
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): "
+            f"Object 'Kind' is missing in '{shown}'"
+        )
+    if version != resource.api_version:
+        raise bad_request(
+            f"the API version in the data ({version or ''}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind != resource.kind:
+        text = f'Invalid value: "{kind}": must be {resource.kind}'
+        name = (body.get("metadata") or {}).get("name", "")
+        raise invalid(replace(resource, kind=kind), name, [FieldError("kind", "FieldValueInvalid", text)])
+
+
 def for_create(resource: ResourceType, metadata: Json) -> None:
-    """Fill in the metadata of a new object. Raises ApiError 400 or 422."""
+    """Fill in the metadata of a new object. Raises ApiError 400, 422, or 500 as the real server does."""
     if metadata.pop("resourceVersion", None):
-        raise bad_request("resourceVersion should not be set on objects to be created")
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if not metadata.get("name"):
         prefix = metadata.get("generateName")
         if not prefix:
@@ -124,8 +147,13 @@ def check(resource: ResourceType, metadata: Json) -> None:
         raise invalid(resource, name, errors)
 
 
-def check_versions(resource: ResourceType, head: Entry, metadata: Json, *, required: bool) -> None:
-    """Compare resource version and uid of a write with the stored object. Raises ApiError 409 or 422."""
+def check_versions(
+    resource: ResourceType, head: Entry, metadata: Json, *, required: bool = False, patch: bool = False
+) -> None:
+    """Compare resource version and uid of a write with the stored object. Raises ApiError 409 or 422.
+
+    Another uid is a condition that does not hold in a replacement, and an invalid change in a patch.
+    """
     stored = head.object["metadata"]
     given = metadata.get("resourceVersion") or ""
     if not given and required:
@@ -135,6 +163,9 @@ def check_versions(resource: ResourceType, head: Entry, metadata: Json, *, requi
         raise conflict(resource, head.name)
     uid = metadata.get("uid")
     if uid and uid != stored["uid"]:
+        if patch:
+            text = f'Invalid value: "{uid}": field is immutable'
+            raise invalid(resource, head.name, [FieldError("metadata.uid", "FieldValueInvalid", text)])
         why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored['uid']}"
         raise conflict(resource, head.name, why)
 
@@ -164,14 +195,19 @@ def check_preconditions(resource: ResourceType, head: Entry, options: Json) -> N
     wanted = options.get("preconditions") or {}
     stored = head.object["metadata"]
     if wanted.get("uid") and wanted["uid"] != stored["uid"]:
-        why = f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {stored['uid']}"
-        raise conflict(resource, head.name, why)
-    if wanted.get("resourceVersion") and wanted["resourceVersion"] != stored["resourceVersion"]:
-        why = (
-            "Precondition failed: ResourceVersion in precondition: "
-            f"{wanted['resourceVersion']}, ResourceVersion in object meta: {stored['resourceVersion']}"
+        raise conflict(
+            resource,
+            head.name,
+            f"the UID in the precondition ({wanted['uid']}) does not match the UID in record ({stored['uid']}). "
+            "The object might have been deleted and then recreated",
         )
-        raise conflict(resource, head.name, why)
+    if wanted.get("resourceVersion") and wanted["resourceVersion"] != stored["resourceVersion"]:
+        raise conflict(
+            resource,
+            head.name,
+            f"the ResourceVersion in the precondition ({wanted['resourceVersion']}) does not match the ResourceVersion "
+            f"in record ({stored['resourceVersion']}). The object might have been modified",
+        )
 
 
 def unrecognised_body(resource: ResourceType, error: Exception) -> ApiError:

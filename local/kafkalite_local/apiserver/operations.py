@@ -32,6 +32,22 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""Errors after which an object is no fit subject for rules."""
+
+RULES_NOT_CHECKED = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+
 
 @dataclass(slots=True, kw_only=True)
 class WriteOptions:
@@ -119,7 +135,7 @@ class Operations:
         patched = apply_patch(media_type, body, target, custom=resource.custom)
         metadata = meta.envelope(resource, namespace, name, patched)
         value: Json = resource.to_storage(patched) if resource.to_storage else patched
-        meta.check_versions(resource, head, metadata, required=False)
+        meta.check_versions(resource, head, metadata, patch=True)
         return self._change(resource, head, value, subresource, options, patch=body)
 
     def mutate(self, resource: ResourceType, head: Entry, value: Json) -> Written:
@@ -202,12 +218,14 @@ class Operations:
         apply_defaults(resource.schema, value)
 
     def _judge(self, resource: ResourceType, value: Json, old: Any) -> None:
-        """Schema first; the rules only if the schema holds, as the real server does. Raises ApiError 422."""
+        """Schema and rules; the rules only of what has the right form, as the real server does. Raises ApiError 422."""
         if resource.schema is None:
             return
         errors: list[FieldError] = []
         validate(resource.schema, value, old, "", errors)
-        if not errors:
+        if any(error.reason in BLOCKING for error in errors):
+            errors.append(FieldError("", "FieldValueInvalid", RULES_NOT_CHECKED))
+        else:
             check_rules(resource.schema, value, old, errors)
         if errors:
             raise invalid(resource, value["metadata"]["name"], errors)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from kafkalite_local.apiserver.errors import ApiError, bad_request, expired
+from kafkalite_local.apiserver.errors import ApiError, FieldError, bad_request, expired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,10 @@ class Lister:
         revision = parse_revision(query.get("resourceVersion", ""))
         match = query.get("resourceVersionMatch", "")
         if match and not query.get("resourceVersion"):
-            raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+            text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+            error = FieldError("resourceVersionMatch", "FieldValueForbidden", text)
+            details = {"group": "meta.k8s.io", "kind": "ListOptions", "causes": [error.cause()]}
+            raise ApiError(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {error}', details)
         if match == "Exact" and revision != self._store.revision:
             raise expired(f"too old resource version: {revision} ({self._store.revision})")
         check_not_future(revision, self._store.revision)

@@ -156,7 +156,7 @@ def validate(schema: Schema, value: Any, old: Any, path: str, errors: list[Field
     if not _type_matches(schema, value):
         kind = _type_name(value)
         wanted = "integer,string" if schema.int_or_string else schema.type
-        errors.append(_invalid(path, f'"{kind}"', f'{path} in body must be of type {wanted}: "{kind}"'))
+        errors.append(_not_of_type(path, f'"{kind}"', f'{wanted}: "{kind}"'))
         return
     if schema.enum and value not in schema.enum:
         supported = ", ".join(f'"{item}"' for item in sorted(schema.enum))
@@ -246,8 +246,7 @@ def _validate_string(schema: Schema, value: str, path: str, errors: list[FieldEr
         text = f"{path} in body should match '{schema.pattern.pattern}'"
         errors.append(_invalid(path, _quoted(value), text))
     if schema.format == "date-time" and not _is_date_time(value):
-        text = f'{path} in body must be of type date-time: "{value}"'
-        errors.append(_invalid(path, _quoted(value), text))
+        errors.append(_not_of_type(path, _quoted(value), f'date-time: "{value}"'))
 
 
 def _validate_number(schema: Schema, value: float, path: str, errors: list[FieldError]) -> None:
@@ -259,8 +258,7 @@ def _validate_number(schema: Schema, value: float, path: str, errors: list[Field
         errors.append(_invalid(path, str(value), text))
     limit = {"int32": 2**31, "int64": 2**63}.get(schema.format)
     if limit is not None and not -limit <= value < limit:
-        text = f'{path} in body must be of type {schema.format}: "{value}"'
-        errors.append(_invalid(path, str(value), text))
+        errors.append(_not_of_type(path, str(value), f'{schema.format}: "{value}"'))
 
 
 def _is_date_time(value: str) -> bool:
@@ -310,6 +308,11 @@ def _join(path: str, name: str) -> str:
 
 def _invalid(path: str, shown: str, text: str) -> FieldError:
     return FieldError(path, "FieldValueInvalid", f"Invalid value: {shown}: {text}")
+
+
+def _not_of_type(path: str, shown: str, wanted: str) -> FieldError:
+    text = f"Invalid value: {shown}: {path} in body must be of type {wanted}"
+    return FieldError(path, "FieldValueTypeInvalid", text)
 
 
 def _too_many(path: str, count: int, limit: int) -> FieldError:

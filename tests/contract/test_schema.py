@@ -1,0 +1,196 @@
+"""Schema and CEL rules of specifications: what a user's mistake is answered with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.contract.conftest import (
+    BROKERS,
+    CLUSTERS,
+    MERGE_PATCH,
+    TOPICS,
+    broker_object,
+    causes,
+    cluster,
+    load_crds,
+    topic,
+)
+
+NOT_CHECKED = (
+    "<nil>",
+    (
+        "Invalid value: null: some validation rules were not checked because the object was invalid; "
+        "correct the existing errors to complete validation"
+    ),
+)
+
+
+async def test_the_schema_says_what_is_wrong(api, ns):
+    body = topic("bad", partitions=0, deletionPolicy="X", topicName="a b")
+    body["spec"]["replicas"] = "3"
+    answer = await api.call("POST", TOPICS.format(ns=ns), body)
+    assert sorted(causes(answer)) == [
+        NOT_CHECKED,
+        ("spec.deletionPolicy", 'Unsupported value: "X": supported values: "Delete", "Retain"'),
+        ("spec.partitions", "Invalid value: 0: spec.partitions in body should be greater than or equal to 1"),
+        ("spec.replicas", 'Invalid value: "string": spec.replicas in body must be of type integer: "string"'),
+        ("spec.topicName", "Invalid value: \"a b\": spec.topicName in body should match '^[a-zA-Z0-9._-]+$'"),
+    ]
+    assert answer.body["message"].startswith('KafkaLiteTopic.kafkalite.io "bad" is invalid: [')
+    assert f"<nil>: {NOT_CHECKED[1]}" in answer.body["message"]
+    reasons = {cause["field"]: cause["reason"] for cause in answer.body["details"]["causes"]}
+    assert reasons == {
+        "<nil>": "FieldValueInvalid",
+        "spec.deletionPolicy": "FieldValueNotSupported",
+        "spec.partitions": "FieldValueInvalid",
+        "spec.replicas": "FieldValueTypeInvalid",
+        "spec.topicName": "FieldValueInvalid",
+    }
+
+
+async def test_rules_are_checked_beside_a_schema_that_does_not_hold(api, ns):
+    """Unless what is wrong is the form of the object: then they are not, and the answer says so."""
+    config = {"min.insync.replicas": "10"}
+    answer = await api.call("POST", TOPICS.format(ns=ns), topic("bad", partitions=0, config=config))
+    assert sorted(field for field, _ in causes(answer)) == ["spec.config", "spec.partitions"]
+    answer = await api.call("POST", TOPICS.format(ns=ns), topic("bad", clusterRef={}, config=config))
+    assert sorted(causes(answer)) == [NOT_CHECKED, ("spec.clusterRef.name", "Required value")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"partitions": 257}, "spec.partitions"),
+        ({"replicas": 17}, "spec.replicas"),
+        ({"topicName": ""}, "spec.topicName"),
+        ({"clusterRef": {}}, "spec.clusterRef.name"),
+        ({"replicaAssignment": {"0": []}}, "spec.replicaAssignment.0"),
+        ({"replicaAssignment": {"0": list(range(17))}}, "spec.replicaAssignment.0"),
+        ({"config": {"a": 1}}, "spec.config.a"),
+        ({"config": {"min.insync.replicas": "0"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "4"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "two"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": "1.5"}}, "spec.config"),
+        ({"config": {"min.insync.replicas": ""}}, "spec.config"),
+    ],
+)
+async def test_bad_topics_are_refused(api, ns, spec, field):
+    answer = await api.call("POST", TOPICS.format(ns=ns), topic("bad", **spec))
+    assert [where for where, what in causes(answer) if (where, what) != NOT_CHECKED] == [field]
+    assert (await api.get(f"{TOPICS.format(ns=ns)}/bad")).status == 404
+
+
+async def test_a_single_error_reads_as_on_the_real_server(api, ns):
+    await api.create(TOPICS.format(ns=ns), topic())
+    answer = await api.patch(f"{TOPICS.format(ns=ns)}/orders", {"spec": {"partitions": 1}}, MERGE_PATCH)
+    assert answer.body["message"] == (
+        'KafkaLiteTopic.kafkalite.io "orders" is invalid: '
+        'spec.partitions: Invalid value: "object": partitions can only grow'
+    )
+    assert answer.body["details"] == {
+        "name": "orders",
+        "group": "kafkalite.io",
+        "kind": "KafkaLiteTopic",
+        "causes": [
+            {
+                "reason": "FieldValueInvalid",
+                "message": 'Invalid value: "object": partitions can only grow',
+                "field": "spec.partitions",
+            }
+        ],
+    }
+
+
+REF_STAYS = "clusterRef is immutable, it can neither be added nor removed"
+NAME_STAYS = "topicName is immutable, it can neither be added nor removed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ({"clusterRef": {"name": "a"}}, {"clusterRef": {"name": "b"}}, "clusterRef is immutable"),
+        ({"clusterRef": {"name": "a"}}, {"clusterRef": None}, REF_STAYS),
+        ({}, {"clusterRef": {"name": "a"}}, REF_STAYS),
+        ({"topicName": "A"}, {"topicName": "B"}, "topicName is immutable"),
+        ({"topicName": "A"}, {"topicName": None}, NAME_STAYS),
+        ({}, {"topicName": "A"}, NAME_STAYS),
+    ],
+)
+async def test_identity_of_a_topic_is_immutable(api, ns, before, after, message):
+    await api.create(TOPICS.format(ns=ns), topic(**before))
+    answer = await api.patch(f"{TOPICS.format(ns=ns)}/orders", {"spec": after}, MERGE_PATCH)
+    assert [what.endswith(f": {message}") for _, what in causes(answer)] == [True], answer.body
+
+
+async def test_a_topic_cannot_be_named_like_a_folder(api, ns):
+    for name in (".", ".."):
+        [(field, message)] = causes(await api.call("POST", TOPICS.format(ns=ns), topic(topicName=name)))
+        assert field == "spec.topicName"
+        assert message.endswith(": a topic cannot be named . or ..")
+
+
+async def test_lowering_replicas_below_min_isr_is_refused(api, ns):
+    await api.create(TOPICS.format(ns=ns), topic(config={"min.insync.replicas": "3"}))
+    path = f"{TOPICS.format(ns=ns)}/orders"
+    [(field, message)] = causes(await api.patch(path, {"spec": {"replicas": 2}}, MERGE_PATCH))
+    assert field == "spec.config"
+    assert "min.insync.replicas must be a whole number from 1 to spec.replicas" in message
+    both = {"spec": {"replicas": 2, "config": {"min.insync.replicas": "2"}}}
+    assert (await api.patch(path, both, MERGE_PATCH)).status == 200
+
+
+async def test_identity_of_a_broker_is_immutable(api, ns):
+    path = BROKERS.format(ns=ns)
+    await api.create(path, broker_object())
+    for change, message in (
+        ({"brokerId": 1}, "brokerId is immutable"),
+        ({"clusterRef": {"name": "d"}}, "clusterRef is immutable"),
+    ):
+        answer = await api.patch(f"{path}/b", {"spec": change}, MERGE_PATCH)
+        assert [what.endswith(f": {message}") for _, what in causes(answer)] == [True], answer.body
+    assert (await api.patch(f"{path}/b", {"spec": {"cordoned": True}}, MERGE_PATCH)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "field", "message"),
+    [
+        (
+            "c" * 45,
+            {},
+            "<nil>",
+            "the name of a cluster has at most 44 characters, since pods and Services are named after it",
+        ),
+        (
+            "c",
+            {"failureDetection": {"leaseDurationSeconds": 2, "renewIntervalSeconds": 2}},
+            "spec.failureDetection",
+            "leaseDurationSeconds must be greater than renewIntervalSeconds",
+        ),
+    ],
+)
+async def test_bad_clusters_are_refused(api, ns, name, spec, field, message):
+    [(where, what)] = causes(await api.call("POST", CLUSTERS.format(ns=ns), cluster(name, **spec)))
+    assert where == field
+    assert message in what
+
+
+def rules(schema):
+    """Every CEL rule in a schema."""
+    yield from schema.get("x-kubernetes-validations", ())
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from rules(schema[key])
+    for child in schema.get("properties", {}).values():
+        yield from rules(child)
+
+
+@pytest.mark.parametrize("definition", load_crds(), ids=lambda value: value["spec"]["names"]["kind"])
+def test_every_rule_is_tried(definition):
+    """Here or as a fence. A rule is known by its message, which the test of a refused writer names in full."""
+    tried = Path(__file__).read_text() + Path(__file__).with_name("test_fences.py").read_text()
+    found = [rule["message"] for rule in rules(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])]
+    assert len(found) > 5
+    assert [message for message in found if not re.search(re.escape(message) + '[\x27"]', tried)] == []
