@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """`broken` says in words which promises were; empty: none."""
+    """`broken` says in words which promises were; empty: none. `unfit`: why the traffic says nothing of the program."""
 
     acked: int = 0
     read: int = 0
@@ -27,6 +27,7 @@ class Verdict:
     longest_gap_ms: float = 0.0
     broken: list[str] = field(default_factory=list)
     thin: list[str] = field(default_factory=list)
+    unfit: list[str] = field(default_factory=list)
 
 
 def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
@@ -39,6 +40,9 @@ def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
         verdict.longest_gap_ms = max(verdict.longest_gap_ms, seen.longest_gap_ms)
         if not seen.ok:
             verdict.broken.append(f"{traffic.topic}: {seen.anomalies} {' | '.join(seen.examples)}")
+        if seen.too_large:
+            # librdkafka raises its producer epoch after such an answer, and sends again what it had under way elsewhere.
+            verdict.unfit.append(f"{traffic.topic}: {seen.too_large} records of the load were refused as too large")
         if seen.acked < traffic.floor():
             verdict.thin.append(f"{traffic.topic}: {seen.acked} acknowledged, at least {traffic.floor()} are wanted")
     directories = {broker: cluster.data_directory(broker) for broker in range(BROKERS)}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 LEDGER = Path(__file__).resolve().parent / "ledger.jsonl"
-PASSED, BROKEN, NO_BITE, FAILED = "passed", "broken", "did not bite", "failed"
+PASSED, BROKEN, NO_BITE, FAILED, VOID = "passed", "broken", "did not bite", "failed", "void"
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -27,7 +27,8 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         injected, bitten: how many single harms were done, and how many are shown to have had an effect.
         acked: acknowledged records, all of which were looked for.
         verdict: passed; broken: a promise of the log, the replicas or the metadata was; did not bite: a fault without
-            shown effect or traffic below its floor; failed: did not converge, or could not be run.
+            shown effect or traffic below its floor; failed: did not converge, or could not be run; void: written by hand
+            over another verdict, with the reason why the run says nothing of the program.
         reason: why it did not pass.
         longest_gap_ms: between two acknowledgements.
     """

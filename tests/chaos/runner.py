@@ -53,7 +53,12 @@ def commit() -> str:
 
 
 def conclude(harms: list[Harm], seen: Verdict, error: str) -> tuple[str, str]:
-    """The verdict on a run and its reason: a broken promise first, then what went wrong, then what shows nothing."""
+    """The verdict on a run and its reason: a broken promise first, then what went wrong, then what shows nothing.
+
+    But traffic that says nothing of the program breaks none of its promises.
+    """
+    if seen.unfit:
+        return FAILED, "; ".join([*seen.unfit, *seen.broken, *([error] if error else [])])
     if seen.broken:
         return BROKEN, "; ".join([*seen.broken, *([error] if error else [])])
     if error:

@@ -64,7 +64,7 @@ WORKLOADS = {
         Workload(name="steady", text="six partitions, two producers, a reader"),
         Workload(name="single", text="one partition, one producer: nothing hides a reordering", partitions=1, producers=1, rate=1000, keys=20),
         Workload(name="wide", text="24 partitions, four producers", partitions=24, producers=4, rate=2000, keys=240),
-        Workload(name="rolling", text="segments of 64 KiB: rolling, flushing and indexing all the time", partitions=3, size=500, rate=800, topic_config={"segment_bytes": "65536"}),
+        Workload(name="rolling", text="segments of 64 KiB: rolling, flushing and indexing all the time", partitions=3, size=500, rate=800, topic_config={"segment_bytes": "65536"}, producer_config={"batch.size": 32768}),
         Workload(name="packed", text="compressed batches of many records", partitions=3, rate=4000, size=200, producer_config={"linger.ms": 50, "compression.type": "lz4"}),
         Workload(name="group", text="a consumer group of three commits what it reads", rate=500, members=3),
         Workload(name="churn", text="other topics come and go meanwhile", churn=True, rate=1000),
@@ -82,6 +82,7 @@ class Judgement:
     anomalies: dict[str, int]
     examples: tuple[str, ...]
     longest_gap_ms: float
+    too_large: int = 0
 
 
 class Churn:
@@ -276,4 +277,5 @@ class Traffic:
             anomalies=counts,
             examples=tuple(str(each) for each in examples[:10]),
             longest_gap_ms=log.longest_ack_gap_ms,
+            too_large=self.load.too_large,
         )

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 METADATA_TIMEOUT_S = 20.0
-REFUSED = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
+TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+REFUSED = {*TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
 """Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
 
 
@@ -111,6 +112,7 @@ class Load:
         self.sent = 0
         self.received = 0
         self.errors: dict[str, int] = {}
+        self.too_large = 0
         self.recorder: Recorder = FileRecorder(history) if history else MemoryRecorder()
         self._partitions = partitions
         self._producer_config = {
@@ -347,6 +349,7 @@ class Load:
             if error is not None:
                 self._note_error(error)
                 self.acks.unknown += 1
+                self.too_large += error.code() in TOO_LARGE
                 outcome = Failed if error.code() in REFUSED else Unknown
                 self.recorder.record(outcome(number, key, sequence, partition, error.name(), invoked_us, acked_us))
                 return

@@ -43,6 +43,11 @@ def test_a_broken_promise_comes_first():
     assert (verdict, reason) == (BROKEN, "lost 3; ChaosError: y")
 
 
+def test_traffic_that_says_nothing_of_the_program_breaks_no_promise():
+    seen = Verdict(unfit=["3 records were refused"], broken=["duplicate 12"])
+    assert conclude([harm(True)], seen, "") == (FAILED, "3 records were refused; duplicate 12")
+
+
 class Traffic:
     topic = "chaos"
     load = SimpleNamespace(acks=SimpleNamespace(highest={0: 99}))
@@ -103,6 +108,12 @@ def test_a_good_run_has_nothing_against_it(judged):
 def test_each_judge_can_break_the_run(judged, traffic, replicas, metadata, word):
     (broken,) = judged(Traffic(**traffic), replicas, metadata).broken
     assert word in broken
+
+
+def test_a_load_whose_records_are_refused_is_unfit(judged):
+    (unfit,) = judged(Traffic(too_large=3)).unfit
+    assert "3 records of the load were refused as too large" in unfit
+    assert judged(Traffic()).unfit == []
 
 
 def test_too_few_records_are_thin(judged):
