@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 from kafkalite_cli.verify.history import (
     FINAL_READ,
     KEYS_MAX,
+    OFFSET_UNKNOWN,
     PRODUCERS_MAX,
     SEQUENCE_MAX,
     VERSION,
@@ -119,6 +120,10 @@ class Checker:
         self._acked += 1
         offset, code, acked_us = event.offset, _code(event), event.acked_us
         partition = self._partitions.get(event.partition) or self._partition(event.partition)
+        if offset == OFFSET_UNKNOWN:
+            partition.somewhere.add(code)
+            self._pauses.ack(partition, event)
+            return
         page = partition.pages.get(offset >> PAGE_BITS) or partition.page(offset)
         slot = offset & SLOT
         known = page.codes[slot]
@@ -207,13 +212,16 @@ class _Judgement:
     def judge(self, homes: dict[int, int]) -> None:
         """`homes` are the partitions in which each producer and key was found first."""
         partition, findings = self._partition, self._findings
-        number, unknown, failed = partition.number, partition.unknown, partition.failed
+        number, unknown, failed = partition.number, partition.unknown | partition.somewhere, partition.failed
+        somewhere = set(partition.somewhere)
         final_from, misplaced = partition.final_from, frozenset(partition.misplaced)
         streams: dict[int, Stream] = {}
         for offset, code, flag in partition.scan():
             if not flag & READ:
                 self._note(self._missing, code, offset)
                 continue
+            if somewhere:
+                somewhere.discard(code)
             stream = streams.get(code >> 32)
             if stream is None:
                 stream = streams[code >> 32] = Stream()
@@ -230,7 +238,10 @@ class _Judgement:
             elif not flag & ACKED and code not in unknown:
                 self._note(self._suspects, code, offset)
             if not flag & FINAL and final_from is not None and offset >= final_from:
-                self._gone(offset, code, acked=bool(flag & ACKED) or (code, offset) in misplaced)
+                acked = bool(flag & ACKED) or (code, offset) in misplaced or code in partition.somewhere
+                self._gone(offset, code, acked=acked)
+        for code in sorted(somewhere):
+            self._not_read(code, OFFSET_UNKNOWN)
         if self._missing or self._suspects or partition.misplaced:
             self._look_elsewhere()
 

@@ -20,7 +20,7 @@ from kafkalite_cli.verify.group_history import (
     Observed,
     Revoked,
 )
-from kafkalite_cli.verify.history import Ack, Assign, Fault, Foreign, Read, Unknown
+from kafkalite_cli.verify.history import OFFSET_UNKNOWN, Ack, Assign, Fault, Foreign, Read, Unknown
 
 if TYPE_CHECKING:
     from kafkalite_cli.verify.group_report import Findings, GroupLimits
@@ -50,7 +50,7 @@ class Deliveries:
     def see(self, event: GroupEvent, *, begun: bool) -> None:
         """Take in one event."""
         match event:
-            case Ack():
+            case Ack() if event.offset != OFFSET_UNKNOWN:
                 self._acked[event.partition][event.offset] = event.acked_us
             case Unknown():
                 self.unknown += 1

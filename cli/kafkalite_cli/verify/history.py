@@ -44,8 +44,15 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     started_ms: int
 
 
+OFFSET_UNKNOWN = -1
+
+
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag="ack", gc=False):
-    """The broker acknowledged a record at `offset`; `invoked_us` is when produce() was called."""
+    """The broker acknowledged a record at `offset`; `invoked_us` is when produce() was called.
+
+    The offset is `OFFSET_UNKNOWN` when the client does not know it: librdkafka takes the acknowledgement of a later
+    sequence of the same producer for that of the earlier one, whose own answer was lost.
+    """
 
     producer: int
     key: int

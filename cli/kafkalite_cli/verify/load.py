@@ -29,6 +29,7 @@ from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
     FINAL_READ,
     KEYS_MAX,
+    OFFSET_UNKNOWN,
     PRODUCERS_MAX,
     Ack,
     Assign,
@@ -354,7 +355,7 @@ class Load:
                 self.recorder.record(outcome(number, key, sequence, partition, error.name(), invoked_us, acked_us))
                 return
             offset = message.offset()
-            assert offset is not None
+            offset = OFFSET_UNKNOWN if offset is None else offset
             self.recorder.record(Ack(number, key, sequence, partition, offset, invoked_us, acked_us))
             self.acks.acknowledge(partition, offset, invoked_us, acked_us)
 

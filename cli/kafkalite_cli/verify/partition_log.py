@@ -71,6 +71,7 @@ class PartitionLog:
         positions: Consumer -> the next offset that it must get, -1: any.
         misplaced: (code, offset) acknowledged where another record was found.
         unknown: Records without an answer.
+        somewhere: Records that were acknowledged without their offset.
         failed: Records that are known not to have been taken.
         ends: Where the last consumer to finish stood; None: nobody did.
         final_from: Where the final read began; None: there was none, or it began anywhere.
@@ -91,6 +92,7 @@ class PartitionLog:
         "number",
         "pages",
         "positions",
+        "somewhere",
         "told",
         "unknown",
     )
@@ -101,6 +103,7 @@ class PartitionLog:
         self.positions: dict[int, int] = {}
         self.misplaced: list[tuple[int, int]] = []
         self.unknown: set[int] = set()
+        self.somewhere: set[int] = set()
         self.failed: set[int] = set()
         self.ends: int | None = None
         self.final_from: int | None = None

@@ -5,6 +5,7 @@ import pytest
 from kafkalite_cli.verify.checker import EXAMPLES_MAX, check
 from kafkalite_cli.verify.history import (
     FINAL_READ,
+    OFFSET_UNKNOWN,
     Ack,
     Assign,
     End,
@@ -59,6 +60,26 @@ def test_an_acknowledged_record_that_nobody_read_is_lost():
     lost = next(example for example in report.examples if example.kind == "lost")
     assert (lost.partition, lost.offset, lost.record) == (0, 4, "0/0/5")
     assert not report.ok
+
+
+def acked_somewhere(events):
+    """The same history, whose fifth record was acknowledged without its offset."""
+    return [ack(5, OFFSET_UNKNOWN) if event == ack(5, 4) else event for event in events]
+
+
+def test_a_record_that_was_acknowledged_without_its_offset_may_be_anywhere():
+    report = check(acked_somewhere(clean()))
+    assert report.ok
+    assert report.acked == 10
+    elsewhere = [read(5, 10), read(5, 10, consumer=FINAL_READ)]
+    assert counts([*acked_somewhere(clean()), *elsewhere])["duplicate"] == 1
+
+
+def test_a_record_that_was_acknowledged_without_its_offset_is_missed_all_the_same():
+    events = without(acked_somewhere(clean()), read(5, 4), read(5, 4, consumer=FINAL_READ))
+    report = check(events)
+    assert report.counts == {"lost": 1, "skip": 2}
+    assert counts(without(acked_somewhere(clean()), read(5, 4, consumer=FINAL_READ))) == {"skip": 1, "lost": 1}
 
 
 def test_an_acknowledged_record_behind_the_final_read_is_unseen():
@@ -264,7 +285,7 @@ def test_examples_are_limited_and_counts_are_not():
 
 @pytest.mark.parametrize(
     "event",
-    [ack(1, -1), ack(0, 0), ack(1, 0, key=1 << 20), ack(1, 0, producer=1 << 12), ack(1 << 32, 0), ack(1, 1 << 63)],
+    [ack(1, -2), ack(0, 0), ack(1, 0, key=1 << 20), ack(1, 0, producer=1 << 12), ack(1 << 32, 0), ack(1, 1 << 63)],
 )
 def test_numbers_out_of_range_are_refused(event):
     with pytest.raises(HistoryError, match="range"):
