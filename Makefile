@@ -170,7 +170,7 @@ $(HELM): $(wildcard tools/helm/*) tools/go.sh
 helm: $(HELM) ## Build the helm that the tests use (Go)
 
 .PHONY: chart
-chart: $(STAMP) $(HELM) ## Write anew what belongs to the chart: copies of crds/, schema of values, helm/manifests, docs/helm.md
+chart: $(STAMP) $(HELM) ## Write anew what belongs to the chart: copies of crds/, schema of values, dashboard, helm/manifests, docs
 	@$(BIN)/python -m tools.chart $(ARGS)
 
 .PHONY: java-tools

@@ -48,8 +48,9 @@ prepare() {
       make --no-print-directory kubernetes || { reason="Kubernetes could not be built: see above (tools/kubernetes/build.sh)"; return 1; }
       ;;
     helm)
-      if ! make --no-print-directory helm kubectl kubernetes || ! tools/schemas/fetch.sh >/dev/null; then
-        reason="helm, kubectl, Kubernetes or the schemas could not be had: see above (tools/helm, tools/kubernetes, tools/schemas)"
+      if ! make --no-print-directory helm kubectl kubernetes || ! tools/schemas/fetch.sh >/dev/null ||
+        ! tools/prometheus/fetch.sh >/dev/null; then
+        reason="helm, kubectl, Kubernetes, the schemas or Prometheus could not be had: see above (tools/helm, tools/kubernetes, tools/schemas, tools/prometheus)"
         return 1
       fi
       ;;

@@ -66,6 +66,16 @@ EVERYTHING: dict[str, Any] = {
         "service": {"annotations": {"a/b": "c"}},
         "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "prometheus"}},
         "podMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+        "prometheusRule": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "alertLabels": {"team": "data"},
+            "alerts": {
+                "KafkaLiteEventLoopLag": {"threshold": 0.5, "severity": "info", "for": "1h"},
+                "KafkaLiteDiskFills": {"enabled": False},
+            },
+        },
+        "dashboard": {"enabled": True, "labels": {"find": "me"}, "annotations": {"grafana_folder": "Kafka"}},
     },
     "networkPolicy": {
         "enabled": True,
@@ -100,6 +110,11 @@ CASES: dict[str, dict[str, Any]] = {
     "a cluster and its topics": {"cluster": {"create": True}, "topics": {"a": {}, "b": {"replicas": 1}}},
     "service monitor": {"metrics": {"serviceMonitor": {"enabled": True}}},
     "pod monitor": {"metrics": {"podMonitor": {"enabled": True}}},
+    "alerts": {"metrics": {name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "prometheusRule")}},
+    "alerts without monitors": {
+        "metrics": {"prometheusRule": {"enabled": True, "operatorSelector": 'job="o"', "brokerSelector": 'job="b"'}}
+    },
+    "dashboard": {"metrics": {"dashboard": {"enabled": True}}},
     "network policies": {"networkPolicy": {"enabled": True}},
     "network policies with clients": {"networkPolicy": {"enabled": True, "clientsFrom": [PEER]}},
     "any uid, as OpenShift wants it": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None}},

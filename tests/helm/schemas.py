@@ -26,7 +26,7 @@ def _documents() -> tuple[dict[tuple[str, str], dict[str, Any]], dict[str, Any]]
             for known in schema.get("x-kubernetes-group-version-kind", []):
                 version = f"{known['group']}/{known['version']}".lstrip("/")
                 found[version, known["kind"]] = schema
-    for path in [*folder.glob("*monitors.yaml"), *(ROOT / "crds").glob("*.yaml")]:
+    for path in [*folder.glob("*.yaml"), *(ROOT / "crds").glob("*.yaml")]:
         crd = yaml.safe_load(Path(path).read_text())["spec"]
         for version in crd["versions"]:
             schema = version["schema"]["openAPIV3Schema"]

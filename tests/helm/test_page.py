@@ -1,8 +1,9 @@
-"""docs/helm.md, the notes of an install and the refusals speak of values and objects that exist."""
+"""docs/helm.md, docs/monitoring.md, the notes of an install and the refusals speak of values and objects that exist."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 
 import yaml
@@ -13,6 +14,7 @@ from tests.helm.schemas import problems
 
 PAGE = (ROOT / "docs" / "helm.md").read_text(encoding="utf-8")
 PROSE = PAGE[: PAGE.index("<!-- values -->")]
+MONITORING = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
 
 
 def values() -> dict:
@@ -30,7 +32,12 @@ def exists(key: str) -> bool:
 
 def test_values_that_are_mentioned_exist():
     heads = "|".join(re.escape(name) for name in values())
-    texts = [PROSE, (CHART / "templates/NOTES.txt").read_text(), (CHART / "templates/_helpers.tpl").read_text()]
+    texts = [
+        PROSE,
+        MONITORING.replace(".labels.release", ".labels"),
+        (CHART / "templates/NOTES.txt").read_text(),
+        (CHART / "templates/_helpers.tpl").read_text(),
+    ]
     mentioned = {
         key.rstrip(".") for text in texts for key in re.findall(rf"(?<![\w./{{-])(?:{heads})(?:\.[a-zA-Z]+)+", text)
     }
@@ -39,6 +46,29 @@ def test_values_that_are_mentioned_exist():
     set_on_the_command_line = re.findall(r"--set[ =]([\w.]+)=", PROSE)
     assert set_on_the_command_line
     assert all(exists(key) for key in set_on_the_command_line)
+
+
+def test_the_alerts_of_the_page_are_made(helm: Helm):
+    """Its commands with their options, and its block of values."""
+    upgrade, by_hand, block = re.findall(r"```\n(.*?)```", MONITORING, re.DOTALL)
+    options = [word for word in shlex.split(upgrade.replace("\\\n", " ")) if word == "--set" or "=" in word]
+    assert Counter(doc["kind"] for doc in helm.template({}, *options)).items() >= {
+        "ServiceMonitor": 1, "PodMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1,
+    }.items()  # fmt: skip
+    [command, *words] = shlex.split(by_hand.replace("\\\n", " ").replace("helm/kafkalite", str(CHART)))
+    assert command == "helm"
+    [rule] = [doc for doc in yaml.safe_load_all(helm.run(*words)) if doc]
+    assert rule["kind"] == "PrometheusRule"
+    monitored = {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}
+    changed = helm.template({"metrics": {**monitored, **yaml.safe_load(block)["metrics"]}})
+    [lag] = [
+        rule
+        for doc in changed if doc["kind"] == "PrometheusRule"
+        for group in doc["spec"]["groups"]
+        for rule in group["rules"]
+        if rule["alert"] == "KafkaLiteEventLoopLag"
+    ]  # fmt: skip
+    assert lag["labels"] == {"severity": "info", "team": "data"}
 
 
 def test_the_values_of_the_page_are_taken(helm: Helm):

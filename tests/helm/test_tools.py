@@ -1,4 +1,4 @@
-"""The scripts that build helm and fetch schemas say what is missing."""
+"""The scripts that build helm, and fetch schemas and Prometheus, say what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helm.conftest import ROOT, Helm
+from tests.helm.conftest import ROOT, Helm, built
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +65,34 @@ def test_what_is_there_is_not_made_again(helm: Helm, without_go: dict[str, str],
     again = subprocess.run([ROOT / "tools" / script], capture_output=True, text=True, check=True, env=without_go)
     assert again.stdout == first.stdout
     assert again.stderr == ""
+
+
+def test_without_prometheus_and_apt_get_it_says_what_to_install(without_go: dict[str, str], tmp_path: Path):
+    command = [ROOT / "tools/prometheus/fetch.sh", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_go)
+    assert done.returncode == 1
+    assert "put prometheus and promtool 2.40 or later on PATH (Debian: the package prometheus)" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("where", ["PATH", "OUT"])
+def test_a_prometheus_that_is_there_is_not_fetched(without_go: dict[str, str], tmp_path: Path, where: str):
+    folder = tmp_path / ("bin" if where == "PATH" else "out")
+    folder.mkdir(exist_ok=True)
+    for program in ("prometheus", "promtool"):
+        (folder / program).symlink_to(built("prometheus/fetch.sh") / program)
+    command = [ROOT / "tools/prometheus/fetch.sh", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_go)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{folder}\n", "")
+
+
+def test_a_prometheus_that_is_too_old_is_not_taken(without_go: dict[str, str], tmp_path: Path):
+    for program in ("prometheus", "promtool"):
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\necho {program}, version 2.39.1 >&2\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    command = [ROOT / "tools/prometheus/fetch.sh", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=without_go)
+    assert done.returncode == 1
 
 
 def test_a_module_with_another_hash_is_refused(tmp_path: Path):

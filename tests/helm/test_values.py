@@ -33,6 +33,8 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"livenessProbe": {"httpGet": {}}}, "at '/livenessProbe'", "'httpGet' not allowed"),
     ({"metrics": {"port": 70000}}, "at '/metrics/port'", "maximum: got 70,000, want 65,535"),
     ({"metrics": {"serviceMonitor": {"interval": 30}}}, "at '/metrics/serviceMonitor/interval'", "want string"),
+    ({"metrics": {"dashboard": {"labels": {"grafana_dashboard": 1}}}}, "at '/metrics/dashboard/labels/grafana_dashboard'", "want string"),
+    ({"metrics": {"prometheusRule": {"brokerSelector": '{a="b"}'}}}, "at '/metrics/prometheusRule/brokerSelector'", "not match"),
     ({"networkPolicy": {"listenerPorts": []}}, "at '/networkPolicy/listenerPorts'", "minItems"),
     ({"networkPolicy": {"clientsFrom": [{"labels": {}}]}}, "at '/networkPolicy/clientsFrom/0'", "'labels' not allowed"),
     ({"cluster": {"name": "a" * 45}}, "at '/cluster/name'", "maxLength"),

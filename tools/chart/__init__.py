@@ -11,12 +11,16 @@ from typing import Any
 
 import yaml
 
+from tools.chart import alerts
+from tools.chart.dashboard import dashboard
 from tools.chart.schema import definition
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "kafkalite"
 MANIFESTS = ROOT / "helm" / "manifests"
 PAGE = ROOT / "docs" / "helm.md"
+MONITORING_PAGE = ROOT / "docs" / "monitoring.md"
+DASHBOARD = CHART / "files" / "dashboards" / "kafkalite.json"
 NAME = "kafkalite"
 """Release and namespace of the plain manifests."""
 
@@ -35,19 +39,26 @@ def helm(*arguments: str) -> str:
 
 
 def without_helm() -> dict[Path, str]:
-    """The files that are written without helm: definitions, schema, documentation."""
+    """The files that are written without helm: definitions, schema, dashboard, documentation."""
     crds = {CHART / "files/crds" / path.name: path.read_text(encoding="utf-8") for path in definitions()}
     values_schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     for name, plural in SPECS.items():
         [version] = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text(encoding="utf-8"))["spec"]["versions"]
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         values_schema["definitions"][name] = definition(spec)
+    values_schema["definitions"]["alerts"] = alerts.schema()
     table = values_table(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values_schema)
-    page = PAGE.read_text(encoding="utf-8")
     return crds | {
         CHART / "values.schema.json": json.dumps(values_schema, indent=2, ensure_ascii=False) + "\n",
-        PAGE: re.sub(r"(?<=<!-- values -->\n).*(?=<!-- /values -->)", lambda _: table, page, flags=re.DOTALL),
+        DASHBOARD: dashboard(),
+        PAGE: with_block(PAGE.read_text(encoding="utf-8"), "values", table),
+        MONITORING_PAGE: with_block(MONITORING_PAGE.read_text(encoding="utf-8"), "alerts", alerts.page()),
     }
+
+
+def with_block(page: str, name: str, text: str) -> str:
+    """A page with another text between its two marks of that name."""
+    return re.sub(rf"(?<=<!-- {name} -->\n).*(?=<!-- /{name} -->)", lambda _: text, page, flags=re.DOTALL)
 
 
 def definitions() -> list[Path]:
@@ -62,8 +73,8 @@ def manifests() -> dict[Path, str]:
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """The keys of values.yaml that hold no other keys; specs, probes, resources and contexts count as one."""
-    whole = ("spec", "Probe", "resources", "ecurityContext")
+    """The keys of values.yaml that hold no other keys; specs, probes, resources, contexts and labels count as one."""
+    whole = ("spec", "Probe", "resources", "ecurityContext", "labels")
     if not isinstance(value, dict) or not value or path.endswith(whole):
         return {path: value}
     found: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """`python -m tools.chart` writes what belongs to the chart; with `--check` it only reports a difference (exit code 1).
 
-From crds/: the chart's copies and the schema of values. From the chart: helm/manifests and a table in docs/helm.md.
+From crds/: the chart's copies and the schema of values. From the chart: helm/manifests, a table in docs/helm.md and the
+alerts in docs/monitoring.md. From tools/chart/dashboard.yaml: the dashboard.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Copies what Kubernetes and the Prometheus operator publish about their objects into OUT (default: .cache/schemas):
-# OpenAPI documents of the API groups that the chart uses, and the definitions of ServiceMonitor and PodMonitor.
+# OpenAPI documents of the API groups that the chart uses, and the definitions of ServiceMonitor, PodMonitor
+# and PrometheusRule.
 #   tools/schemas/fetch.sh [OUT]     prints the folder on standard output, progress on standard error
 # They come from the two projects' Go modules; a module whose hash is not the one below is refused.
 set -euo pipefail
@@ -8,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$(realpath -m "${1:-$here/../../.cache/schemas}")
 readonly GROUPS_USED=(api__v1 apis__apiextensions.k8s.io__v1 apis__apps__v1 apis__networking.k8s.io__v1 apis__policy__v1
   apis__rbac.authorization.k8s.io__v1)
-readonly MONITORS=(servicemonitors podmonitors)
+readonly PROMETHEUS_KINDS=(servicemonitors podmonitors prometheusrules)
 
 mkdir -p "$out"
 exec 9>"$out/.lock"
@@ -39,8 +40,8 @@ for group in "${GROUPS_USED[@]}"; do
   install -m 644 "$folder/api/openapi-spec/v3/${group}_openapi.json" "$out/$group.json"
 done
 folder=$(module github.com/prometheus-operator/prometheus-operator v0.85.0 h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=)
-for monitor in "${MONITORS[@]}"; do
-  install -m 644 "$folder/example/prometheus-operator-crd/monitoring.coreos.com_$monitor.yaml" "$out/$monitor.yaml"
+for kind in "${PROMETHEUS_KINDS[@]}"; do
+  install -m 644 "$folder/example/prometheus-operator-crd/monitoring.coreos.com_$kind.yaml" "$out/$kind.yaml"
 done
 echo "$key" >"$out/.complete"
 echo "$out"

@@ -90,6 +90,14 @@ app.kubernetes.io/component: operator
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}
 {{- fail "metrics.serviceMonitor.enabled needs metrics.service.enabled: true" -}}
 {{- end -}}
+{{- with .Values.metrics.prometheusRule -}}
+{{- if and .enabled (not .operatorSelector) (not $.Values.metrics.serviceMonitor.enabled) -}}
+{{- fail "metrics.prometheusRule.enabled needs metrics.serviceMonitor.enabled: true, or in metrics.prometheusRule.operatorSelector the labels that your scrape configuration gives to the operator's series" -}}
+{{- end -}}
+{{- if and .enabled (not .brokerSelector) (not $.Values.metrics.podMonitor.enabled) -}}
+{{- fail "metrics.prometheusRule.enabled needs metrics.podMonitor.enabled: true, or in metrics.prometheusRule.brokerSelector the labels that your scrape configuration gives to the brokers' series" -}}
+{{- end -}}
+{{- end -}}
 {{- if or .Values.cluster.create .Values.topics -}}
 {{- if and $watched (not (has .Release.Namespace $watched)) -}}
 {{- fail (printf "cluster and topics are made in the namespace of the release, %s, which is not watched: add it to watchNamespaces" .Release.Namespace) -}}
