@@ -171,8 +171,7 @@ class Faults(UserActions):
 
     def _slow_disk(self) -> None:
         host = self._any_host()
-        host.fsync_ms *= 100.0
-        self._until(8_000.0, self._fast_disk, host)
+        self._slow_down(host, 8_000.0)
         if host.broker is not None and host.broker.serving:
             self._world.bite("slow_disk")
 

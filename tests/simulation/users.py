@@ -38,9 +38,13 @@ class UserActions:
     def _until(self, longest_ms: float, action: Callable[..., None], *args: object) -> None:
         self._world.at(self._duration(longest_ms), None, action, *args)
 
-    @staticmethod
-    def _fast_disk(host: Host) -> None:
-        host.fsync_ms /= 100.0
+    def _slow_down(self, host: Host, longest_ms: float) -> None:
+        """Its flushes take a hundred times as long for a while. Not longer still: one flush would outlast the history."""
+        host.fsync_ms = 100.0 * self._cluster.shape.fsync_ms
+        self._until(longest_ms, self._fast_disk, host)
+
+    def _fast_disk(self, host: Host) -> None:
+        host.fsync_ms = self._cluster.shape.fsync_ms
 
     @staticmethod
     def _hears_soon(host: Host) -> None:
@@ -260,8 +264,7 @@ class UserActions:
         self._world.arm("churn")
         if self._chance.random() < 0.5 and ledger.entry is not None and ledger.entry.has_leader:
             host = self._cluster.hosts[ledger.entry.leader]
-            host.fsync_ms *= 100.0
-            self._until(4_000.0, self._fast_disk, host)
+            self._slow_down(host, 4_000.0)
         at = 0.0
         for _ in range(self._chance.randrange(2, 6)):
             self._world.at(at, None, self._hand_over, ledger)

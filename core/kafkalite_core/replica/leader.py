@@ -91,8 +91,12 @@ class Leader:
 
         What followers had in an earlier epoch is void, so the high watermark stands until every member of the maximal
         ISR has fetched once in this one. Parked requests survive a re-election: their records are still in this log.
+
+        A follower outside the ISR may know a high watermark above what it has flushed. When it is elected uncleanly,
+        that is not what a leader may call committed (S8): it comes back with the flush.
         """
         state = self._state
+        state.high_watermark = min(state.high_watermark, state.log.flushed_end)
         self.epoch = partition.leader_epoch
         self.epoch_start = state.log.end_offset
         state.log.epochs.assign(self.epoch, self.epoch_start)

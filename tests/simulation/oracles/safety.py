@@ -82,8 +82,10 @@ class Completeness:
         whole = [mark[1:] for mark in own[: len(wanted)]] == [mark[1:] for mark in wanted]
         lossy = ledger.lossy
         if lossy:
-            if not whole:
-                self._lose(ledger, {mark[1:] for mark in own}, wanted)
+            # One that was not in sync may hold records that it has not flushed: a power loss takes them, as was allowed.
+            durable = ledger.durable_end(driver.partitions.broker.host)
+            if not whole or any(mark.next > durable for mark in wanted):
+                self._lose(ledger, {mark[1:] for mark in own if mark.next <= durable}, wanted)
             # What one unclean election took the next may bring back: this leader serves up to its own high watermark.
             ledger.extend(driver, driver.replica.high_watermark)
         if whole or lossy:

@@ -3,6 +3,7 @@ import pytest
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
+from kafkalite_core.replica.events import Role
 from kafkalite_core.replica.follower import BACK_OFF_MIN_MS
 from tests.scripted.cluster import Cluster
 from tests.scripted.list_log import HEAD, Entry, ListLog
@@ -164,3 +165,17 @@ def test_an_answer_to_another_request_is_ignored(changed: dict[str, int]) -> Non
     cluster, log = following((1, "a"))
     assert respond(cluster, records=batch(1, 8, "b"), high_watermark=1, **changed) == []
     assert (log.end_offset, cluster.nodes[2].replica.high_watermark) == (1, 0)
+
+
+def test_an_unclean_leader_calls_nothing_committed_that_it_has_not_flushed() -> None:  # S8
+    cluster, log = following((1, "a"))
+    respond(cluster, records=batch(1, 9, "b"), high_watermark=2)
+    node = cluster.nodes[2]
+    assert (node.replica.high_watermark, log.end_offset, log.flushed_end) == (2, 2, 1), "as a follower outside the ISR"
+    cluster.elect(2, [2], unclean=True)
+    cluster.set_min_isr(1)
+    cluster.metadata(2)
+    assert node.replica.role is Role.LEADER
+    assert node.replica.high_watermark == 1
+    cluster.flush(2)
+    assert node.replica.high_watermark == 2
