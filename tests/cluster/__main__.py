@@ -5,6 +5,7 @@ python -m tests.cluster down     stops it and removes its state
 python -m tests.cluster run      in the foreground, until Ctrl-C
 
 python -m tests.cluster kind up|down|status|load IMAGE ...       the same with nodes, by kind
+python -m tests.cluster images                                   the images of broker and operator
 """
 
 from __future__ import annotations
@@ -137,9 +138,12 @@ def main() -> int:
             "--folder", type=Path, default=DEFAULT_FOLDER, help=f"its state while it runs ({DEFAULT_FOLDER})"
         )
     kind_commands.add_parser(parsers.add_parser("kind", help="a cluster of four nodes"))
+    kind_commands.add_images_parser(parsers.add_parser("images", help="build the images of broker and operator"))
     arguments = parser.parse_args()
     try:
-        if arguments.command == "kind":
+        if arguments.command == "images":
+            kind_commands.run_images(arguments)
+        elif arguments.command == "kind":
             kind_commands.run(arguments)
         else:
             commands[arguments.command](Place(arguments.folder.absolute()))

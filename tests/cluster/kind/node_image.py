@@ -6,7 +6,6 @@ that kubeadm asks for, one with CoreDNS and the agents of tools/addons, one that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cluster.kind import roots
-from tests.cluster.kind.stages import CACHE, ROOT, build, call, stage
+from tests.cluster.kind.stages import CACHE, ROOT, build, call, digest, stage
 from tests.cluster.processes import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tests.cluster.kind.enclosure import Enclosure
 
 HERE = Path(__file__).parent
@@ -134,13 +131,3 @@ def kind_module() -> Path:
     if not (found / "images" / "base" / "files").is_dir():
         raise StartError(f"{found} has no images/base/files: this version of kind is laid out differently")
     return found
-
-
-def digest(files: Iterable[Path], texts: Iterable[str]) -> str:
-    """A short hash of contents."""
-    total = hashlib.sha256()
-    for path in files:
-        total.update(path.name.encode() + b"\0" + path.read_bytes())
-    for text in texts:
-        total.update(text.encode())
-    return total.hexdigest()[:16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from tests.cluster.processes import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / ".cache" / "kind"
@@ -73,3 +74,13 @@ def build(script: str) -> Path:
     except subprocess.CalledProcessError as error:
         raise StartError(f"tools/{script} failed: see above") from error
     return Path(done.stdout.strip())
+
+
+def digest(files: Iterable[Path], texts: Iterable[str]) -> str:
+    """A short hash of contents."""
+    total = hashlib.sha256()
+    for path in files:
+        total.update(path.name.encode() + b"\0" + path.read_bytes())
+    for text in texts:
+        total.update(text.encode())
+    return total.hexdigest()[:16]
