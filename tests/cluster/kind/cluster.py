@@ -156,7 +156,15 @@ def up(docker: Docker) -> Path:
     try:
         image = docker.node_image()
         with stage("cluster"):
-            create = [program, "create", "cluster", f"--name={NAME}", "--config=-", f"--kubeconfig={KUBECONFIG}", *image]
+            create = [
+                program,
+                "create",
+                "cluster",
+                f"--name={NAME}",
+                "--config=-",
+                f"--kubeconfig={KUBECONFIG}",
+                *image,
+            ]
             call(*create, environment=docker.environment(), text=yaml.safe_dump(configuration(docker)))
         docker.ensure_addons()
         with stage("nodes, names, volumes ready"):
@@ -236,7 +244,9 @@ def memory(docker: Docker) -> str:
     form = '{"node": "{{.Name}}", "memory": "{{.MemUsage}}", "cpu": "{{.CPUPerc}}"}'
     said = call("docker", "stats", "--no-stream", f"--format={form}", environment=docker.environment())
     rows = [json.loads(line) for line in said.splitlines()]
-    return "\n".join(f"{row['node']:28} {row['memory']:24} {row['cpu']}" for row in sorted(rows, key=lambda r: r["node"]))
+    return "\n".join(
+        f"{row['node']:28} {row['memory']:24} {row['cpu']}" for row in sorted(rows, key=lambda r: r["node"])
+    )
 
 
 def run_kubectl(*arguments: str) -> str:
@@ -252,7 +262,16 @@ def diagnosis(docker: Docker) -> str:
             with contextlib.suppress(StartError):
                 said.append(run_kubectl(*question))
     for node in (f"{NAME}-control-plane", f"{NAME}-worker"):
-        words = ["docker", "exec", node, "journalctl", "--no-pager", "--lines=25", "--unit=kubelet", "--unit=containerd"]
+        words = [
+            "docker",
+            "exec",
+            node,
+            "journalctl",
+            "--no-pager",
+            "--lines=25",
+            "--unit=kubelet",
+            "--unit=containerd",
+        ]
         with contextlib.suppress(StartError, subprocess.SubprocessError):
             said.append(f"--- {node}\n{call(*words, environment=docker.environment(), limit_s=20)}")
     return "\n".join(said)

@@ -7,6 +7,7 @@ server is reached, a cgroup, and the folder with Docker's images and containers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -116,10 +117,8 @@ class Enclosure:
         """End everything inside, and remove what is outside but the images."""
         outside = self.running()
         if outside is not None:
-            try:
+            with contextlib.suppress(StartError, ProcessLookupError):
                 os.kill(self.first, signal.SIGTERM)  # tini passes it on, and Docker stops its containers
-            except (StartError, ProcessLookupError):
-                pass
             if not self._ends_within(outside, STOP_LIMIT_S):
                 outside.signal(signal.SIGKILL)
                 self._ends_within(outside, STOP_LIMIT_S)
@@ -198,7 +197,7 @@ class Enclosure:
         for place in self._cgroups():
             for path, _, _ in os.walk(place, topdown=False):
                 try:
-                    os.rmdir(path)
+                    Path(path).rmdir()
                 except OSError as error:  # a process is in it, or ends just now
                     raise StartError(f"the cgroup {path} cannot be removed: {error}") from error
 

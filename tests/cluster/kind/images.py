@@ -104,7 +104,7 @@ class Builder:
             # Named after its contents, so that Docker is asked for an import once only.
             image = f"{name.split(':')[0]}:{tar.stem.rsplit('-', 1)[1]}"
             if not self.docker("image", "ls", "--quiet", image).strip():
-                self.docker("import", "--change=CMD [\"python3\"]", tar, image)
+                self.docker("import", '--change=CMD ["python3"]', tar, image)
             names.append(image)
         return names[0], names[1]
 

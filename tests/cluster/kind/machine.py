@@ -33,7 +33,9 @@ def require_root() -> None:
     if sys.platform != "linux":
         raise StartError("a cluster without Docker's help needs Linux: its nodes share the kernel of this machine")
     if os.geteuid() != 0:
-        raise StartError("root is needed (namespaces, mounts, packages): run this as root, or start Docker and let it pull")
+        raise StartError(
+            "root is needed (namespaces, mounts, packages): run this as root, or start Docker and let it pull"
+        )
 
 
 def program(name: str) -> Path:
