@@ -203,10 +203,11 @@ def await_ready() -> None:
 
 def down(docker: Docker) -> None:
     """Take it away, with everything that it changed outside the cache."""
-    with stage("stopped"):
-        if docker.running():
-            with contextlib.suppress(StartError):  # a Docker that does not answer is ended all the same
-                delete(docker)
+    if docker.running():
+        # a Docker that does not answer is ended all the same
+        with stage("nodes removed"), contextlib.suppress(StartError):
+            delete(docker)
+    with stage("everything stopped"):
         docker.stop()
         KUBECONFIG.unlink(missing_ok=True)
 

@@ -172,8 +172,7 @@ class Enclosure:
     def _await(self, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + START_LIMIT_S
         while not ready():
-            _ = self.first  # raises when it has ended
-            if time.monotonic() > deadline:
+            if self.running() is None or time.monotonic() > deadline:
                 raise StartError(f"Docker did not start; the end of {self.log}:\n{self._last_words()}")
             time.sleep(POLL_S)
 

@@ -105,7 +105,8 @@ class NodeImage:
         shutil.copy(HERE / "node" / "Dockerfile", context)
         self._docker("build", "--quiet", "--network=none", f"--build-arg=PAUSE={self._pause()}",
                      f"--label={KEY_LABEL}={key}", f"--tag={self.name}", context)  # fmt: skip
-        self._docker("image", "prune", "--force")
+        # its predecessor, but not the stages of other images, which make the next build of those quick
+        self._docker("image", "prune", "--force", f"--filter=label={KEY_LABEL}")
 
     def _images_of_kubeadm(self) -> list[str]:
         return call(
