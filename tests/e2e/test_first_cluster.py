@@ -85,6 +85,10 @@ def test_a_client_produces_and_consumes_within_a_minute(cluster: Cluster, topic:
     cluster.until(lambda: containers_ready(cluster) == BROKERS, "three brokers ready", 30)
 
 
+def test_the_charts_own_test_passes(cluster: Cluster, topic: float):
+    assert "Phase:          Succeeded" in cluster.helm("test", "kafkalite", "--timeout=2m")
+
+
 def test_brokers_are_spread_over_the_nodes(cluster: Cluster, topic: float):
     pods = cluster.get("pods", "--selector=app.kubernetes.io/component=broker")["items"]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == BROKERS
