@@ -20,7 +20,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # -- installation ----------------------------------------------------------------------------------------------------
 
@@ -54,6 +54,7 @@ lock: $(STAMP) ## Write the hashed constraints files anew from pyproject.toml
 	@[[ -x $(BIN)/uv ]] || $(PIP) install uv
 	$(BIN)/uv pip compile pyproject.toml --extra test --generate-hashes --universal --python-version 3.11 -o constraints.txt --no-header --no-emit-index-url --quiet
 	$(BIN)/uv pip compile pyproject.toml --extra spark --constraint constraints.txt --generate-hashes --universal --python-version 3.11 -o constraints-spark.txt --no-header --no-emit-index-url --no-annotate --quiet
+	for image in broker operator; do $(BIN)/uv pip compile pyproject.toml --extra $$image --constraint constraints.txt --generate-hashes --universal --python-version 3.11 -o constraints-$$image.txt --no-header --no-emit-index-url --no-annotate --quiet; done
 
 # -- the cluster of this machine -------------------------------------------------------------------------------------
 
@@ -161,6 +162,22 @@ kubectl: $(KUBECTL) ## Build kubectl alone (a few minutes)
 .PHONY: kubernetes
 kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 minutes)
 	@tools/kubernetes/build.sh >/dev/null
+
+.PHONY: kind-up
+kind-up: $(STAMP) ## Start a Kubernetes cluster of four nodes and print its KUBECONFIG (root; the first time a quarter of an hour)
+	@$(BIN)/python -m tests.cluster kind up $(ARGS)
+
+.PHONY: kind-down
+kind-down: $(STAMP) ## Stop it and restore the machine; packages and .cache stay
+	@$(BIN)/python -m tests.cluster kind down
+
+.PHONY: images
+images: $(STAMP) ## Build the images of broker and operator, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
+	@$(BIN)/python -m tests.cluster images --client $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
+
+.PHONY: e2e
+e2e: $(STAMP) ## Test the chart on the cluster that KUBECONFIG names: ready, produce, consume, pods deleted and killed
+	@tools/test_tiers.sh e2e
 
 $(HELM): $(wildcard tools/helm/*) tools/go.sh
 	@tools/helm/build.sh >/dev/null

@@ -7,6 +7,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly ALL=(lint unit property scripted simulation search mutants contract helm integration chaos spark)
+readonly EXTRA=(e2e) # run when they are named: they need a cluster
 readonly BIN=.venv/bin
 tiers=("$@")
 [[ ${#tiers[@]} -gt 0 ]] || tiers=("${ALL[@]}")
@@ -54,6 +55,13 @@ prepare() {
         return 1
       fi
       ;;
+    e2e)
+      if [[ -z ${KUBECONFIG:-} ]]; then
+        reason="KUBECONFIG names no cluster (one to throw away: eval \"\$(make --silent kind-up)\" && make images)"
+        return 1
+      fi
+      make --no-print-directory helm kubernetes || { reason="helm or kubectl could not be built: see above"; return 1; }
+      ;;
     integration)
       apt_install kcat kcat && apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
       make --no-print-directory java-tools || { reason="Apache Kafka's command-line tools could not be had"; return 1; }
@@ -79,8 +87,8 @@ run() {
 }
 
 for tier in "${tiers[@]}"; do
-  if [[ " ${ALL[*]} " != *" $tier "* ]]; then
-    echo "no tier $tier; there are: ${ALL[*]}" >&2
+  if [[ " ${ALL[*]} ${EXTRA[*]} " != *" $tier "* ]]; then
+    echo "no tier $tier; there are: ${ALL[*]} ${EXTRA[*]}" >&2
     exit 2
   fi
   echo

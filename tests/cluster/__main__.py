@@ -1,8 +1,11 @@
-"""A real control plane by hand.
+"""A real control plane by hand, without nodes, or a whole cluster of four nodes.
 
 python -m tests.cluster up       in the background; prints the KUBECONFIG to export
 python -m tests.cluster down     stops it and removes its state
 python -m tests.cluster run      in the foreground, until Ctrl-C
+
+python -m tests.cluster kind up|down|status|load IMAGE ...       the same with nodes, by kind
+python -m tests.cluster images                                   the images of broker and operator
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pathlib import Path
 from kafkalite_local.processes import adopt, now_text
 from kafkalite_runtime.home import ProcessRecord, start_time_of
 from tests.cluster.control_plane import READY_LIMIT_S, ROOT, ControlPlane, programs
+from tests.cluster.kind import commands as kind_commands
 from tests.cluster.processes import StartError
 
 DEFAULT_FOLDER = ROOT / ".cache" / "control-plane"
@@ -128,13 +132,21 @@ def main() -> int:
         prog="python -m tests.cluster", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = {"up": up, "down": down, "run": run}
-    parser.add_argument("command", choices=commands)
-    parser.add_argument(
-        "--folder", type=Path, default=DEFAULT_FOLDER, help=f"its state while it runs ({DEFAULT_FOLDER})"
-    )
+    parsers = parser.add_subparsers(dest="command", required=True)
+    for name, command in commands.items():
+        parsers.add_parser(name, help=command.__doc__).add_argument(
+            "--folder", type=Path, default=DEFAULT_FOLDER, help=f"its state while it runs ({DEFAULT_FOLDER})"
+        )
+    kind_commands.add_parser(parsers.add_parser("kind", help="a cluster of four nodes"))
+    kind_commands.add_images_parser(parsers.add_parser("images", help="build the images of broker and operator"))
     arguments = parser.parse_args()
     try:
-        commands[arguments.command](Place(arguments.folder.absolute()))
+        if arguments.command == "images":
+            kind_commands.run_images(arguments)
+        elif arguments.command == "kind":
+            kind_commands.run(arguments)
+        else:
+            commands[arguments.command](Place(arguments.folder.absolute()))
     except StartError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,152 @@
+"""The parts of a kind cluster that need no cluster; tests/e2e has what one can be asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster.kind import cluster, enclosure, images, machine, node_image, roots
+from tests.cluster.kind import runc_within_bounds as runc
+from tests.cluster.kind.stages import ROOT, call
+from tests.cluster.processes import StartError
+
+ALL_CAPABILITIES = ["CAP_CHOWN", "CAP_NET_ADMIN", "CAP_SYS_RESOURCE"]
+
+
+@pytest.mark.parametrize("words", [["--bundle", "{0}"], ["-b", "{0}"], ["--bundle={0}"]])
+def test_a_privileged_container_gets_what_root_has(tmp_path, words):
+    config = tmp_path / "config.json"
+    sets = {"bounding": ALL_CAPABILITIES, "effective": ["CAP_SYS_RESOURCE"]}
+    config.write_text(json.dumps({"process": {"args": ["sh"], "capabilities": sets}, "hostname": "x"}))
+    [place] = runc.documents(["create", *(word.format(tmp_path) for word in words), "id"])
+    runc.cut(place, {"CAP_CHOWN", "CAP_NET_ADMIN"})
+    assert json.loads(config.read_text()) == {
+        "process": {"args": ["sh"], "capabilities": {"bounding": ALL_CAPABILITIES[:2], "effective": []}},
+        "hostname": "x",
+    }
+
+
+def test_a_process_in_a_container_gets_no_more(tmp_path):
+    file = tmp_path / "process.json"
+    file.write_text(json.dumps({"args": ["sh"], "capabilities": {"bounding": ALL_CAPABILITIES}}))
+    [place] = runc.documents(["exec", "--process", str(file), "--detach", "id"])
+    runc.cut(place, {"CAP_CHOWN"})
+    assert json.loads(file.read_text())["capabilities"] == {"bounding": ["CAP_CHOWN"]}
+
+
+def test_the_names_of_capabilities_are_those_of_the_kernel():
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+    assert len(runc.NAMES) == last + 1
+    assert (runc.NAMES[0], runc.NAMES[12], runc.NAMES[24]) == ("chown", "net_admin", "sys_resource")
+
+
+def test_who_is_not_root_is_told_so(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(StartError, match="root is needed"):
+        cluster.EnclosedDocker().start()
+
+
+def test_packages_that_are_missing_are_named_where_there_is_no_apt(monkeypatch):
+    monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(StartError, match=r"without apt.*install containerd docker.io iproute2"):
+        machine.install_packages()
+
+
+def test_a_docker_that_cannot_pull_is_not_used(monkeypatch, capsys):
+    def no_registry(*command, **_):
+        if "pull" in command:
+            raise StartError("docker pull: exit code 1\nno such host")
+        return ""
+
+    monkeypatch.setattr(cluster, "call", no_registry)
+    monkeypatch.setattr(cluster, "default_node_image", lambda: "kindest/node:v1.2.3@sha256:abc")
+    monkeypatch.setattr(enclosure.Enclosure, "running", lambda _: None)
+    assert isinstance(cluster.choose(), cluster.EnclosedDocker)
+    assert "no such host" in capsys.readouterr().err
+    monkeypatch.setattr(cluster, "call", lambda *_, **__: "")
+    assert isinstance(cluster.choose(), cluster.MachineDocker)
+    assert isinstance(cluster.choose(enclosed=True), cluster.EnclosedDocker)
+
+
+def test_a_cluster_of_another_checkout_is_left_alone(tmp_path, monkeypatch):
+    place = enclosure.Enclosure(tmp_path)
+    monkeypatch.setattr(enclosure, "DEVICE", "lo")  # is there
+    with pytest.raises(StartError, match="a cluster of another checkout runs"):
+        place.start()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_worker_has_a_zone_and_the_class_can_grow():
+    nodes = cluster.configuration(cluster.EnclosedDocker())["nodes"]
+    assert [node["role"] for node in nodes] == ["control-plane", "worker", "worker", "worker"]
+    assert len({node["labels"]["topology.kubernetes.io/zone"] for node in nodes[1:]}) == 3
+    documents = list(yaml.safe_load_all((node_image.HERE / "manifests" / "storage.yaml").read_text()))
+    [storage_class] = [doc for doc in documents if doc["kind"] == "StorageClass"]
+    assert storage_class["allowVolumeExpansion"] is True
+    assert storage_class["volumeBindingMode"] == "WaitForFirstConsumer"
+    assert storage_class["provisioner"] in (ROOT / "tools" / "addons" / "volumes.go").read_text()
+
+
+def test_images_are_pinned_by_lock_files_that_agree():
+    pins = {line.split()[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    for image in images.IMAGES:
+        lock = (ROOT / image.lock).read_text()
+        names = {line.split()[0] for line in lock.splitlines() if "==" in line}
+        assert names, image.lock
+        assert names <= pins, f"{image.lock} is older than constraints.txt: make lock"
+        assert lock.count("--hash=sha256:") >= len(names)
+    text = images.pinned(images.CLIENT_PACKAGES)
+    assert text.startswith("confluent-kafka==")
+    assert "--hash=sha256:" in text
+    with pytest.raises(StartError, match="does not pin nothing-like-it"):
+        images.pinned(("nothing-like-it",))
+
+
+def test_the_dockerfiles_that_are_built_install_what_is_locked(tmp_path):
+    images.copy_sources(tmp_path)
+    for image in images.IMAGES:
+        text = (tmp_path / image.dockerfile).read_text()
+        assert f"--require-hashes --requirement {image.lock}" in text
+        assert "FROM ${BUILD_IMAGE} AS build" in text
+        assert "USER 10001:10001" in text
+        assert (tmp_path / image.lock).exists()
+
+
+def test_roots_are_named_after_what_they_are_made_of(tmp_path, monkeypatch):
+    made = []
+
+    def bootstrap(*command, **_):
+        made.append(command)
+        Path(command[-1]).touch()
+        return ""
+
+    monkeypatch.setattr(roots, "CACHE", tmp_path)
+    monkeypatch.setattr(roots, "program", lambda name: name)
+    monkeypatch.setattr(roots, "call", bootstrap)
+    first = roots.Root("some", "extract", ("a",)).tar()
+    assert roots.Root("some", "extract", ("a",)).tar() == first
+    assert len(made) == 1
+    assert roots.Root("some", "extract", ("a", "b")).tar() != first
+    assert sorted(path.name for path in (tmp_path / "roots").iterdir()) == sorted(
+        {first.name, roots.Root("some", "extract", ("a", "b")).tar().name}
+    )
+
+
+def test_a_call_that_fails_says_what_was_said():
+    with pytest.raises(StartError, match=r"(?s)sh -c.*exit code 3.*out.*and error"):
+        call("sh", "-c", "echo out; echo and error >&2; exit 3")
+    with pytest.raises(StartError, match="no-such-program is missing"):
+        call("no-such-program")
+    with pytest.raises(StartError, match="did not end within 0 s"):
+        call("sleep", "5", limit_s=0.05)
+
+
+def test_scripts_of_the_node_are_executable():
+    for path in (node_image.HERE / "node" / "files" / "kind" / "bin").iterdir():
+        assert os.access(path, os.X_OK), path
+        subprocess.run(["sh", "-n", path], check=True)

@@ -1,0 +1,3 @@
+module kafkalite.io/pause
+
+go 1.24.0
