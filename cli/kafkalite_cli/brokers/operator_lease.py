@@ -36,13 +36,18 @@ class Leases:
     elsewhere: bool
 
 
-async def read_leases(client: KubeClient, namespace: str) -> Leases:
-    """An operator serves several namespaces, so its Lease may be in another one. Raises errors of the client."""
-    mine = await _list(client, namespace)
+async def read_leases(client: KubeClient, cluster: JsonObject) -> Leases:
+    """An operator serves several namespaces, so its Lease may be in another one. Raises errors of the client.
+
+    One in another namespace is this cluster's if the cluster names its holder as the controller.
+    """
+    mine = await _list(client, cluster["metadata"]["namespace"])
     operators, elsewhere = [each for each in mine if each.name == OPERATOR_LEASE], True
     if not operators:
+        holder = ((cluster.get("status") or {}).get("controller") or {}).get("holder")
         try:
-            operators = [each for each in await _list(client, None) if each.name == OPERATOR_LEASE]
+            everywhere = [each for each in await _list(client, None) if each.name == OPERATOR_LEASE]
+            operators = [each for each in everywhere if not holder or each.holder == holder]
         except KubeForbidden:
             elsewhere = False
     return Leases({each.name: each for each in mine if each.name != OPERATOR_LEASE}, operators, elsewhere)
@@ -80,14 +85,14 @@ async def silent(client: KubeClient, records: list[LeaseRecord], now: float) -> 
     return found
 
 
-async def why_nobody_acts(client: KubeClient, namespace: str) -> str:
+async def why_nobody_acts(client: KubeClient, cluster: JsonObject) -> str:
     """Why no operator is at work; "" when one is, or when Leases may not be read."""
     try:
-        leases = await read_leases(client, namespace)
+        leases = await read_leases(client, cluster)
     except KubeForbidden:
         return ""
     if not leases.operators:
-        return "there is no Lease of an operator" if leases.elsewhere else ""
+        return "no operator that serves this cluster has a Lease" if leases.elsewhere else ""
     held = [each for each in leases.operators if each.holder]
     if not held:
         return "no operator holds the Lease"

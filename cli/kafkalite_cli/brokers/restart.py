@@ -59,7 +59,7 @@ class Restarts:
             raise Failure(f"there is no broker {unknown[0]} in cluster {view.name}; there are: {known}")
         if self._force:
             return
-        if why := await operator_lease.why_nobody_acts(self._client, view.namespace):
+        if why := await operator_lease.why_nobody_acts(self._client, view.cluster):
             raise Failure(f"{why}: nobody would elect other leaders while a broker is away. --force does it anyway")
         lasting = [each for i in broker_ids for each in safety.objections(view, i) if each.lasting]
         if lasting:

@@ -20,10 +20,12 @@ TODO = "helm upgrade, or kubectl apply --server-side -f crds/ of the version of 
 
 def own_definitions() -> dict[str, JsonObject]:
     """Those of this version, by name: the wheel carries them, and so does the repository; none in a broken install."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     spec = importlib.util.find_spec("kafkalite_local")
     places = [Path(place) / "crds" for place in (spec.submodule_search_locations or ())] if spec else []
     for folder in (*places, Path(__file__).resolve().parents[3] / "crds"):
-        found = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))]
+        texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))]
+        found = [yaml.load(text, Loader=loader) for text in texts]  # noqa: S506 - a safe loader
         if found:
             return {each["metadata"]["name"]: each for each in found}
     return {}

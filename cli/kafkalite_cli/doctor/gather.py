@@ -81,12 +81,12 @@ class Reader:
             self._missing(kind.plural, _right(kind, namespace), WITHOUT[kind], error)
             return None
 
-    async def leases(self, namespace: str) -> operator_lease.Leases | None:
+    async def leases(self, cluster: JsonObject) -> operator_lease.Leases | None:
         """Leases, or None and a note."""
         try:
-            return await operator_lease.read_leases(self._client, namespace)
+            return await operator_lease.read_leases(self._client, cluster)
         except (KubeForbidden, KubeNotFound) as error:
-            right = _right(LEASES, namespace)
+            right = _right(LEASES, cluster["metadata"]["namespace"])
             self._missing("leases", right, "whether operator and brokers give signs of life", error)
             return None
 
@@ -121,7 +121,7 @@ async def read_evidence(
     """Everything about one cluster. Raises errors of the client."""
     namespace, name = str(cluster["metadata"]["namespace"]), str(cluster["metadata"]["name"])
     kinds = (PODS, STATEFUL_SETS, PERSISTENT_VOLUME_CLAIMS, EVENTS)
-    leases = await reader.leases(namespace)
+    leases = await reader.leases(cluster)
     lists = await asyncio.gather(*map(reader.wanted, kinds))
     pods, sets, claims, events = (_in(items, namespace) for items in lists)
     now = time.time()

@@ -75,7 +75,7 @@ def _lease(evidence: Evidence) -> Iterator[Finding]:
         return
     why, todo = _pod_trouble(evidence)
     if not leases.operators:
-        what = f"no operator has ever run here: there is no Lease {OPERATOR_LEASE}"
+        what = f"no operator serves this cluster: there is no Lease {OPERATOR_LEASE} of one"
         yield _nobody(what, why or MEANWHILE, todo or START)
         return
     held = [each for each in leases.operators if each.holder]

@@ -1,0 +1,570 @@
+"""Every sentence of `kafkalite doctor`, asked of an embedded API server."""
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from kafkalite_cli.brokers import operator_lease
+from kafkalite_cli.main import main
+from kafkalite_runtime.kube import (
+    BROKERS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    EVENTS,
+    LEASES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    STATEFUL_SETS,
+    TOPICS,
+    KubeClient,
+    KubeForbidden,
+)
+from tests.unit.cli.world import OPERATOR, entry
+
+
+@pytest.fixture
+def doctor(world, monkeypatch):
+    """What it finds, by code; `rc` is the exit code that is expected."""
+    monkeypatch.setattr(operator_lease, "SECOND_LOOK_S", 0.01)
+
+    def doctor(*arguments, rc=1, text=False):
+        output = () if text else ("-o", "json")
+        result = CliRunner().invoke(main, ["doctor", *world.arguments, *output, *arguments])
+        assert result.exit_code == rc, (result.output, result.exception)
+        if text or rc == 2:
+            return result
+        found = {}
+        for each in json.loads(result.stdout)["findings"]:
+            found.setdefault(each["code"], []).append(each)
+        return found
+
+    return doctor
+
+
+def one(found, code):
+    [finding] = found[code]
+    return finding
+
+
+def only(found, *codes):
+    assert set(found) == set(codes), {code: [each["what"] for each in each] for code, each in found.items()}
+
+
+def test_nothing_is_wrong(world, doctor):
+    world.topic("orders", entry([0, 1, 2]), entry([1, 2, 0]))
+    assert doctor(rc=0) == {}
+    result = doctor(rc=0, text=True)
+    assert result.stdout == f"{world.namespace}/kafkalite: nothing is wrong (3 brokers, 1 topics)\n"
+
+
+# --- the operator ----------------------------------------------------------------------------------------------------
+
+
+def test_no_operator_was_ever_there(world, doctor):
+    world.delete(LEASES, OPERATOR)
+    finding = one(doctor(), "NoOperator")
+    assert finding["what"] == "no operator serves this cluster: there is no Lease kafkalite-operator of one"
+    assert "nobody fences brokers" in finding["why"]
+    assert "install or start the operator" in finding["todo"]
+
+
+def test_nobody_holds_the_lease(world, doctor):
+    world.lease(OPERATOR, "")
+    finding = one(doctor(), "NoOperator")
+    assert finding["what"] == f"no operator holds the Lease kafkalite-operator in namespace {world.namespace}"
+    assert "stopped in order" in finding["why"]
+
+
+def test_the_lease_has_expired(world, doctor):
+    world.lease(OPERATOR, world.operator, age_s=3600)
+    finding = one(doctor(), "NoOperator")
+    assert finding["what"].startswith(f"the operator {world.operator} has not renewed its Lease in namespace")
+    assert re.search(r"for 3,60\d s$", finding["what"])
+
+
+def test_a_clock_that_is_wrong_is_no_dead_operator(world, doctor, monkeypatch):
+    """What looks expired is looked at again: a holder that renews is alive, whatever the clocks say."""
+    world.lease(OPERATOR, world.operator, age_s=3600)
+    read = operator_lease.read_leases
+
+    async def renewed_meanwhile(client, cluster):
+        found = await read(client, cluster)
+        metadata, body = found.operators[0], {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+        await client.merge_patch(LEASES, metadata.namespace, metadata.name, body)
+        return found
+
+    monkeypatch.setattr(operator_lease, "read_leases", renewed_meanwhile)
+    assert doctor(rc=0) == {}
+
+
+def test_a_paused_operator(world, doctor):
+    annotations = {"metadata": {"annotations": {"kafkalite.io/paused": "true"}}}
+    world.patch(CLUSTERS, "kafkalite", annotations)
+    world.topic("orders", entry([0, 1, 2]), annotations={"kafkalite.io/paused": "true"})
+    found = doctor(rc=0)
+    assert [each["what"] for each in found["ReconciliationPaused"]] == [
+        "the operator is told to leave the cluster kafkalite alone",
+        "the operator is told to leave the topic orders alone",
+    ]
+    assert "remove the annotation" in found["ReconciliationPaused"][0]["todo"]
+
+
+def test_the_operator_does_not_keep_up(world, doctor):
+    world.topic("orders", entry([0, 1, 2]))
+    world.patch(TOPICS, "orders", {"spec": {"partitions": 2}})
+    world.patch(CLUSTERS, "kafkalite", {"spec": {"config": {"num.partitions": "2"}}})
+    whats = [each["what"] for each in doctor()["NotSeen"]]
+    assert whats == [
+        "the operator has not taken up the last change of the cluster kafkalite",
+        "the operator has not taken up the last change of 1 topic: orders",
+    ]
+
+
+def test_keys_that_kafka_does_not_know(world, doctor):
+    world.patch(CLUSTERS, "kafkalite", {"spec": {"config": {"log.retention.moons": "2"}}})
+    for name in ("a", "b"):
+        world.topic(name, entry([0, 1, 2]), config={"retention.moons": "2"})
+    world.patch(CLUSTERS, "kafkalite", {"status": {"observedGeneration": 2}}, status=True)
+    cluster, topics = doctor()["InvalidConfig"]
+    assert "keys of the cluster kafkalite are not in force" in cluster["what"]
+    assert "log.retention.moons" in cluster["what"]
+    assert "a key of 2 topics is not in force" in topics["what"]
+    assert "retention.moons" in topics["what"]
+    assert topics["items"] == ["a", "b"]
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fenced_broker_and_what_it_leaves_behind(world, doctor):
+    world.fence(1)
+    world.pod(1, ready=False, restarts=7, waiting={"reason": "CrashLoopBackOff"}, terminated={
+        "exitCode": 70, "reason": "Error", "message": json.dumps({"incarnation": "i-1", "reason": "the disk failed"}),
+    })  # fmt: skip
+    world.topic("orders", entry([0, 1, 2], isr=[0, 2]), entry([2, 0, 1], isr=[2, 0]))
+    found = doctor()
+    only(found, "BrokerFenced", "UnderReplicated")
+    fenced = one(found, "BrokerFenced")
+    assert fenced["what"] == "broker 1 is fenced: it leads nothing and counts in no ISR"
+    assert "the operator fenced epoch 11 at 2026-01-01T00:00:00Z: LeaseExpired: no Lease renewal" in fenced["why"]
+    assert "its container keeps ending (7 restarts), the last time: exit code 70, it cannot run, or the disk failed " in (
+        fenced["why"]
+    )
+    assert "(the disk failed)" in fenced["why"]
+    assert fenced["todo"] == f"kubectl -n {world.namespace} logs kafkalite-broker-1 --previous"
+    behind = one(found, "UnderReplicated")
+    assert behind["what"] == "2 partitions of 1 topic without the replica on broker 1: orders-0, orders-1"
+    assert behind["why"] == "broker 1 is fenced (LeaseExpired)"
+    assert "bring broker 1 back; if it is gone for good: kafkalite decommission 1" in behind["todo"]
+
+
+def test_a_registration_that_is_fenced_while_the_pod_runs(world, doctor):
+    world.fence(1)
+    fenced = one(doctor(), "BrokerFenced")
+    assert "its pod runs and is ready, yet its registration is that of epoch 11" in fenced["why"]
+    assert fenced["todo"] == "if this stays, kafkalite restart 1"
+
+
+@pytest.mark.parametrize(
+    ("state", "left", "what"),
+    [
+        ("Recovering", 12, "broker 1 recovers its logs: 12 segments left"),
+        ("CatchingUp", 0, "broker 1 catches up with the state of the topics"),
+        ("ShuttingDown", 0, "broker 1 is shutting down"),
+    ],
+)
+def test_a_broker_on_its_way(world, doctor, state, left, what):
+    world.tell(1, state=state, remainingSegments=left)
+    world.topic("orders", entry([0, 1, 2], isr=[0, 2]))
+    found = doctor()
+    assert one(found, f"Broker{state}")["what"] == what
+    assert state != "Recovering" or one(found, "UnderReplicated")["why"].endswith("recovers its logs, 12 segments left")
+
+
+def test_brokers_that_have_never_been_there(world, doctor):
+    world.patch(CLUSTERS, "kafkalite", {"spec": {"replicas": 5}})
+    world.patch(CLUSTERS, "kafkalite", {"status": {"observedGeneration": 2}}, status=True)
+    world.broker(3, status={})
+    world.warn("StatefulSet", "kafkalite-broker", "FailedCreate", "exceeded quota")
+    found = doctor()
+    only(found, "BrokerNotMade", "BrokerNotRegistered", "StatefulSetTooSmall")
+    assert one(found, "BrokerNotMade")["what"] == "broker 4 is wanted, and there is no KafkaLiteBroker kafkalite-broker-4"
+    unregistered = one(found, "BrokerNotRegistered")
+    assert unregistered["what"] == "broker 3 has never registered"
+    assert unregistered["why"] == "its pod kafkalite-broker-3 does not exist; FailedCreate: exceeded quota"
+    assert "has 3 replicas, and the cluster wants 5 brokers" in one(found, "StatefulSetTooSmall")["what"]
+
+
+def test_a_pod_that_no_node_takes_and_one_whose_volume_is_missing(world, doctor):
+    unschedulable = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes: insufficient memory"}
+    world.pod(0, ready=False, phase="Pending", conditions=[unschedulable])
+    world.pod(1, ready=False, phase="Pending")
+    world.claim(1, phase="Pending", storageClassName="fast")
+    world.warn("PersistentVolumeClaim", "data-kafkalite-broker-1", "ProvisioningFailed", "no such class")
+    world.pod(2, ready=False, phase="Pending")
+    world.claim(2, phase="Lost")
+    found = doctor()
+    only(found, "PodNotReady", "VolumePending", "VolumeLost")
+    first, second, third = found["PodNotReady"]
+    assert first["why"] == "its pod is Pending, no node takes it: 0/3 nodes: insufficient memory"
+    assert second["why"] == (
+        "its pod is Pending: its volume claim data-kafkalite-broker-1 is Pending; ProvisioningFailed: no such class"
+    )
+    assert "look at StorageClass fast" in second["todo"]
+    assert "is Lost" in third["why"]
+    assert "give the cluster a spec.storage.storageClassName" in third["todo"]
+    assert one(found, "VolumePending")["why"] == "ProvisioningFailed: no such class"
+    assert "its volume is gone" in one(found, "VolumeLost")["todo"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "why", "todo"),
+    [
+        (
+            {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}},
+            "its container waits, ImagePullBackOff: not found",
+            "correct spec.image",
+        ),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}, "terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+            "the last time: exit code 137, it was killed, OOMKilled",
+            "raise the memory limit",
+        ),
+        ({}, "its pod kafkalite-broker-1 runs and is not ready; Unhealthy: 503", "logs kafkalite-broker-1"),
+        ({"waiting": {"reason": "ContainerCreating"}}, "its container is being created: Unhealthy: 503", "describe pod"),
+        ({"waiting": {"reason": "CreateContainerConfigError"}}, "its container waits, CreateContainerConfigError", "describe"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_does_not_get_on(world, doctor, pod, why, todo):
+    world.pod(1, ready=False, **pod)
+    world.warn("Pod", "kafkalite-broker-1", "Unhealthy", "503")
+    finding = one(doctor(), "PodNotReady")
+    assert finding["what"] == "broker 1 is registered as Running, but its pod is in trouble"
+    assert why in finding["why"]
+    assert todo in finding["todo"]
+
+
+def test_a_broker_that_is_silent(world, doctor):
+    world.lease("kafkalite-broker-1", "i-1", age_s=120)
+    world.delete(LEASES, "kafkalite-broker-2")
+    first, second = doctor()["LeaseExpired"]
+    assert re.fullmatch("broker 1 is registered as Running, but has not renewed its Lease for 12\\d s", first["what"])
+    assert second["what"] == "broker 2 is registered as Running, but has not renewed its Lease at all"
+    assert "the operator fences it" in first["todo"]
+
+
+def test_a_stateful_set_that_is_missing_or_foreign(world, doctor):
+    world.delete(STATEFUL_SETS, "kafkalite-broker")
+    assert "no StatefulSet kafkalite-broker" in one(doctor(), "StatefulSetMissing")["what"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "controller": True}
+    owner["uid"] = world.make(CONFIG_MAPS, "other", {})["metadata"]["uid"]
+    world.stateful_set(3, ownerReferences=[owner])
+    foreign = one(doctor(), "ForeignObject")
+    assert f"StatefulSet kafkalite-broker belongs to ConfigMap other (uid {owner['uid']}), not to this cluster" in foreign["what"]
+    assert "the operator leaves it alone" in foreign["todo"]
+
+
+def test_brokers_of_another_cluster(world, doctor):
+    world.patch(BROKERS, world.broker_name(2), {"metadata": {"labels": {"a": "b"}}})
+    body = {"spec": {"clusterRef": {"name": "gone"}, "brokerId": 0}}
+    world.make(BROKERS, "gone-broker-0", body)
+    world.broker(7, name="strange")
+    whats = [each["what"] for each in doctor()["ForeignObject"]]
+    assert whats == [
+        "KafkaLiteBroker strange says that it is broker 7 of cluster kafkalite",
+        f"KafkaLiteBroker gone-broker-0 is of cluster gone, which is not in namespace {world.namespace}",
+    ]
+
+
+def test_cordoned_and_surplus_brokers_and_strays(world, doctor):
+    world.patch(BROKERS, world.broker_name(0), {"spec": {"cordoned": True}})
+    world.broker(3)
+    world.pod(3)
+    world.topic("orders", entry([0, 1, 2]))
+    strays = [{"topic": name, "topicId": "t", "partition": 0} for name in ("gone", "orders")]
+    world.tell(1, strays=strays)
+    found = doctor()
+    only(found, "BrokerCordoned", "BrokerSurplus", "Strays")
+    assert one(found, "BrokerCordoned")["severity"] == "note"
+    assert one(found, "BrokerCordoned")["what"] == "broker 0 is cordoned: no new replicas are placed there"
+    assert one(found, "BrokerSurplus")["what"] == "broker 3 runs, and spec.replicas is 3"
+    assert "kafkalite decommission 3" in one(found, "BrokerSurplus")["todo"]
+    gone, moved = found["Strays"]
+    assert gone["what"] == "brokers 1 still hold data of 1 topic that are gone: gone"
+    assert "adopt-strays" in gone["todo"]
+    assert moved["what"] == "brokers 1 still hold data of replicas that have moved away: orders"
+
+
+def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
+    condition = {"type": "Progressing", "status": "False", "reason": "NotSupported", "message": "brokers [3] still hold"}
+    world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
+    finding = one(doctor(), "NotSupported")
+    assert finding["why"] == "brokers [3] still hold"
+    assert "kafkalite decommission" in finding["todo"]
+
+
+# --- partitions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_without_a_leader_and_why_no_candidate_counts(world, doctor):
+    world.fence(1)
+    # Broker 0 has lost its disk since epoch 10, broker 2 runs and was not in sync.
+    world.tell(0, brokerEpoch=20, trustedSince=20)
+    lost = entry([0, 1, 2], isr=[{"id": 0, "epoch": 10}], leader=-1, elr=[{"id": 1, "epoch": 11}])
+    world.topic("orders", lost, {**lost})
+    finding = one(doctor(), "OfflinePartitions")
+    assert finding["what"] == "2 partitions without a leader: orders-0, orders-1"
+    assert finding["why"] == (
+        "broker 0 (in the ISR) came back without its data (it was in sync with epoch 10); "
+        "broker 1 (eligible) is fenced; broker 2 runs, and may lack acknowledged records"
+    )
+    assert f"kubectl -n {world.namespace} annotate klt orders kafkalite.io/elect-unclean=all" in finding["todo"]
+
+
+def test_a_partition_that_only_waits_for_the_operator(world, doctor):
+    world.topic("orders", entry([0, 1, 2], isr=[1], leader=-1))
+    finding = one(doctor(), "OfflinePartitions")
+    assert finding["why"] == "broker 1 (in the ISR) runs: the operator has to elect it; " + (
+        "brokers 0, 2 runs, and may lack acknowledged records"
+    )
+    assert "wait for the operator" in finding["todo"]
+
+
+def test_below_min_insync_replicas(world, doctor):
+    world.fence(1)
+    world.topic("orders", entry([0, 1, 2], isr=[0], minIsr=2))
+    found = doctor()
+    finding = one(found, "UnderMinIsr")
+    assert finding["what"] == "1 partition with 1 of min.insync.replicas 2 in sync: orders-0"
+    assert finding["why"] == "broker 1 is fenced (LeaseExpired); broker 2 runs and is catching up"
+    assert "acks=all" in finding["todo"]
+
+
+def test_why_a_replica_is_missing(world, doctor):
+    world.patch(BROKERS, world.broker_name(2), {"spec": {"cordoned": True}})
+    world.tell(0, brokerEpoch=20, trustedSince=20)
+    world.topic(
+        "orders",
+        entry([1, 2], isr=[1]),
+        entry([1, 0], isr=[1, {"id": 0, "epoch": 10}]),
+        entry([1, 3], isr=[1]),
+        entry([1, 0], isr=[1], removing=[0]),
+        entry([0, 1], isr=[1], adding=[0]),
+    )
+    found = doctor()
+    assert sorted((each["items"], each["why"]) for each in found["UnderReplicated"]) == [
+        (["orders-0"], "broker 2 runs and is catching up, cordoned"),
+        (["orders-1"], "broker 0 came back without its data and copies it from the leader"),
+        (["orders-2"], "broker 3 is not registered"),
+        (["orders-3"], "broker 0 runs and leaves the partition (reassignment)"),
+    ]
+    assert "wait while it copies" in found["UnderReplicated"][0]["todo"]
+    moving = one(found, "Reassigning")
+    assert moving["what"] == "replicas of 2 partitions are moving: orders-3, orders-4"
+    assert moving["severity"] == "note"
+
+
+def test_an_unclean_election_that_is_not_confirmed(world, doctor):
+    world.topic("orders", entry([0, 1, 2], isr=[0], leaderRecoveryState="Recovering"))
+    assert "elected uncleanly" in one(doctor(), "UncleanElection")["what"]
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("type_", "reason", "todo"),
+    [
+        ("Ready", "NotEnoughBrokers", "lower spec.replicas, or raise that of the cluster"),
+        ("Ready", "WaitingForBrokers", "look at what is said about the brokers"),
+        ("Ready", "StoreWentBack", "kafkalite.io/recover-store"),
+        ("Ready", "SomethingNew", "describe klt orders"),
+        ("Progressing", "InvalidReplicaAssignment", "correct spec.replicaAssignment"),
+        ("Progressing", "NotSupported", "undo the change of the spec"),
+    ],
+)
+def test_what_the_operator_says_of_a_topic(world, doctor, type_, reason, todo):
+    said = {"type": type_, "status": "False", "reason": reason, "message": "because"}
+    world.topic("orders", conditions=[said])
+    finding = one(doctor(), reason)
+    assert finding["what"] == f"1 topic not as wanted, {reason}: orders"
+    assert finding["why"] == "because"
+    assert todo in finding["todo"]
+
+
+def test_two_objects_of_one_name(world, doctor):
+    world.topic("orders", entry([0, 1, 2]))
+    conflict = {"type": "Ready", "status": "False", "reason": "ResourceConflict"}
+    world.topic("other", topicName="orders", conditions=[conflict])
+    found = doctor()
+    only(found, "ResourceConflict")
+    assert one(found, "ResourceConflict")["what"] == (
+        "2 objects claim the topic name orders: orders has it, other does not"
+    )
+
+
+def test_a_topic_of_a_cluster_that_does_not_exist(world, doctor):
+    world.topic("orders", clusterRef={"name": "elsewhere"})
+    finding = one(doctor(), "ClusterNotFound")
+    assert finding["what"] == (
+        f"1 topic of a KafkaLiteCluster 'elsewhere' that is not in namespace {world.namespace}: orders"
+    )
+
+
+def test_flush_that_is_relaxed(world, doctor):
+    world.topic("orders", entry([0, 1, 2]), conditions=[{"type": "DurableFlush", "status": "False"}])
+    assert "may lose acknowledged records" in one(doctor(rc=0), "RelaxedFlush")["what"]
+
+
+def test_an_object_that_this_version_does_not_understand(world, doctor):
+    world.topic("orders", replicaAssignment={"007x": [0]})
+    finding = one(doctor(), "NotUnderstood")
+    assert finding["what"] == "topic/orders cannot be understood by this version"
+    assert "is not a partition number" in finding["why"]
+
+
+# --- what cannot be asked --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forbid(monkeypatch):
+    """The API server refuses to list these kinds, in the words of a real one."""
+
+    def forbid(*kinds, everywhere_only=False):
+        real = KubeClient.list
+
+        async def refused(self, kind, namespace=None, **more):
+            if kind.plural in {each if isinstance(each, str) else each.plural for each in kinds} and not (
+                everywhere_only and namespace
+            ):
+                sentence = f'{kind.plural} is forbidden: User "me" cannot list resource "{kind.plural}"'
+                raise KubeForbidden(403, "Forbidden", f"GET /apis/{kind.plural}: {sentence}")
+            return await real(self, kind, namespace, **more)
+
+        monkeypatch.setattr(KubeClient, "list", refused)
+
+    return forbid
+
+
+def test_without_the_right_to_read_topics_it_cannot_say_anything(world, doctor, forbid):
+    forbid(TOPICS)
+    said = doctor(rc=2).stderr
+    assert 'kafkalitetopics is forbidden: User "me" cannot list resource "kafkalitetopics"' in said
+    assert f"What is needed: the verb list on kafkalitetopics.kafkalite.io in namespace {world.namespace}" in said
+
+
+def test_other_missing_rights_are_told_and_gone_around(world, doctor, forbid):
+    forbid(PODS, STATEFUL_SETS, PERSISTENT_VOLUME_CLAIMS, EVENTS, LEASES, "customresourcedefinitions")
+    world.fence(1)
+    found = doctor()
+    assert one(found, "BrokerFenced")["todo"].startswith("start it: kubectl")
+    notes = {each["about"]: each for each in found["RightMissing"]}
+    assert set(notes) == {
+        "pods", "statefulsets", "persistentvolumeclaims", "events", "leases", "customresourcedefinitions",
+    }  # fmt: skip
+    assert notes["pods"]["what"] == "it was not looked at why a broker does not start: pods may not be read"
+    assert notes["pods"]["todo"] == (
+        f"ask for the verb list on pods in namespace {world.namespace}, to be told that as well"
+    )
+    assert "customresourcedefinitions.apiextensions.k8s.io in the whole cluster" in (
+        notes["customresourcedefinitions"]["todo"]
+    )
+
+
+def test_an_operator_in_a_namespace_that_may_not_be_read_is_not_called_dead(world, doctor, forbid):
+    forbid(LEASES, everywhere_only=True)
+    world.delete(LEASES, OPERATOR)
+    note = one(doctor(rc=0), "OperatorUnknown")
+    assert "others may not be read" in note["what"]
+
+
+def test_who_is_not_known_to_the_api_server(world, doctor, monkeypatch):
+    async def refused(*_args, **_more):
+        raise KubeForbidden(401, "Unauthorized", "GET /apis: Unauthorized")
+
+    monkeypatch.setattr(KubeClient, "list", refused)
+    assert "does not know who you are (Unauthorized): look at the kubeconfig" in doctor(rc=2).stderr
+
+
+def test_an_api_server_that_is_away(tmp_path):
+    config = {
+        "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(tmp_path / "config")])
+    assert result.exit_code == 2
+    assert "the API server does not answer" in result.stderr
+
+
+def test_a_namespace_without_a_cluster(world, doctor):
+    finding = one(doctor("--cluster", "other"), "NoCluster")
+    assert finding["what"] == f"there is no KafkaLiteCluster 'other' in namespace {world.namespace}"
+
+
+def test_definitions_that_are_missing_or_old(world, doctor, monkeypatch):
+    real = KubeClient.list
+
+    async def older(self, kind, namespace=None, **more):
+        found = await real(self, kind, namespace, **more)
+        if kind.plural == "customresourcedefinitions":
+            for each in found.items:
+                schema = each["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+                if each["metadata"]["name"].startswith("kafkalitebrokers"):
+                    schema["properties"]["spec"]["properties"].pop("cordoned")
+                    schema.pop("x-kubernetes-validations")
+                if each["metadata"]["name"].startswith("kafkaliteclusters"):
+                    each["spec"]["versions"][0]["name"] = "v0"
+        return found
+
+    monkeypatch.setattr(KubeClient, "list", older)
+    brokers, clusters = doctor()["DefinitionOld"]
+    assert brokers["what"] == (
+        "the definition kafkalitebrokers.kafkalite.io lacks fields spec.cordoned and rules (status never disappears)"
+    )
+    assert clusters["what"] == "the definition kafkaliteclusters.kafkalite.io does not serve v1alpha1"
+    assert "kubectl apply --server-side -f crds/" in brokers["todo"]
+
+
+def test_definitions_that_were_never_installed(world, doctor, monkeypatch):
+    from kafkalite_runtime.kube import KubeNotFound
+
+    async def unknown(self, kind, namespace=None, **more):
+        raise KubeNotFound(404, "NotFound", "GET /x: the server could not find the requested resource")
+
+    monkeypatch.setattr(KubeClient, "list", unknown)
+    found = doctor()
+    assert [each["what"] for each in found["DefinitionMissing"]] == [
+        f"the API server does not know {plural}.kafkalite.io/v1alpha1"
+        for plural in ("kafkaliteclusters", "kafkalitebrokers", "kafkalitetopics")
+    ]
+
+
+# --- how much it says ------------------------------------------------------------------------------------------------
+
+
+def test_very_many_topics_make_few_lines(world, doctor, monkeypatch):
+    from kafkalite_cli.doctor import gather
+
+    world.fence(1)
+    made = world.topic("orders", *[entry([0, 1, 2], isr=[0, 2]) for _ in range(6)])
+    many = [
+        {**made, "metadata": {**made["metadata"], "name": f"t-{number}"}, "spec": {**made["spec"]}}
+        for number in range(1_000)
+    ]
+    real = gather.read_main
+
+    async def read_main(reader):
+        return {**await real(reader), TOPICS: many}
+
+    monkeypatch.setattr(gather, "read_main", read_main)
+    lines = doctor(text=True).stdout.splitlines()
+    assert len(lines) == 7
+    assert "✗ 6,000 partitions of 1,000 topics without the replica on broker 1: " in lines[3]
+    assert "and 5,995 more" in lines[3]
+    everything = doctor("--all", text=True).stdout.splitlines()
+    assert len(everything) == 6_007
+    found = one(doctor(), "UnderReplicated")
+    assert (found["itemCount"], len(found["items"])) == (6_000, 200)
