@@ -13,7 +13,6 @@ or cordoned stay where they are: one comes back, and the other one is the busine
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,37 +26,39 @@ if TYPE_CHECKING:
 Key = tuple[str, int]
 
 
-@dataclass(slots=True)
 class Layout:
     """Replica lists that can be changed, with the counts that follow from them."""
 
-    lists: dict[Key, tuple[int, ...]]
-    holders: dict[int, set[Key]] = field(default_factory=dict)
-    by_topic: Counter[tuple[int, str]] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
+    def __init__(self, lists: Mapping[Key, tuple[int, ...]]) -> None:
+        self.lists = dict(lists)
+        self._held: dict[int, dict[str, set[Key]]] = {}
+        self._load: Counter[int] = Counter()
         for key, ids in self.lists.items():
             for broker_id in ids:
-                self._count(broker_id, key, 1)
+                self._add(broker_id, key)
 
-    def _count(self, broker_id: int, key: Key, step: int) -> None:
-        held = self.holders.setdefault(broker_id, set())
-        (held.add if step > 0 else held.discard)(key)
-        self.by_topic[broker_id, key[0]] += step
+    def _add(self, broker_id: int, key: Key) -> None:
+        self._held.setdefault(broker_id, {}).setdefault(key[0], set()).add(key)
+        self._load[broker_id] += 1
 
     def load(self, broker_id: int) -> int:
         """How many replicas it has."""
-        return len(self.holders.get(broker_id, ()))
+        return self._load[broker_id]
+
+    def on(self, broker_id: int) -> dict[str, set[Key]]:
+        """Its partitions, by topic."""
+        return self._held.get(broker_id, {})
+
+    def of_topic(self, broker_id: int, topic: str) -> int:
+        """How many replicas of a topic it has."""
+        return len(self.on(broker_id).get(topic, ()))
 
     def move(self, key: Key, source: int, target: int) -> None:
         """Another broker in the same place of the list."""
         self.lists[key] = tuple(target if i == source else i for i in self.lists[key])
-        self._count(source, key, -1)
-        self._count(target, key, 1)
-
-    def gain(self, key: Key, source: int, target: int) -> int:
-        """By how much more replicas of that topic are at the source."""
-        return self.by_topic[source, key[0]] - self.by_topic[target, key[0]]
+        self._held[source][key[0]].discard(key)
+        self._load[source] -= 1
+        self._add(target, key)
 
 
 def rebalanced(
@@ -75,7 +76,7 @@ def rebalanced(
         fixed: Partitions that stay as they are: they move already.
         leaders_only: Only the order of each list may change.
     """
-    layout = Layout(dict(current))
+    layout = Layout(current)
     kept = set(fixed)
     free = [key for key in sorted(current) if key not in kept]
     if len(racks) > 1:
@@ -91,16 +92,16 @@ def evacuated(current: Mapping[Key, tuple[int, ...]], racks: Mapping[int, str], 
 
     Raises Failure that names partitions for which there is no broker left.
     """
-    layout = Layout(dict(current))
+    layout = Layout(current)
     stuck: list[Key] = []
-    for key in sorted(layout.holders.get(gone, ())):
+    for key in sorted(key for keys in layout.on(gone).values() for key in keys):
         ids = layout.lists[key]
         used = Counter(racks[i] for i in ids if i != gone and i in racks)
         free = [i for i in racks if i not in ids]
         if not free:
             stuck.append(key)
             continue
-        best = min(free, key=lambda i: (used[racks[i]], layout.load(i), layout.by_topic[i, key[0]], i))
+        best = min(free, key=lambda i: (used[racks[i]], layout.load(i), layout.of_topic(i, key[0]), i))
         layout.move(key, gone, best)
     if stuck:
         names = ", ".join(f"{topic}-{number}" for topic, number in stuck[:5])
@@ -149,20 +150,22 @@ def _even_replicas(layout: Layout, movable: set[Key], racks: Mapping[int, str]) 
 def _replica_step(
     layout: Layout, movable: set[Key], racks: Mapping[int, str], full: int, free: int
 ) -> tuple[Key, int, int] | None:
-    """The best partition for a move of one replica, if some partition allows it."""
-    best: tuple[tuple[int, bool, Key], Key] | None = None
-    for key in layout.holders.get(full, ()):
+    """A move of one replica, if some partition allows it: of the topic that the two share most unevenly."""
+
+    def allowed(key: Key) -> bool:
         ids = layout.lists[key]
         if free in ids or key not in movable:
-            continue
+            return False
         others = {racks.get(i, "") for i in ids if i != full}
-        if racks[free] in others and racks[full] not in others:
-            continue
-        # Most uneven topic first; a leader that stays costs its clients nothing.
-        rank = (-layout.gain(key, full, free), ids[0] == full, key)
-        if best is None or rank < best[0]:
-            best = (rank, key)
-    return None if best is None else (best[1], full, free)
+        return racks[free] not in others or racks[full] in others
+
+    held = layout.on(full)
+    for topic in sorted(held, key=lambda name: (layout.of_topic(free, name) - len(held[name]), name)):
+        # A leader that stays costs its clients nothing.
+        for key in sorted(held[topic], key=lambda key: (layout.lists[key][0] == full, key)):
+            if allowed(key):
+                return key, full, free
+    return None
 
 
 def _even_leaders(layout: Layout, free: Iterable[Key], racks: Mapping[int, str]) -> None:

@@ -149,8 +149,9 @@ def test_a_fenced_broker_and_what_it_leaves_behind(world, doctor):
     fenced = one(found, "BrokerFenced")
     assert fenced["what"] == "broker 1 is fenced: it leads nothing and counts in no ISR"
     assert "the operator fenced epoch 11 at 2026-01-01T00:00:00Z: LeaseExpired: no Lease renewal" in fenced["why"]
-    assert "its container keeps ending (7 restarts), the last time: exit code 70, it cannot run, or the disk failed " in (
-        fenced["why"]
+    assert (
+        "its container keeps ending (7 restarts), the last time: exit code 70, it cannot run, or the disk failed "
+        in (fenced["why"])
     )
     assert "(the disk failed)" in fenced["why"]
     assert fenced["todo"] == f"kubectl -n {world.namespace} logs kafkalite-broker-1 --previous"
@@ -190,7 +191,9 @@ def test_brokers_that_have_never_been_there(world, doctor):
     world.warn("StatefulSet", "kafkalite-broker", "FailedCreate", "exceeded quota")
     found = doctor()
     only(found, "BrokerNotMade", "BrokerNotRegistered", "StatefulSetTooSmall")
-    assert one(found, "BrokerNotMade")["what"] == "broker 4 is wanted, and there is no KafkaLiteBroker kafkalite-broker-4"
+    assert (
+        one(found, "BrokerNotMade")["what"] == "broker 4 is wanted, and there is no KafkaLiteBroker kafkalite-broker-4"
+    )
     unregistered = one(found, "BrokerNotRegistered")
     assert unregistered["what"] == "broker 3 has never registered"
     assert unregistered["why"] == "its pod kafkalite-broker-3 does not exist; FailedCreate: exceeded quota"
@@ -262,7 +265,10 @@ def test_a_stateful_set_that_is_missing_or_foreign(world, doctor):
     owner["uid"] = world.make(CONFIG_MAPS, "other", {})["metadata"]["uid"]
     world.stateful_set(3, ownerReferences=[owner])
     foreign = one(doctor(), "ForeignObject")
-    assert f"StatefulSet kafkalite-broker belongs to ConfigMap other (uid {owner['uid']}), not to this cluster" in foreign["what"]
+    assert (
+        f"StatefulSet kafkalite-broker belongs to ConfigMap other (uid {owner['uid']}), not to this cluster"
+        in foreign["what"]
+    )
     assert "the operator leaves it alone" in foreign["todo"]
 
 
@@ -298,7 +304,12 @@ def test_cordoned_and_surplus_brokers_and_strays(world, doctor):
 
 
 def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
-    condition = {"type": "Progressing", "status": "False", "reason": "NotSupported", "message": "brokers [3] still hold"}
+    condition = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "NotSupported",
+        "message": "brokers [3] still hold",
+    }
     world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
     finding = one(doctor(), "NotSupported")
     assert finding["why"] == "brokers [3] still hold"
@@ -468,8 +479,9 @@ def test_other_missing_rights_are_told_and_gone_around(world, doctor, forbid):
     assert notes["pods"]["todo"] == (
         f"ask for the verb list on pods in namespace {world.namespace}, to be told that as well"
     )
-    assert "customresourcedefinitions.apiextensions.k8s.io in the whole cluster" in (
-        notes["customresourcedefinitions"]["todo"]
+    assert (
+        "customresourcedefinitions.apiextensions.k8s.io in the whole cluster"
+        in (notes["customresourcedefinitions"]["todo"])
     )
 
 

@@ -111,9 +111,7 @@ class World:
 
     def patch(self, kind, name, body, *, status=False):
         return self.do(
-            lambda client: client.merge_patch(
-                kind, self.namespace, name, body, subresource="status" if status else ""
-            )
+            lambda client: client.merge_patch(kind, self.namespace, name, body, subresource="status" if status else "")
         )
 
     def make(self, kind, name, body, status=None, **metadata):
@@ -215,7 +213,7 @@ class World:
         with contextlib.suppress(Exception):
             self.delete(PODS, name)
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{name}"}}
-        spec = {"containers": [{"name": "broker", "image": "i"}], "volumes": [claim]}
+        spec = {"nodeName": "local", "containers": [{"name": "broker", "image": "i"}], "volumes": [claim]}
         labels = {"app.kubernetes.io/component": "broker"}
         return self.make(PODS, name, {"spec": spec}, told, labels=labels)
 
@@ -247,3 +245,23 @@ class World:
             "lastTimestamp": "2026-01-01T00:00:00Z",
         }
         self.make(EVENTS, f"{name}.{uuid.uuid4().hex[:8]}", body)
+
+
+def obey(monkeypatch):
+    """An operator and brokers that move replicas the moment somebody wishes for it."""
+    real = KubeClient.json_patch
+
+    async def json_patch(self, kind, namespace, name, operations, **more):
+        found = await real(self, kind, namespace, name, operations, **more)
+        if kind is TOPICS and not more.get("subresource"):
+            now = found["status"]["partitions"]
+            then = {
+                number: entry(ids, epoch=now[number]["partitionEpoch"] + 1)
+                for number, ids in found["spec"].get("replicaAssignment", {}).items()
+                if now[number]["replicas"] != ids
+            }
+            body = {"status": {"partitions": then, "observedGeneration": found["metadata"]["generation"]}}
+            found = await self.merge_patch(TOPICS, namespace, name, body, subresource="status")
+        return found
+
+    monkeypatch.setattr(KubeClient, "json_patch", json_patch)
