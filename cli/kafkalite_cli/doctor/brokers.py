@@ -252,8 +252,7 @@ def _strays(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             code="Strays",
             about=f"cluster/{evidence.name}",
-            what=f"brokers {_ids(gone)} still hold data of {count(len(gone), 'topic')} that are gone: "
-            f"{listed(sorted(gone))}",
+            what=f"data of topics that are gone are still there, on brokers {_ids(gone)}: {listed(sorted(gone))}",
             why="the topics were deleted, or their objects were lost; the data are kept for a while",
             todo='to get a topic back, apply it again with the annotation kafkalite.io/adopt-strays: "true"; else do '
             "nothing, its data are removed after kafkalite.stray.deleted.retention.ms",
@@ -264,7 +263,8 @@ def _strays(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             code="Strays",
             about=f"cluster/{evidence.name}",
-            what=f"brokers {_ids(moved)} still hold data of replicas that have moved away: {listed(sorted(moved))}",
+            what=f"data of replicas that have moved away are still there, on brokers {_ids(moved)}: "
+            f"{listed(sorted(moved))}",
             why="they are kept for a while",
             todo="do nothing, they are removed after kafkalite.stray.deleted.retention.ms",
             items=tuple(sorted(moved)),

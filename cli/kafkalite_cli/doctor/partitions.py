@@ -126,7 +126,8 @@ def _candidates(evidence: Evidence, entry: Partition, *, relaxed: bool) -> str:
     trusted = {member.id for member in (*entry.isr, *entry.elr)}
     others = [i for i in entry.replicas if i not in trusted and i in evidence.brokers and evidence.brokers[i].alive]
     if others:
-        words.append(f"{_named(others)} runs, and may lack acknowledged records")
+        verb = "runs" if len(others) == 1 else "run"
+        words.append(f"{_named(others)} {verb}, and may lack acknowledged records")
     return "; ".join(words)
 
 

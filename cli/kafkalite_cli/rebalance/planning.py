@@ -12,6 +12,7 @@ or cordoned stay where they are: one comes back, and the other one is the busine
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -159,8 +160,11 @@ def _replica_step(
         others = {racks.get(i, "") for i in ids if i != full}
         return racks[free] not in others or racks[full] in others
 
-    held = layout.on(full)
-    for topic in sorted(held, key=lambda name: (layout.of_topic(free, name) - len(held[name]), name)):
+    held, there = layout.on(full), layout.on(free)
+    ranked = [(len(there.get(name, ())) - len(keys), name) for name, keys in held.items() if keys]
+    heapq.heapify(ranked)  # the first one fits as a rule: no need to sort them all
+    while ranked:
+        topic = heapq.heappop(ranked)[1]
         # A leader that stays costs its clients nothing.
         for key in sorted(held[topic], key=lambda key: (layout.lists[key][0] == full, key)):
             if allowed(key):

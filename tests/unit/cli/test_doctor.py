@@ -298,9 +298,9 @@ def test_cordoned_and_surplus_brokers_and_strays(world, doctor):
     assert one(found, "BrokerSurplus")["what"] == "broker 3 runs, and spec.replicas is 3"
     assert "kafkalite decommission 3" in one(found, "BrokerSurplus")["todo"]
     gone, moved = found["Strays"]
-    assert gone["what"] == "brokers 1 still hold data of 1 topic that are gone: gone"
+    assert gone["what"] == "data of topics that are gone are still there, on brokers 1: gone"
     assert "adopt-strays" in gone["todo"]
-    assert moved["what"] == "brokers 1 still hold data of replicas that have moved away: orders"
+    assert moved["what"] == "data of replicas that have moved away are still there, on brokers 1: orders"
 
 
 def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
@@ -337,8 +337,8 @@ def test_a_partition_without_a_leader_and_why_no_candidate_counts(world, doctor)
 def test_a_partition_that_only_waits_for_the_operator(world, doctor):
     world.topic("orders", entry([0, 1, 2], isr=[1], leader=-1))
     finding = one(doctor(), "OfflinePartitions")
-    assert finding["why"] == "broker 1 (in the ISR) runs: the operator has to elect it; " + (
-        "brokers 0, 2 runs, and may lack acknowledged records"
+    assert finding["why"] == (
+        "broker 1 (in the ISR) runs: the operator has to elect it; brokers 0, 2 run, and may lack acknowledged records"
     )
     assert "wait for the operator" in finding["todo"]
 

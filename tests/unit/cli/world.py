@@ -7,7 +7,7 @@ import contextlib
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kafkalite_core.resources.leases import render_lease
 from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
@@ -25,6 +25,9 @@ from kafkalite_runtime.kube import (
     KubeClient,
 )
 from kafkalite_runtime.kube.config import KubeConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 OPERATOR = "kafkalite-operator"
