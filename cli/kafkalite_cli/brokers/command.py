@@ -54,7 +54,7 @@ def restart(
 
     async def work(client: KubeClient, namespace: str | None) -> list[int]:
         view = await read_view(client, namespace, options.cluster)
-        ids = sorted(view.brokers) if everything else list(brokers)
+        ids = [i for i in sorted(view.brokers) if not view.scaled_away(i)] if everything else list(brokers)
         if not yes:
             which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
             click.confirm(f"Restart {which} of cluster {view.name}?", abort=True, err=True)

@@ -57,6 +57,9 @@ class Restarts:
         if unknown := sorted(set(broker_ids) - set(view.brokers)):
             known = ", ".join(map(str, sorted(view.brokers))) or "none"
             raise Failure(f"there is no broker {unknown[0]} in cluster {view.name}; there are: {known}")
+        if gone := [i for i in broker_ids if view.scaled_away(i)]:
+            wanted = view.cluster["spec"].get("replicas", 3)
+            raise Failure(f"broker {gone[0]} is scaled away: spec.replicas of {view.name} is {wanted}")
         if self._force:
             return
         if why := await operator_lease.why_nobody_acts(self._client, view.cluster):

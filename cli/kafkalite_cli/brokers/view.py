@@ -53,6 +53,11 @@ class ClusterView:
             if broker.alive and not broker.cordoned and broker.registration is not None
         }
 
+    def scaled_away(self, broker_id: int) -> bool:
+        """It is not wanted any more, and gone; its object stays."""
+        wanted = int(self.cluster["spec"].get("replicas", 3))
+        return broker_id >= wanted and self.brokers[broker_id].fenced
+
     def state_of(self, broker_id: int) -> str:
         """`broker 3 is fenced`, and whether it is cordoned."""
         broker = self.brokers.get(broker_id)

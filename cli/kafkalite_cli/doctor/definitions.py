@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 JsonObject = dict[str, Any]
-TODO = "helm upgrade, or kubectl apply --server-side -f crds/ of the version of the operator"
+REMEDY = "helm upgrade, or kubectl apply --server-side -f crds/ of the version of the operator"
 
 
 def own_definitions() -> dict[str, JsonObject]:
@@ -39,7 +39,7 @@ def missing(plurals: list[str]) -> Iterator[Finding]:
             about=f"customresourcedefinition/{plural}.{GROUP}",
             what=f"the API server does not know {plural}.{GROUP}/{VERSION}",
             why="the custom resource definition is not installed",
-            todo=TODO,
+            todo=REMEDY,
         )
 
 
@@ -57,7 +57,7 @@ def check(served: list[JsonObject]) -> Iterator[Finding]:
                 about=f"customresourcedefinition/{name}",
                 what=f"the definition {name} does not serve {VERSION}",
                 why="it is of another version",
-                todo=TODO,
+                todo=REMEDY,
             )
             continue
         lacking = sorted(_paths(_schema(wanted)) - _paths(_schema(found)))
@@ -70,7 +70,7 @@ def check(served: list[JsonObject]) -> Iterator[Finding]:
                 about=f"customresourcedefinition/{name}",
                 what=f"the definition {name} lacks {' and '.join(parts)}",
                 why="it is older than this program: what it does not know is dropped, what no rule refuses is let in",
-                todo=TODO,
+                todo=REMEDY,
                 items=(*lacking, *rules),
             )
 

@@ -19,7 +19,7 @@ EXIT_CODES = {
     137: "it was killed",
     143: "it was asked to end",
 }
-TODO = {
+REMEDIES = {
     "ImagePullBackOff": "correct spec.image of the cluster, or the access to its registry",
     "ErrImagePull": "correct spec.image of the cluster, or the access to its registry",
     "InvalidImageName": "correct spec.image of the cluster",
@@ -109,9 +109,9 @@ def _waiting(
     reason = str(waiting["reason"])
     if reason == "CrashLoopBackOff":
         why = f"its container keeps ending ({restart_count} restarts), the last time: {_end(ended)}"
-        return why, TODO.get(str(ended.get("reason")), _logs(evidence, name, previous=True))
+        return why, REMEDIES.get(str(ended.get("reason")), _logs(evidence, name, previous=True))
     message = f": {waiting['message']}" if waiting.get("message") else ""
-    return f"its container waits, {reason}{message}", TODO.get(reason, _look(evidence, name))
+    return f"its container waits, {reason}{message}", REMEDIES.get(reason, _look(evidence, name))
 
 
 def _end(ended: JsonObject) -> str:

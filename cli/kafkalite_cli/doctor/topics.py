@@ -22,7 +22,7 @@ TOLD_ELSEWHERE = frozenset(
 )
 """Reasons that are looked into in other places, and told with more detail there."""
 
-TODO = {
+REMEDIES = {
     "Placing": "wait a moment",
     "WaitingForCluster": "wait a moment",
     "WaitingForBrokers": "look at what is said about the brokers",
@@ -106,7 +106,7 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
             about=f"topic/{names[0]}",
             what=f"{count(len(names), 'topic')} not as wanted, {reason}: {listed(names)}",
             why=message,
-            todo=TODO.get(reason, f"kubectl -n {evidence.namespace} describe klt {names[0]}"),
+            todo=REMEDIES.get(reason, f"kubectl -n {evidence.namespace} describe klt {names[0]}"),
             items=tuple(names),
         )
 

@@ -157,6 +157,14 @@ def test_a_broker_that_does_not_return(orders, run):
     ) in result.stderr
 
 
+def test_a_broker_that_is_scaled_away_is_left_out(orders, run):
+    orders.broker(3)
+    orders.fence(3)
+    assert "broker 3 is scaled away: spec.replicas of kafkalite is 3" in run("restart", "3", code=1).stderr
+    question = run("restart", "--all", code=1, yes=False).stderr
+    assert "Restart brokers 0, 1, 2 of cluster kafkalite?" in question
+
+
 def test_wrong_usage_of_restart(orders, run):
     assert "say which" in run("restart", code=2).stderr
     assert "say which" in run("restart", "1", "--all", code=2).stderr

@@ -268,3 +268,12 @@ def obey(monkeypatch):
         return found
 
     monkeypatch.setattr(KubeClient, "json_patch", json_patch)
+
+
+def one(found, code):
+    [finding] = found[code]
+    return finding
+
+
+def only(found, *codes):
+    assert set(found) == set(codes), {code: [each["what"] for each in each] for code, each in found.items()}
