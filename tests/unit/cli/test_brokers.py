@@ -29,6 +29,8 @@ def run(world, monkeypatch):
 
         monkeypatch.setattr(Steps, "waiting", waiting)
         flags = ("--yes",) if yes else ()
+        if "--timeout" not in arguments:
+            flags = ("--timeout", "20", *flags)  # a test that goes wrong ends by itself
         result = CliRunner().invoke(main, [command, *world.arguments, *arguments, *flags], input="n\n")
         assert result.exit_code == code, (result.output, result.exception, said)
         result.said = said

@@ -7,7 +7,7 @@ import pytest
 
 from kafkalite_cli.brokers import operator_lease
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, CONFIG_MAPS, LEASES, STATEFUL_SETS, TOPICS
-from tests.unit.cli.world import OPERATOR, entry, one, only
+from tests.unit.cli.world import OPERATOR, World, entry, one, only
 
 
 def test_nothing_is_wrong(world, doctor):
@@ -26,6 +26,14 @@ def test_no_operator_was_ever_there(world, doctor):
     assert finding["what"] == "no operator serves this cluster: there is no Lease kafkalite-operator of one"
     assert "nobody fences brokers" in finding["why"]
     assert "install or start the operator" in finding["todo"]
+
+
+def test_an_operator_in_another_namespace_is_known_by_the_clusters_own_word(world, kube_server, doctor):
+    other = World(kube_server)
+    world.delete(LEASES, OPERATOR)
+    assert one(doctor(), "NoOperator")["what"].startswith("no operator serves this cluster")
+    world.patch(CLUSTERS, "kafkalite", {"status": {"controller": {"holder": other.operator}}}, status=True)
+    assert doctor(rc=0) == {}
 
 
 def test_nobody_holds_the_lease(world, doctor):
