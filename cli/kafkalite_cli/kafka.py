@@ -45,16 +45,18 @@ def find_bootstrap(kube: KubeOptions) -> str:
 
     Raises Failure when there is no cluster, or several.
     """
-    from kafkalite_cli.connection import choose_target, with_client
+    from kafkalite_cli.connection import choose_target, scope_of, with_client
     from kafkalite_cli.manifests import plain_words
     from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeUnavailable
 
     try:
-        target = choose_target(kube.kubeconfig)
+        target = choose_target(kube)
     except Failure as error:
         raise Failure(f"{error.message}; or name the brokers with --bootstrap HOST:PORT") from error
     try:
-        listed = with_client(target, lambda client: client.list(CLUSTERS, kube.namespace, deadline_s=API_DEADLINE_S))
+        listed = with_client(
+            target, lambda client: client.list(CLUSTERS, scope_of(target, client, kube), deadline_s=API_DEADLINE_S)
+        )
     except KubeUnavailable as error:
         if target.home is not None:  # clients do not need the API server, so neither does this
             return local_bootstrap(target)

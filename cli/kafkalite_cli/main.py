@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalite_cli.guard import ending_in_plain_words
-from kafkalite_cli.options import kubeconfig_option
+from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option, place_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,10 @@ LAZY = {
     "topics": ("kafkalite_cli.topics.command", "topics"),
     "groups": ("kafkalite_cli.groups.command", "groups"),
     "reassign": ("kafkalite_cli.reassign.command", "reassign"),
+    "rebalance": ("kafkalite_cli.rebalance.command", "rebalance"),
+    "restart": ("kafkalite_cli.brokers.command", "restart"),
+    "decommission": ("kafkalite_cli.brokers.command", "decommission"),
+    "doctor": ("kafkalite_cli.doctor.command", "doctor"),
     "produce": ("kafkalite_cli.records.command", "produce"),
     "consume": ("kafkalite_cli.records.command", "consume"),
     "verify": ("kafkalite_cli.verify.command", "verify"),
@@ -133,21 +137,23 @@ def clean() -> None:
 
 
 @main.command()
-@kubeconfig_option
-@click.option("-n", "--namespace", default=None, help="Default: all namespaces.")
+@place_options
+@click.option("--all", "everything", is_flag=True, help="Every partition, however many there are.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def status(kubeconfig: Path | None, namespace: str | None, output: str) -> None:
+def status(options: KubeOptions, everything: bool, output: str) -> None:
     r"""Show processes, brokers and who leads which partition.
+
+    Of more than 100 partitions only those are shown that need somebody, below a line that counts all.
 
     \b
     Examples:
       kafkalite status
       kafkalite status -o json | jq '.topics[].partitions[] | {partition, leader}'
-      kafkalite status --kubeconfig ~/.kube/config -n kafka
+      kafkalite status --kubeconfig ~/.kube/config --context prod -n kafka
     """
     from kafkalite_cli import status as command
 
-    sys.exit(command.show(kubeconfig, namespace, as_json=output == "json"))
+    sys.exit(command.show(options, as_json=output == "json", everything=everything))
 
 
 @main.command()
@@ -209,8 +215,10 @@ def logs(name: str, follow: bool, lines: int) -> None:
 
 @main.command()
 @kubeconfig_option
+@context_option
+@click.option("-n", "--namespace", default=None, help="Of objects that name none. Default: the context's.")
 @click.option("-f", "--filename", "files", multiple=True, required=True, help="File, folder, or - for standard input.")
-def apply(kubeconfig: Path | None, files: tuple[str, ...]) -> None:
+def apply(kubeconfig: Path | None, context: str | None, namespace: str | None, files: tuple[str, ...]) -> None:
     r"""Create or change topics, clusters and brokers from manifests.
 
     \b
@@ -224,9 +232,9 @@ def apply(kubeconfig: Path | None, files: tuple[str, ...]) -> None:
     objects = [obj for file in files for obj in manifests.read_manifests(file)]
     if not objects:
         raise Failure(f"no objects in {', '.join('standard input' if file == '-' else file for file in files)}")
-    target = connection.choose_target(kubeconfig)
+    target = connection.choose_target(KubeOptions(kubeconfig=kubeconfig, context=context))
     try:
-        lines = connection.with_client(target, lambda client: manifests.apply(client, objects))
+        lines = connection.with_client(target, lambda client: manifests.apply(client, objects, namespace))
     except manifests.Unanswered as error:
         if target.home is None:
             raise

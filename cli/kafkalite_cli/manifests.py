@@ -18,6 +18,7 @@ from kafkalite_runtime.kube import (
     KubeClient,
     KubeConflict,
     KubeError,
+    KubeForbidden,
     KubeNotFound,
     KubeUnavailable,
 )
@@ -26,6 +27,7 @@ JsonObject = dict[str, Any]
 KINDS = {(kind.api_version, kind.kind): kind for kind in (TOPICS, CLUSTERS, BROKERS, CONFIG_MAPS, SERVICES)}
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ATTEMPTS = 3
+METHODS = ("GET /", "POST /", "PUT /", "PATCH /", "DELETE /")
 
 QUICKSTART_TOPIC: JsonObject = {
     "apiVersion": TOPICS.api_version,
@@ -82,15 +84,18 @@ def kind_of(obj: JsonObject, source: str) -> Kind:
     return kind
 
 
-async def apply(client: KubeClient, objects: Iterable[JsonObject]) -> list[str]:
-    """Create or change each object, like `kubectl apply`; one line per object. Raises Failure in plain words."""
-    return [await _apply_one(client, obj) for obj in objects]
+async def apply(client: KubeClient, objects: Iterable[JsonObject], namespace: str | None = None) -> list[str]:
+    """Create or change each object, like `kubectl apply`; one line per object. Raises Failure in plain words.
+
+    `namespace` is for objects that name none; without it they go where the context says.
+    """
+    return [await _apply_one(client, obj, namespace or client.config.namespace) for obj in objects]
 
 
-async def _apply_one(client: KubeClient, wanted: JsonObject) -> str:
+async def _apply_one(client: KubeClient, wanted: JsonObject, default_namespace: str) -> str:
     kind = kind_of(wanted, "manifest")
     metadata = wanted["metadata"]
-    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or client.config.namespace)
+    name, namespace = str(metadata["name"]), str(metadata.get("namespace") or default_namespace)
     label = f"{kind.kind} {name}"
     applied = msgspec.json.encode(wanted).decode() + "\n"
     annotations = (metadata.get("annotations") or {}) | {LAST_APPLIED: applied}
@@ -152,15 +157,15 @@ def _difference(existing: JsonObject, wanted: JsonObject, last: JsonObject) -> J
 
 
 def plain_words(error: KubeError | KubeUnavailable) -> str:
-    """What the API server said, without the request around it."""
+    """What the API server said, without the request around it; of a missing right, what to ask for."""
     if isinstance(error, KubeUnavailable):
         return f"the API server does not answer ({error})"
     message = error.message
+    if message.startswith(METHODS):
+        message = message.split(": ", 1)[1] if ": " in message else message
+    if isinstance(error, KubeForbidden):
+        if error.status == 401:
+            return f"the API server does not know who you are ({message or 'Unauthorized'}): look at the kubeconfig"
+        return f"{message}; ask for a Role that permits it, or name a namespace of yours with -n"
     marker = " is invalid: "
-    if marker in message:
-        return message.split(marker, 1)[1]
-    return (
-        message.split(": ", 1)[1]
-        if message.startswith(("POST /", "PATCH /", "GET /", "PUT /", "DELETE /"))
-        else message
-    )
+    return message.split(marker, 1)[1] if marker in message else message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,11 @@ kubeconfig_option = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
 )
-namespace_option = click.option("-n", "--namespace", default=None, help="Namespace of the topic or cluster.")
+context_option = click.option("--context", default=None, help="Context of the kubeconfig. Default: its current one.")
+namespace_option = click.option(
+    "-n", "--namespace", default=None, help="Default: the context's; of the local cluster all."
+)
+all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, help="Look at all namespaces.")
 cluster_option = click.option("--cluster", default=None, help="Name of the KafkaLiteCluster, when there are several.")
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -39,7 +44,9 @@ class KubeOptions:
     """Which API server, and which of its topics and clusters."""
 
     kubeconfig: Path | None = None
+    context: str | None = None
     namespace: str | None = None
+    all_namespaces: bool = False
     cluster: str | None = None
 
 
@@ -52,15 +59,38 @@ class KafkaOptions:
     properties: dict[str, str] = field(default_factory=dict)
 
 
-def kube_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds --kubeconfig, --namespace and --cluster; they reach the command as its first argument."""
+def place_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --kubeconfig, --context, --namespace and --all-namespaces; they reach the command as its first argument."""
 
     @kubeconfig_option
+    @context_option
     @namespace_option
+    @all_namespaces_option
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any,
+        kubeconfig: Path | None,
+        context: str | None,
+        namespace: str | None,
+        all_namespaces: bool,
+        **kwargs: Any,
+    ) -> None:
+        if namespace is not None and all_namespaces:
+            raise click.UsageError("--namespace or --all-namespaces: which one?")
+        place = KubeOptions(kubeconfig=kubeconfig, context=context, namespace=namespace, all_namespaces=all_namespaces)
+        function(place, *args, **kwargs)
+
+    return wrapper
+
+
+def kube_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds those of `place_options` and --cluster; they reach the command as its first argument."""
+
+    @place_options
     @cluster_option
     @functools.wraps(function)
-    def wrapper(*args: Any, kubeconfig: Path | None, namespace: str | None, cluster: str | None, **kwargs: Any) -> None:
-        function(KubeOptions(kubeconfig=kubeconfig, namespace=namespace, cluster=cluster), *args, **kwargs)
+    def wrapper(place: KubeOptions, *args: Any, cluster: str | None, **kwargs: Any) -> None:
+        function(dataclasses.replace(place, cluster=cluster), *args, **kwargs)
 
     return wrapper
 

@@ -19,12 +19,14 @@ class Snapshot:
     pods: list[JsonObject] = field(default_factory=list)
 
 
-async def read_snapshot(client: KubeClient, namespace: str | None, *, deadline_s: float = 3.0) -> Snapshot:
+async def read_snapshot(
+    client: KubeClient, namespace: str | None, *, deadline_s: float = 3.0, pods: bool = True
+) -> Snapshot:
     """Raises KubeError or KubeUnavailable."""
-    kinds = (CLUSTERS, BROKERS, TOPICS, PODS)
+    kinds = (CLUSTERS, BROKERS, TOPICS, PODS) if pods else (CLUSTERS, BROKERS, TOPICS)
     lists = await asyncio.gather(*(client.list(kind, namespace, deadline_s=deadline_s) for kind in kinds))
-    clusters, brokers, topics, pods = (listed.items for listed in lists)
-    return Snapshot(clusters=clusters, brokers=brokers, topics=topics, pods=pods)
+    found = dict(zip(("clusters", "brokers", "topics", "pods"), (listed.items for listed in lists), strict=False))
+    return Snapshot(**found)
 
 
 def condition(obj: JsonObject, type_: str) -> JsonObject:

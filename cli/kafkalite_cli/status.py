@@ -1,38 +1,43 @@
 """`kafkalite status`."""
 
-from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from kafkalite_cli import snapshot as views
-from kafkalite_cli.connection import choose_target, with_client
+from kafkalite_cli.connection import choose_target, scope_of, with_client
 from kafkalite_cli.local_mode.processes import Process, list_processes
 from kafkalite_cli.manifests import plain_words
-from kafkalite_runtime.kube import KubeError, KubeUnavailable
+from kafkalite_cli.options import KubeOptions
+from kafkalite_cli.output import print_json, print_table, text
+from kafkalite_runtime.kube import KubeClient, KubeError, KubeUnavailable
 
 JsonObject = dict[str, Any]
-DEADLINE_S = 3.0
+DEADLINE_S = 10.0
+PARTITIONS_SHOWN = 100
+PROBLEMS_SHOWN = 20
 
 
-def show(kubeconfig: Path | None, namespace: str | None, *, as_json: bool) -> int:
+def show(options: KubeOptions, *, as_json: bool, everything: bool = False) -> int:
     """Print the state; exit code 1 when the API server does not answer (the processes are shown all the same)."""
-    target = choose_target(kubeconfig)
+    target = choose_target(options)
     processes = list_processes(target.home) if target.home else None
     problem = ""
     snapshot = views.Snapshot()
+
+    async def read(client: KubeClient) -> views.Snapshot:
+        space = scope_of(target, client, options)
+        return await views.read_snapshot(client, space, deadline_s=DEADLINE_S, pods=False)
+
     try:
-        snapshot = with_client(target, lambda client: views.read_snapshot(client, namespace, deadline_s=DEADLINE_S))
+        snapshot = with_client(target, read)
     except (KubeError, KubeUnavailable) as error:
         problem = plain_words(error)
     document = describe(snapshot, processes)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        print_json(document)
     else:
-        _print(document, unplaced(snapshot), Console(), known=not problem)
+        _print(document, snapshot, known=not problem, everything=everything)
     if problem:
         if target.home and not any(process.alive for process in processes or []):
             problem = f"the cluster in {target.home.root} is not running (`kafkalite up` starts it)"
@@ -71,44 +76,65 @@ def unplaced(snapshot: views.Snapshot) -> list[JsonObject]:
     return rows
 
 
-def _print(document: JsonObject, without_partitions: list[JsonObject], console: Console, *, known: bool) -> None:
+def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, everything: bool) -> None:
     if known:
         controller = document["controller"]
-        console.print(
+        click.echo(
             f"cluster {document['cluster'] or '-'}   bootstrap {document['bootstrap'] or '-'}   "
-            f"controller {controller['holder'] or '-'} (epoch {_text(controller['epoch'])})",
-            highlight=False,
-            soft_wrap=True,
+            f"controller {controller['holder'] or '-'} (epoch {text(controller['epoch'])})"
         )
+        if len(snapshot.clusters) > 1:
+            names = ", ".join(
+                f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in snapshot.clusters
+            )
+            click.echo(f"there are several clusters: {names} (choose with -n)")
     for title, rows in (("processes", document.get("processes")), ("brokers", document["brokers"])):
         if rows:
-            console.print(_table(rows, title))
+            _table(title, rows)
     partitions = [
         {"topic": topic["name"]} | partition | {"replicas": _ids(partition["replicas"]), "isr": _ids(partition["isr"])}
         for topic in document["topics"]
         for partition in topic["partitions"]
     ]
-    if partitions:
-        console.print(_table(partitions, "partitions"))
-    elif known:
-        console.print("no partitions")
-    if without_partitions:
-        console.print(_table(without_partitions, "topics without partitions"))
+    if known and not partitions:
+        click.echo("no partitions")
+    elif everything or len(partitions) <= PARTITIONS_SHOWN:
+        _table("partitions", partitions)
+    else:
+        _many(document["topics"], partitions)
+    if without_partitions := unplaced(snapshot):
+        _table("topics without partitions", without_partitions if everything else without_partitions[:PROBLEMS_SHOWN])
+        _rest(len(without_partitions), everything=everything)
 
 
-def _table(rows: list[JsonObject], title: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for key in rows[0]:
-        numeric = isinstance(rows[0][key], int)
-        table.add_column(key, justify="right" if numeric else "left", no_wrap=key != "message", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row.values()))
-    return table
+def _many(topics: list[JsonObject], partitions: list[JsonObject]) -> None:
+    """Too many to read: what needs somebody, and a line that counts the rest."""
+    wanting = [row for row in partitions if row["leader"] < 0 or _members(row["isr"]) < _members(row["replicas"])]
+    wanting.sort(key=lambda row: row["leader"] >= 0)
+    if wanting:
+        _table("partitions that need somebody", wanting[:PROBLEMS_SHOWN])
+        _rest(len(wanting))
+    offline = sum(row["leader"] < 0 for row in partitions)
+    click.echo(
+        f"{len(partitions):,} partitions of {len(topics):,} topics: {offline:,} without a leader, "
+        f"{len(wanting) - offline:,} under-replicated (--all shows every one, `kafkalite doctor` says why)"
+    )
+
+
+def _rest(total: int, *, everything: bool = False) -> None:
+    if total > PROBLEMS_SHOWN and not everything:
+        click.echo(f"… and {total - PROBLEMS_SHOWN:,} more")
+
+
+def _table(title: str, rows: list[JsonObject]) -> None:
+    if rows:
+        click.echo(click.style(title, italic=True))
+        print_table(rows)
 
 
 def _ids(ids: list[int]) -> str:
     return ",".join(map(str, ids))
 
 
-def _text(value: object) -> str:
-    return "-" if value is None else str(value)
+def _members(ids: str) -> int:
+    return ids.count(",") + 1 if ids else 0

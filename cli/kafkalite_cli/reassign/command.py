@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkalite_cli.errors import Failure
 from kafkalite_cli.options import KubeOptions, kube_options, output_option
 from kafkalite_cli.output import note, print_json, print_table, stderr_console
 
@@ -58,18 +57,10 @@ def reassign() -> None:
 
 def _run(options: KubeOptions, work: Callable[[Session], Awaitable[Any]]) -> Any:
     """Run `work` against the API server that was chosen. Raises Failure in plain words."""
-    from kafkalite_cli.connection import choose_target, with_client
-    from kafkalite_cli.manifests import plain_words
+    from kafkalite_cli.connection import ask
     from kafkalite_cli.reassign.session import Session
-    from kafkalite_runtime.kube import KubeError, KubeUnavailable
 
-    target = choose_target(options.kubeconfig)
-    try:
-        return with_client(
-            target, lambda client: work(Session(client, namespace=options.namespace, cluster=options.cluster))
-        )
-    except (KubeError, KubeUnavailable) as error:
-        raise Failure(plain_words(error)) from error
+    return ask(options, lambda client, space: work(Session(client, namespace=space, cluster=options.cluster)))
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------

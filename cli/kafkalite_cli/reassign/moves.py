@@ -9,7 +9,7 @@ from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.snapshot import registration, topic_name
 from kafkalite_cli.topics.objects import cluster_of
 from kafkalite_core.controller.reassignment import is_moving, origin_of, retargeted, target_of
-from kafkalite_core.resources.topic_objects import reassignment
+from kafkalite_core.resources.topic_objects import election_request, reassignment
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import CLUSTERS, TOPICS, KubeClient, KubeConflict, KubeError, KubeInvalid
 
@@ -202,6 +202,11 @@ async def _merge(client: KubeClient, kind: Any, obj: JsonObject, body: JsonObjec
         await client.merge_patch(kind, metadata["namespace"], metadata["name"], body, strict=True)
     except KubeError as error:
         raise Failure(f"{metadata['name']}: {plain_words(error)}") from error
+
+
+async def elect_preferred(client: KubeClient, topic: JsonObject, numbers: Iterable[int]) -> None:
+    """Annotate a topic; the operator removes the annotation when it has done it. Raises Failure."""
+    await _merge(client, TOPICS, topic, election_request(topic, set(numbers), unclean=False))
 
 
 def by_cluster(topics: Iterable[JsonObject]) -> dict[tuple[str, str], list[JsonObject]]:

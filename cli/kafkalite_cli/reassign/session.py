@@ -31,7 +31,7 @@ class Session:
         self._topics = Topics(client, namespace=namespace, cluster=cluster)
 
     async def _named(self, names: Iterable[str]) -> list[JsonObject]:
-        return [await self._topics.find(name) for name in dict.fromkeys(names)]
+        return await self._topics.find_all(dict.fromkeys(names))
 
     async def propose(
         self, names: list[str], brokers: list[int] | None, replicas: int | None
@@ -69,12 +69,13 @@ class Session:
     async def _throttle(self, topics: list[JsonObject], wanted: Assignment, rate: int) -> None:
         """Rates first, then who they are for, then the moves: nothing is copied without the throttle."""
         clusters = await self._topics.clusters()
+        by_topic = _by_topic(wanted)
         for key, mine in moves.by_cluster(topics).items():
             if key not in clusters:
                 raise Failure(f"there is no KafkaLiteCluster {key[1]!r} in namespace {key[0]}")
             await moves.set_rates(self._client, clusters[key], rate)
             for topic in mine:
-                targets = _by_topic(wanted)[topic_name(topic)]
+                targets = by_topic[topic_name(topic)]
                 await moves.set_topic_config(self._client, topic, moves.throttle_lists(topic, targets))
 
     async def verify(self, wanted: Assignment, *, keep_throttle: bool = False) -> list[JsonObject]:
@@ -126,6 +127,14 @@ class Session:
         cancelled = {name for name, _ in restored}
         await self._release([topic for topic in topics if topic_name(topic) in cancelled])
         return restored
+
+    async def elect_preferred(self, wanted: Collection[tuple[str, int]]) -> None:
+        """Ask the operator to let the first replica of these partitions lead, once."""
+        numbers: dict[str, list[int]] = {}
+        for name, number in sorted(wanted):
+            numbers.setdefault(name, []).append(number)
+        for topic in await self._named(numbers):
+            await moves.elect_preferred(self._client, topic, numbers[topic_name(topic)])
 
     # -- waiting ------------------------------------------------------------------------------------------------
 

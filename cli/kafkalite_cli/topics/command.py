@@ -40,24 +40,10 @@ def topics() -> None:
 
 def _run(options: KubeOptions, work: Callable[[Topics], Awaitable[JsonObject | None]]) -> JsonObject | None:
     """Run `work` against the API server that was chosen. Raises Failure in plain words."""
-    from kafkalite_cli.connection import choose_target, with_client
-    from kafkalite_cli.manifests import plain_words
+    from kafkalite_cli.connection import ask
     from kafkalite_cli.topics.objects import Topics
-    from kafkalite_runtime.kube import KubeError, KubeUnavailable
 
-    target = choose_target(options.kubeconfig)
-    try:
-        return with_client(
-            target, lambda client: work(Topics(client, namespace=options.namespace, cluster=options.cluster))
-        )
-    except KubeUnavailable as error:
-        if target.home is not None:
-            raise Failure(
-                f"{plain_words(error)}; if the cluster in {target.home.root} is not running, `kafkalite up` starts it"
-            ) from error
-        raise Failure(plain_words(error)) from error
-    except KubeError as error:
-        raise Failure(plain_words(error)) from error
+    return ask(options, lambda client, space: work(Topics(client, namespace=space, cluster=options.cluster)))
 
 
 def _steps() -> Steps:

@@ -26,7 +26,7 @@ from kafkalite_runtime.kube import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
@@ -77,13 +77,14 @@ class Topics:
 
     async def find(self, name: str) -> JsonObject:
         """By Kafka's name. Raises Failure when there is none, or several."""
-        found = [each for each in await self.list() if topic_name(each) == name]
-        if not found:
-            raise Failure(f"topic {name!r} does not exist")
-        if len(found) > 1:
-            places = ", ".join(f"{_namespace_of(each)}/{each['metadata']['name']}" for each in found)
-            raise Failure(f"there are several topics {name!r} ({places}): choose with --namespace or --cluster")
-        return found[0]
+        return (await self.find_all([name]))[0]
+
+    async def find_all(self, names: Iterable[str]) -> JsonObjects:
+        """As `find`, of each name, with one read."""
+        by_name: dict[str, JsonObjects] = {}
+        for each in await self.list():
+            by_name.setdefault(topic_name(each), []).append(each)
+        return [_only(name, by_name.get(name, [])) for name in names]
 
     async def brokers(self) -> JsonObjects:
         """The KafkaLiteBrokers."""
@@ -179,6 +180,15 @@ class Topics:
                 held = ", ".join(current["metadata"].get("finalizers") or []) or "the API server"
                 raise Failure(f"topic {topic_name(topic)!r} is not gone after {timeout_s:g} s, {held} holds it")
             await asyncio.sleep(POLL_S)
+
+
+def _only(name: str, found: JsonObjects) -> JsonObject:
+    if not found:
+        raise Failure(f"topic {name!r} does not exist")
+    if len(found) > 1:
+        places = ", ".join(f"{_namespace_of(each)}/{each['metadata']['name']}" for each in found)
+        raise Failure(f"there are several topics {name!r} ({places}): choose with --namespace or --cluster")
+    return found[0]
 
 
 class AlreadyExists(Failure):

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kafkalite_cli.connection import choose_target, with_client
-from kafkalite_cli.options import kubeconfig_option
+from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
 from kafkalite_core.model.errors import KafkaLiteError
@@ -41,7 +41,10 @@ output_option = click.option(
 @click.option("--duration", type=click.FloatRange(min=0), help="Seconds to record for.  [default: until Ctrl-C]")
 @click.option("-n", "--namespace", help="Namespace of the cluster.  [default: all]")
 @kubeconfig_option
-def record_metadata(file: Path, duration: float | None, namespace: str | None, kubeconfig: Path | None) -> None:
+@context_option
+def record_metadata(
+    file: Path, duration: float | None, namespace: str | None, kubeconfig: Path | None, context: str | None
+) -> None:
     r"""Write down every change of topics, brokers and clusters, for `check-metadata`.
 
     \b
@@ -60,7 +63,7 @@ def record_metadata(file: Path, duration: float | None, namespace: str | None, k
             loop.call_later(duration, stop.set)
         return await record(client, namespace, file, stop, lambda: click.echo(f"recording to {file}", err=True))
 
-    changes = with_client(choose_target(kubeconfig), work)
+    changes = with_client(choose_target(KubeOptions(kubeconfig=kubeconfig, context=context)), work)
     click.echo(f"{changes} changes recorded", err=True)
 
 

@@ -319,3 +319,50 @@ def test_readme_names_every_command_of_the_command_line() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [line] = [line for line in readme.split("\n\n") if "--help` lists the commands" in line]
     assert set(re.findall(r"`([a-z]+)`", line)) == set(main.list_commands(None))
+
+
+# --- cli.md ----------------------------------------------------------------------------------------------------------
+
+
+def commands(command, name: str = "") -> set[str]:
+    """Every command and subcommand that does something, as a user types it."""
+    import click
+
+    if not isinstance(command, click.Group):
+        return {name}
+    context = click.Context(command)
+    children = {child: command.get_command(context, child) for child in command.list_commands(context)}
+    return {each for child, found in children.items() for each in commands(found, f"{name} {child}".strip())}
+
+
+def test_every_command_is_documented() -> None:
+    from kafkalite_cli.main import main
+
+    documented = {name_of(row[0]) for row in rows(text("cli.md"), "command | what it does")}
+    assert documented == commands(main)
+
+
+def test_every_option_that_finds_a_cluster_is_documented() -> None:
+    from kafkalite_cli.doctor.command import doctor
+
+    documented = {
+        name for row in rows(text("cli.md"), "option | without it") for name in re.findall(r"`(-[^`]+)`", row[0])
+    }
+    options = {name for option in doctor.params for name in option.opts}
+    assert documented == options - {"--all", "-o", "--output"}
+
+
+def test_every_code_of_the_doctor_is_documented() -> None:
+    from kafkalite_core.model.cluster import BrokerState
+
+    code = sources("cli/kafkalite_cli/doctor")
+    used = set(re.findall(r'code="([A-Za-z]+)"', code)) | {"VolumePending", "VolumeLost"}
+    used |= {f"Broker{state.value}" for state in BrokerState if state is not BrokerState.RUNNING}
+    assert 'code=f"Broker{state.value}"' in code, "the pattern still fits the code"
+    assert 'code="VolumePending" if phase == "Pending" else "VolumeLost"' in code
+    documented = {
+        name
+        for row in rows(text("cli.md"), "code | what it says")
+        for name in re.findall(r"`([A-Z][A-Za-z]+)`", row[0])
+    }
+    assert documented == used

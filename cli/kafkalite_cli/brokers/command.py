@@ -1,0 +1,154 @@
+"""`kafkalite restart` and `kafkalite decommission`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkalite_cli.options import KubeOptions, kube_options, yes_option
+from kafkalite_cli.output import note, print_table, stderr_console
+
+if TYPE_CHECKING:
+    from kafkalite_cli.brokers.decommission import Plan
+    from kafkalite_cli.brokers.view import ClusterView
+    from kafkalite_runtime.kube import KubeClient
+
+JsonObject = dict[str, Any]
+SHOWN_MAX = 40
+
+
+@click.command()
+@kube_options
+@click.argument("brokers", nargs=-1, type=click.IntRange(min=0), metavar="[BROKER]...")
+@click.option("--all", "everything", is_flag=True, help="Every broker of the cluster.")
+@click.option("--force", is_flag=True, help="Even if partitions drop below min.insync.replicas meanwhile.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=600, show_default=True, help="Seconds for each broker."
+)
+@yes_option
+def restart(
+    options: KubeOptions, brokers: tuple[int, ...], everything: bool, force: bool, timeout: float, yes: bool
+) -> None:
+    r"""Restart brokers, one after the other: each is back in all its ISRs before the next one goes.
+
+    The pod is deleted in order: the broker hands its leaderships over and flushes. What would take a partition below
+    min.insync.replicas is refused. The order is that of the arguments. A restart that was broken off can be begun
+    again with the brokers that are left.
+
+    \b
+    Examples:
+      kafkalite restart 1
+      kafkalite restart --all --yes
+      kafkalite restart 0 2 -n kafka --cluster events
+    """
+    from kafkalite_cli.brokers.restart import Restarts
+    from kafkalite_cli.brokers.view import read_view
+    from kafkalite_cli.connection import ask
+    from kafkalite_cli.local_mode.progress import Steps
+
+    if bool(brokers) == everything:
+        raise click.UsageError("say which: broker ids, or --all")
+    if len(set(brokers)) != len(brokers):
+        raise click.UsageError("a broker is named twice")
+
+    async def work(client: KubeClient, namespace: str | None) -> list[int]:
+        view = await read_view(client, namespace, options.cluster)
+        ids = [i for i in sorted(view.brokers) if not view.scaled_away(i)] if everything else list(brokers)
+        if not yes:
+            which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
+            click.confirm(f"Restart {which} of cluster {view.name}?", abort=True, err=True)
+        with Steps(stderr_console()) as steps:
+            await Restarts(client, view, steps, force=force, timeout_s=timeout).run(view, ids)
+        return ids
+
+    done = ask(options, work)
+    click.echo(f"restarted {', '.join(map(str, done))}")
+
+
+@click.command()
+@kube_options
+@click.argument("broker", type=click.IntRange(min=0))
+@click.option("--cancel", is_flag=True, help="Let it take replicas again; moves that are not over are taken back.")
+@click.option("--dry-run", is_flag=True, help="Show what would move, and change nothing.")
+@click.option("--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Of each broker, while they catch up.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=3600, show_default=True, help="Seconds to wait.")
+@yes_option
+def decommission(
+    options: KubeOptions, broker: int, cancel: bool, dry_run: bool, throttle: int | None, timeout: float, yes: bool
+) -> None:
+    r"""Empty a broker: no new replicas come (it is cordoned), and those that it has move to the others.
+
+    Waits until nothing is left, then says how to remove it. What was broken off goes on when it is begun again.
+
+    \b
+    Examples:
+      kafkalite decommission 3 --dry-run
+      kafkalite decommission 3 --throttle 10000000
+      kafkalite decommission 3 --cancel
+    """
+    from kafkalite_cli.brokers import decommission as work_on
+    from kafkalite_cli.brokers.view import read_view
+    from kafkalite_cli.connection import ask
+    from kafkalite_cli.local_mode.progress import Steps
+
+    if cancel and (dry_run or throttle is not None):
+        raise click.UsageError("--cancel takes neither --dry-run nor --throttle")
+
+    async def work(client: KubeClient, namespace: str | None) -> None:
+        view = await read_view(client, namespace, options.cluster)
+        if cancel:
+            _tell_restored(broker, await work_on.cancel(client, view, broker))
+            return
+        wanted = work_on.plan(view, broker)
+        if dry_run:
+            _show(view, broker, wanted)
+            note("dry run, nothing was changed")
+            return
+        if wanted.moves and not yes:
+            click.confirm(f"Move {len(wanted.moves):,} replicas away from broker {broker}?", abort=True, err=True)
+        with Steps(stderr_console()) as steps:
+            steps.begin(f"broker {broker}")
+            await work_on.cordon(client, view, broker, cordoned=True)
+            steps.done(f"broker {broker} is cordoned: it takes no new replicas")
+            steps.begin(f"emptying broker {broker}")
+            view = await read_view(client, view.namespace, view.name)
+            await work_on.empty(client, view, broker, steps, throttle=throttle, timeout_s=timeout)
+            steps.done(f"broker {broker} holds no replica")
+        view = await read_view(client, view.namespace, view.name)
+        click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker)}")
+
+    ask(options, work)
+
+
+def _tell_restored(broker: int, restored: JsonObject | Any) -> None:
+    rows = [{"topic": key[0], "partition": key[1], "back to": _ids(ids)} for key, ids in sorted(restored.items())]
+    if rows:
+        print_table(rows[:SHOWN_MAX])
+    note(
+        f"broker {broker} takes replicas again"
+        + (f"; {len(rows):,} moves are taken back" if rows else "; what has moved stays where it is")
+        + " (`kafkalite rebalance` evens out)"
+    )
+
+
+def _show(view: ClusterView, broker: int, plan: Plan) -> None:
+    from kafkalite_cli.rebalance.command import counts
+
+    rows = [
+        {"topic": key[0], "partition": key[1], "from": _ids(plan.current[key]), "to": _ids(ids)}
+        for key, ids in sorted(plan.moves.items())
+    ]
+    print_table(rows[:SHOWN_MAX], empty=f"no replica of broker {broker} is left to be moved")
+    if len(rows) > SHOWN_MAX:
+        click.echo(f"… and {len(rows) - SHOWN_MAX:,} more")
+    click.echo()
+    shown = [
+        {"broker": each["broker"], "state": each["state"], "replicas": f"{each['replicas']} -> {each['replicasAfter']}"}
+        for each in counts(view, plan.current, {**plan.current, **plan.moves})
+    ]
+    print_table(shown)
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, ids)) or "-"

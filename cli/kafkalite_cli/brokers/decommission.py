@@ -1,0 +1,142 @@
+"""Emptying a broker: cordon it, move its replicas away, see that nothing is left. Every step may be done again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_cli.brokers.safety import living
+from kafkalite_cli.brokers.view import ClusterView, read_view
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.manifests import plain_words
+from kafkalite_cli.reassign.session import Session
+from kafkalite_cli.rebalance.planning import evacuated
+from kafkalite_core.resources.topics import parse_topic_spec
+from kafkalite_runtime.kube import BROKERS, KubeError, KubeForbidden
+
+if TYPE_CHECKING:
+    from kafkalite_cli.brokers.view import Key
+    from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.reassign.files import Assignment
+    from kafkalite_runtime.kube import KubeClient
+
+JsonObject = dict[str, Any]
+LISTED_MAX = 5
+ROUNDS_MAX = 5
+"""Whoever places replicas on a cordoned broker by hand all the time is not followed for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a decommission would do; `leaving` are partitions whose replica is on its way already."""
+
+    moves: Assignment
+    current: Assignment
+    leaving: list[Key]
+
+
+def plan(view: ClusterView, broker_id: int) -> Plan:
+    """Raises Failure for what speaks against it."""
+    broker = view.brokers.get(broker_id)
+    if broker is None:
+        known = ", ".join(map(str, sorted(view.brokers))) or "none"
+        raise Failure(f"there is no broker {broker_id} in cluster {view.name}; there are: {known}")
+    current = view.wishes()
+    racks = {i: rack for i, rack in view.taking().items() if i != broker_id}
+    moves = evacuated(current, racks, broker_id)
+    only = [key for key in moves if living(view, view.partitions[key]) <= {broker_id}]
+    if only and not broker.alive:
+        raise Failure(
+            f"{view.state_of(broker_id)}, and nobody else is in sync in {_named(only)}: start it first, "
+            "its replicas cannot be copied from anywhere else"
+        )
+    leaving = [
+        key for key, entry in sorted(view.partitions.items()) if broker_id in entry.replicas and key not in moves
+    ]
+    return Plan(moves, current, leaving)
+
+
+def held(view: ClusterView, broker_id: int) -> list[Key]:
+    """Partitions with a replica on the broker, or whose wish names it."""
+    on_it = {key for key, entry in view.partitions.items() if broker_id in entry.replicas}
+    wished = {
+        (name, number)
+        for topic in view.topics
+        for spec in (parse_topic_spec(topic),)
+        for name in (spec.topic_name,)
+        for number, ids in spec.replica_assignment.items()
+        if broker_id in ids and number < spec.partitions
+    }
+    return sorted(on_it | wished)
+
+
+def _named(keys: list[Key]) -> str:
+    more = f" and {len(keys) - LISTED_MAX} more" if len(keys) > LISTED_MAX else ""
+    return ", ".join(f"{topic}-{number}" for topic, number in keys[:LISTED_MAX]) + more
+
+
+async def cordon(client: KubeClient, view: ClusterView, broker_id: int, *, cordoned: bool) -> bool:
+    """Whether that was a change. Raises Failure."""
+    obj = view.broker_objects[broker_id]
+    if view.brokers[broker_id].cordoned == cordoned:
+        return False
+    body = {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": {"cordoned": cordoned}}
+    try:
+        await client.merge_patch(BROKERS, view.namespace, obj["metadata"]["name"], body, strict=True)
+    except KubeForbidden as error:
+        raise Failure(
+            f"{plain_words(error)}; what is needed is the verb patch on kafkalitebrokers.kafkalite.io"
+        ) from error
+    except KubeError as error:
+        raise Failure(f"{obj['metadata']['name']}: {plain_words(error)}") from error
+    return True
+
+
+async def empty(
+    client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, *, throttle: int | None, timeout_s: float
+) -> None:
+    """Move everything away and wait for it. Raises Failure."""
+    session = Session(client, namespace=view.namespace, cluster=view.name)
+    for _ in range(ROUNDS_MAX):
+        wanted = plan(view, broker_id)
+        if not wanted.moves and not wanted.leaving:
+            return
+        if wanted.moves:
+            await session.execute(wanted.moves, throttle)
+        goal = wanted.moves | {key: wanted.current[key] for key in wanted.leaving}
+        await session.wait(goal, timeout_s=timeout_s, tell=steps.waiting)
+        view = await read_view(client, view.namespace, view.name)
+    raise Failure(f"replicas are placed on broker {broker_id} again and again: {_named(held(view, broker_id))}")
+
+
+async def cancel(client: KubeClient, view: ClusterView, broker_id: int) -> Assignment:
+    """Uncordon, and take back the moves that are not over; the replicas that are gone back to. Raises Failure."""
+    if broker_id not in view.brokers:
+        raise Failure(f"there is no broker {broker_id} in cluster {view.name}")
+    await cordon(client, view, broker_id, cordoned=False)
+    wishes = view.wishes()
+    leaving = {
+        key for key, entry in view.partitions.items() if broker_id in entry.replicas and broker_id not in wishes[key]
+    }
+    if not leaving:
+        return {}
+    return await Session(client, namespace=view.namespace, cluster=view.name).cancel(leaving, [])
+
+
+def how_to_shrink(view: ClusterView, broker_id: int) -> str:
+    """What to do with an empty broker. A StatefulSet gives up its highest ordinals only."""
+    wanted = int(view.cluster["spec"].get("replicas", 3))
+    if broker_id >= wanted:
+        return f"spec.replicas of {view.name} is {wanted} already: the operator removes its pod by itself"
+    if broker_id == wanted - 1:
+        return (
+            f"to remove it: kubectl -n {view.namespace} scale klc {view.name} --replicas={wanted - 1} "
+            "(its volume stays)"
+        )
+    above = range(broker_id + 1, wanted)
+    which = f"broker {above[0]}" if len(above) == 1 else f"brokers {above[0]} to {above[-1]}"
+    return (
+        f"a StatefulSet gives up its highest ordinals only, so {which} would have to be decommissioned as well before "
+        f"spec.replicas can become {broker_id}; until then broker {broker_id} stays, cordoned and empty "
+        f"(kafkalite decommission {broker_id} --cancel lets it take replicas again)"
+    )

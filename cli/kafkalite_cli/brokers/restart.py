@@ -1,0 +1,164 @@
+"""Restarting brokers one after the other: each is back in all its ISRs before the next one goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_cli.brokers import operator_lease, safety
+from kafkalite_cli.brokers.view import ClusterView, read_view
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.manifests import plain_words
+from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.pods import is_ready
+from kafkalite_runtime.kube import PODS, KubeConflict, KubeNotFound, KubeUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_runtime.kube import KubeClient
+
+JsonObject = dict[str, Any]
+POLL_S = 0.5
+OUTAGE_S = 10.0  # an API server that restarts is waited for
+
+
+class Restarts:
+    """The brokers of one cluster.
+
+    Args:
+        force: Go on although a partition drops below its min.insync.replicas, or nobody could elect.
+        timeout_s: For each broker.
+    """
+
+    def __init__(self, client: KubeClient, view: ClusterView, steps: Steps, *, force: bool, timeout_s: float) -> None:
+        self._client = client
+        self._namespace, self._cluster = view.namespace, view.name
+        self._steps = steps
+        self._force = force
+        self._timeout_s = timeout_s
+
+    async def run(self, view: ClusterView, broker_ids: Sequence[int]) -> None:
+        """Raises Failure for what speaks against it, before anything is changed, and when a broker does not return."""
+        await self._check(view, broker_ids)
+        for at, broker_id in enumerate(broker_ids):
+            left = f"; not restarted: {', '.join(map(str, broker_ids[at:]))}" if at else ""
+            self._steps.begin(f"broker {broker_id}")
+            try:
+                await self._wait_until_safe(broker_id)
+                await self._restart(broker_id)
+            except Failure as error:
+                raise Failure(f"{error.message}{left}") from error
+            self._steps.done(f"broker {broker_id} is back in all ISRs")
+
+    async def _check(self, view: ClusterView, broker_ids: Sequence[int]) -> None:
+        if unknown := sorted(set(broker_ids) - set(view.brokers)):
+            known = ", ".join(map(str, sorted(view.brokers))) or "none"
+            raise Failure(f"there is no broker {unknown[0]} in cluster {view.name}; there are: {known}")
+        if gone := [i for i in broker_ids if view.scaled_away(i)]:
+            wanted = view.cluster["spec"].get("replicas", 3)
+            raise Failure(f"broker {gone[0]} is scaled away: spec.replicas of {view.name} is {wanted}")
+        if self._force:
+            return
+        if why := await operator_lease.why_nobody_acts(self._client, view.cluster):
+            raise Failure(f"{why}: nobody would elect other leaders while a broker is away. --force does it anyway")
+        lasting = [each for i in broker_ids for each in safety.objections(view, i) if each.lasting]
+        if lasting:
+            raise Failure(
+                f"{safety.sentence(lasting)}. Add a replica, or lower min.insync.replicas; --force does it anyway"
+            )
+        if found := safety.objections(view, broker_ids[0]):
+            raise Failure(
+                f"broker {broker_ids[0]} is needed now: {safety.sentence(found)}. "
+                "`kafkalite doctor` says more; --force does it anyway"
+            )
+
+    async def _wait_until_safe(self, broker_id: int) -> None:
+        limit = time.monotonic() + self._timeout_s
+        while not self._force:
+            view = await self._read()
+            found = safety.objections(view, broker_id)
+            if not found:
+                return
+            self._steps.waiting(f"it is needed: {safety.sentence(found)}")
+            if time.monotonic() > limit:
+                raise Failure(f"broker {broker_id} was not restarted, it is needed: {safety.sentence(found)}")
+            await asyncio.sleep(POLL_S)
+
+    async def _read(self) -> ClusterView:
+        """The cluster; an API server that is away for a moment is waited for."""
+        limit = time.monotonic() + OUTAGE_S
+        while True:
+            try:
+                return await read_view(self._client, self._namespace, self._cluster)
+            except KubeUnavailable as error:
+                self._steps.waiting(plain_words(error))
+                if time.monotonic() > limit:
+                    raise
+            await asyncio.sleep(POLL_S)
+
+    async def _pod(self, name: str) -> JsonObject | None:
+        try:
+            return await self._client.get(PODS, self._namespace, name)
+        except (KubeNotFound, KubeUnavailable):
+            return None
+
+    async def _restart(self, broker_id: int) -> None:
+        name = broker_name(self._cluster, broker_id)
+        before = (await self._read()).brokers[broker_id]
+        old = await self._pod(name)
+        if old is not None:
+            self._steps.waiting(f"pod {name} is deleted")
+            try:
+                await self._client.delete(PODS, self._namespace, name, uid=old["metadata"]["uid"])
+            except (KubeNotFound, KubeConflict):
+                pass  # somebody else has replaced it this very moment
+            except KubeUnavailable as error:
+                if not error.ambiguous:
+                    raise
+        incarnation = before.registration.incarnation if before.registration is not None else ""
+        uid = old["metadata"]["uid"] if old is not None else ""
+        limit = time.monotonic() + self._timeout_s
+        while reason := await self._waits_for(broker_id, name, uid, incarnation):
+            self._steps.waiting(reason)
+            if time.monotonic() > limit:
+                raise Failure(
+                    f"broker {broker_id} is not back within {self._timeout_s:g} s: {reason}; "
+                    "`kafkalite doctor` says more"
+                )
+            await asyncio.sleep(POLL_S)
+
+    async def _waits_for(self, broker_id: int, name: str, old_uid: str, old_incarnation: str) -> str:
+        """What is still missing; "" when the new process is in every ISR of its replicas."""
+        pod = await self._pod(name)
+        if pod is None:
+            return f"pod {name} is made again"
+        if pod["metadata"]["uid"] == old_uid:
+            return f"pod {name} stops"
+        view = await self._read()
+        broker = view.brokers.get(broker_id)
+        registration = broker.registration if broker is not None else None
+        if broker is None or registration is None or registration.incarnation == old_incarnation:
+            return f"pod {name} is {pod_phase(pod)}, the new process has not registered yet"
+        if not broker.alive:
+            left = (
+                f", {registration.remaining_segments} segments to be recovered"
+                if registration.remaining_segments
+                else ""
+            )
+            return f"{view.state_of(broker_id)}{left}"
+        if missing := safety.not_back(view, broker_id):
+            total = sum(broker_id in entry.replicas for entry in view.partitions.values())
+            return f"in sync in {total - len(missing)} of {total} partitions"
+        return "" if is_ready(pod) else f"pod {name} is not ready"
+
+
+def pod_phase(pod: JsonObject) -> str:
+    """What the container waits for, else the phase."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or []:
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return str(waiting["reason"])
+    return str((pod.get("status") or {}).get("phase") or "Pending")

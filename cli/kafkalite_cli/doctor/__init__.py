@@ -1,0 +1,1 @@
+"""`kafkalite doctor`: what is wrong, why, and what to do."""

@@ -1,0 +1,138 @@
+"""Does an operator act, and is it allowed to?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_cli.brokers.operator_lease import age_s
+from kafkalite_cli.doctor import pods
+from kafkalite_cli.doctor.gather import operator_pods
+from kafkalite_cli.doctor.model import NOTE, Finding, listed
+from kafkalite_cli.snapshot import condition
+from kafkalite_core.model.config import check_broker_config
+from kafkalite_core.resources.naming import ANNOTATION_PAUSED, OPERATOR_LEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kafkalite_cli.doctor.model import Evidence
+    from kafkalite_core.resources.leases import LeaseRecord
+
+JsonObject = dict[str, Any]
+START = "install or start the operator (helm install, or `kafkalite up` for the local cluster)"
+MEANWHILE = "meanwhile nobody fences brokers, elects leaders or places topics; producing and fetching go on"
+
+
+def check(evidence: Evidence) -> Iterator[Finding]:
+    """Everything about the operator and about the cluster's own object."""
+    yield from _lease(evidence)
+    yield from _cluster(evidence)
+    if _is_paused(evidence.cluster):
+        yield _paused(f"cluster/{evidence.name}", f"the cluster {evidence.name}")
+    paused = [str(topic["metadata"]["name"]) for topic in evidence.topics if _is_paused(topic)]
+    if paused:
+        yield _paused(f"topic/{paused[0]}", f"topics {listed(paused)}" if paused[1:] else f"the topic {paused[0]}")
+
+
+def _is_paused(obj: JsonObject) -> bool:
+    return str((obj["metadata"].get("annotations") or {}).get(ANNOTATION_PAUSED, "")).lower() == "true"
+
+
+def _paused(about: str, what: str) -> Finding:
+    return Finding(
+        code="ReconciliationPaused",
+        about=about,
+        what=f"the operator is told to leave {what} alone",
+        why=f"the annotation {ANNOTATION_PAUSED} is set: placement, growth and configuration wait; elections go on",
+        todo=f"remove the annotation when you are done (kubectl annotate … {ANNOTATION_PAUSED}-)",
+        severity=NOTE,
+    )
+
+
+def acts(evidence: Evidence) -> bool:
+    """Whether some operator renews its Lease, as far as can be told: what may not be read is not held against it."""
+    if evidence.leases is None or (not evidence.leases.operators and not evidence.leases.elsewhere):
+        return True
+    return any(each.holder and not _is_silent(evidence, each) for each in evidence.leases.operators)
+
+
+def _is_silent(evidence: Evidence, record: LeaseRecord) -> bool:
+    return f"{record.namespace}/{record.name}" in evidence.silent
+
+
+def _lease(evidence: Evidence) -> Iterator[Finding]:
+    leases = evidence.leases
+    if leases is None or acts(evidence):
+        if leases is not None and not leases.operators and not leases.elsewhere:
+            yield Finding(
+                code="OperatorUnknown",
+                about=f"lease/{OPERATOR_LEASE}",
+                what=f"there is no Lease of an operator in namespace {evidence.namespace}, and others may not be read",
+                why="an operator may serve this namespace from its own",
+                todo="name the operator's namespace to whoever may read it",
+                severity=NOTE,
+            )
+        return
+    why, todo = _pod_trouble(evidence)
+    if not leases.operators:
+        what = f"no operator serves this cluster: there is no Lease {OPERATOR_LEASE} of one"
+        yield _nobody(what, why or MEANWHILE, todo or START)
+        return
+    held = [each for each in leases.operators if each.holder]
+    if not held:
+        what = f"no operator holds the Lease {OPERATOR_LEASE} in namespace {leases.operators[0].namespace}"
+        yield _nobody(what, why or f"the last one stopped in order; {MEANWHILE}", todo or START)
+        return
+    record = held[0]
+    age = age_s(record, evidence.now)
+    since = f"{age:,.0f} s" if age is not None else "ever"
+    what = f"the operator {record.holder} has not renewed its Lease in namespace {record.namespace} for {since}"
+    look = f"kubectl -n {record.namespace} get pods, and the log of the operator"
+    yield _nobody(
+        what, why or f"its process is gone or hangs, or cannot reach the API server; {MEANWHILE}", todo or look
+    )
+
+
+def _nobody(what: str, why: str, todo: str) -> Finding:
+    return Finding(code="NoOperator", about=f"lease/{OPERATOR_LEASE}", what=what, why=why, todo=todo)
+
+
+def _pod_trouble(evidence: Evidence) -> tuple[str, str]:
+    for pod in operator_pods(evidence):
+        why, todo = pods.trouble(evidence, str(pod["metadata"]["name"]), "operator")
+        if why:
+            return why, todo
+    return "", ""
+
+
+def _cluster(evidence: Evidence) -> Iterator[Finding]:
+    spec, about = evidence.cluster["spec"], f"cluster/{evidence.name}"
+    config = {str(key): str(value) for key, value in (spec.get("config") or {}).items()}
+    if problems := check_broker_config(config):
+        yield Finding(
+            code="InvalidConfig",
+            about=about,
+            what=f"keys of the cluster {evidence.name} are not in force: {'; '.join(problems)}",
+            why="Kafka has no such key, or not with this value",
+            todo=f"correct spec.config: kubectl -n {evidence.namespace} edit klc {evidence.name}",
+        )
+    generation = int(evidence.cluster["metadata"].get("generation", 0))
+    seen = int((evidence.cluster.get("status") or {}).get("observedGeneration", 0))
+    if seen < generation and acts(evidence):
+        yield Finding(
+            code="NotSeen",
+            about=about,
+            what=f"the operator has not taken up the last change of the cluster {evidence.name}",
+            why=f"it acted on generation {seen}, the spec is generation {generation}",
+            todo="wait a moment; if this stays, does it watch this namespace (KAFKALITE_WATCH_NAMESPACES), and may it "
+            "write kafkaliteclusters/status? Its log says so",
+        )
+    progressing = condition(evidence.cluster, "Progressing")
+    if progressing.get("reason") == "NotSupported":
+        yield Finding(
+            code="NotSupported",
+            about=about,
+            what=f"the cluster {evidence.name} cannot become what its spec says",
+            why=str(progressing.get("message", "")),
+            todo="kafkalite decommission empties a broker, so that its pod can go",
+        )

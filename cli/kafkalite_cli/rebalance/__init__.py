@@ -1,0 +1,1 @@
+"""`kafkalite rebalance`: even out replicas and preferred leaders."""

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from kafkalite_cli.brokers import operator_lease
+from kafkalite_cli.main import main
+from tests.unit.cli.world import Server, World
+
+
+@pytest.fixture(scope="session")
+def kube_server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("kube"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def world(kube_server, monkeypatch, tmp_path):
+    """A namespace with a cluster of three brokers, where everything is well."""
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "none"))
+    return World(kube_server)
+
+
+@pytest.fixture
+def doctor(world, monkeypatch):
+    """What it finds, by code; `rc` is the exit code that is expected."""
+    monkeypatch.setattr(operator_lease, "SECOND_LOOK_S", 0.01)
+
+    def doctor(*arguments, rc=1, text=False):
+        output = () if text else ("-o", "json")
+        result = CliRunner().invoke(main, ["doctor", *world.arguments, *output, *arguments])
+        assert result.exit_code == rc, (result.output, result.exception)
+        if text or rc == 2:
+            return result
+        found = {}
+        for each in json.loads(result.stdout)["findings"]:
+            found.setdefault(each["code"], []).append(each)
+        return found
+
+    return doctor

@@ -1,0 +1,56 @@
+"""`kafkalite status` of a cluster that is too large to be read line by line."""
+
+from click.testing import CliRunner
+
+from kafkalite_cli import snapshot, status
+from kafkalite_cli.main import main
+from kafkalite_runtime.kube import PODS, KubeClient, KubeForbidden
+from tests.unit.cli.world import entry
+
+
+def run(world, *arguments):
+    result = CliRunner().invoke(main, ["status", *world.arguments, *arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_small_cluster_is_shown_partition_by_partition(world):
+    world.topic("orders", entry([0, 1, 2]), entry([1, 2, 0], isr=[1]))
+    lines = run(world).splitlines()
+    assert lines[-3].split() == ["topic", "partition", "leader", "leaderEpoch", "partitionEpoch", "replicas", "isr"]
+    assert lines[-1].split() == ["orders", "1", "1", "1", "1", "1,2,0", "1"]
+
+
+def test_of_many_partitions_only_those_are_shown_that_need_somebody(world):
+    behind = [entry([0, 1, 2], isr=[0]) for _ in range(30)]
+    world.topic("orders", *[entry([0, 1, 2]) for _ in range(100)], *behind, entry([0, 1, 2], isr=[0], leader=-1))
+    shown = run(world)
+    lines = shown.splitlines()
+    assert lines[-1] == (
+        "131 partitions of 1 topics: 1 without a leader, 30 under-replicated "
+        "(--all shows every one, `kafkalite doctor` says why)"
+    )
+    assert lines[-2] == "… and 11 more"
+    [first] = [at for at, line in enumerate(lines) if line == "partitions that need somebody"]
+    assert lines[first + 2].split()[:3] == ["orders", "130", "-1"], "what has no leader comes first"
+    assert len(run(world, "--all").splitlines()) > 131
+
+
+def test_a_thousand_topics_are_told_quickly(world, capsys):
+    made = world.topic("orders", *[entry([0, 1, 2]) for _ in range(6)])
+    topics = [{**made, "metadata": {**made["metadata"], "name": f"t{number}"}} for number in range(1_000)]
+    many = snapshot.Snapshot(topics=topics)
+    status._print(status.describe(many, None), many, known=True, everything=False)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("6,000 partitions of 1,000 topics: 0 without a leader")
+
+
+def test_it_needs_no_right_to_read_pods(world, monkeypatch):
+    real = KubeClient.list
+
+    async def refused(self, kind, namespace=None, **more):
+        if kind is PODS:
+            raise KubeForbidden(403, "Forbidden", "pods is forbidden")
+        return await real(self, kind, namespace, **more)
+
+    monkeypatch.setattr(KubeClient, "list", refused)
+    assert "no partitions" in run(world)
