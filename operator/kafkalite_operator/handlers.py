@@ -13,7 +13,7 @@ import contextlib
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import kopf
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Deliver = Callable[[Kind, str, dict[str, Any]], None]
 
 RESTART_S = 1.0
+IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
 _log = get_logger(__name__)
 
@@ -146,6 +147,8 @@ class Watcher:
         await kopf.operator(
             registry=build_registry(self._deliver),
             settings=kopf.OperatorSettings(),
+            # Without it kopf asks for the user's name, and in a container the user has none.
+            identity=cast("Any", IDENTITY),
             standalone=True,
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,

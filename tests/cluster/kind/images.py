@@ -24,7 +24,6 @@ from tests.cluster.processes import StartError
 if TYPE_CHECKING:
     from tests.cluster.kind.cluster import Docker
 
-HERE = Path(__file__).parent
 VERSION = "0.1.0"
 BASE = "kafkalite.io/python-base:1"
 BUILD = "kafkalite.io/python-build:1"
@@ -164,11 +163,10 @@ def pinned(names: tuple[str, ...]) -> str:
 
 
 def copy_sources(target: Path) -> None:
-    """What git would give to somebody else, with the Dockerfiles as they have to be."""
+    """What git would give to somebody else."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     for name in listed.decode().split("\0"):
         if name and (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     (target / "client-requirements.txt").write_text(pinned(CLIENT_PACKAGES))
-    call("git", "apply", HERE / "dockerfiles.patch", folder=target, environment={"GIT_CEILING_DIRECTORIES": str(CACHE)})

@@ -346,3 +346,23 @@ async def test_a_deleted_broker_object_is_made_again(harness):
     successor = await FakeBroker(harness.client, 1).start()
     harness.brokers[1] = successor
     assert successor.registration.broker_epoch > 3
+
+
+async def test_kopf_watches_where_the_user_has_no_name(harness, monkeypatch):
+    """As in a container that runs as a number."""
+
+    def nameless():
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    monkeypatch.delenv("POD_ID", raising=False)
+    operator = harness.start_operator()
+    seen = []
+    operator.controller.on_object = lambda kind, _type, _obj: seen.append(kind)
+    await make_topic(harness)
+
+    async def watched():
+        return TOPICS in seen
+
+    await eventually(watched)
+    assert operator.watcher.restarts == 0
