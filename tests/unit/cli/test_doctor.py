@@ -32,7 +32,8 @@ def test_an_operator_in_another_namespace_is_known_by_the_clusters_own_word(worl
     other = World(kube_server)
     world.delete(LEASES, OPERATOR)
     assert one(doctor(), "NoOperator")["what"].startswith("no operator serves this cluster")
-    world.patch(CLUSTERS, "kafkalite", {"status": {"controller": {"holder": other.operator}}}, status=True)
+    taken = {"holder": other.operator, "epoch": 9}
+    world.patch(CLUSTERS, "kafkalite", {"status": {"controller": taken}}, status=True)
     assert doctor(rc=0) == {}
 
 
