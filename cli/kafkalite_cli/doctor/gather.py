@@ -124,11 +124,15 @@ async def read_evidence(
     leases = await reader.leases(cluster)
     lists = await asyncio.gather(*map(reader.wanted, kinds))
     pods, sets, claims, events = (_in(items, namespace) for items in lists)
+    broken: dict[str, str] = {}
+    objects, brokers = _brokers(found[BROKERS] or [], namespace, name, broken)
+    if leases is not None and any(each.alive and each.object_name not in leases.brokers for each in brokers.values()):
+        # Who registered a moment ago takes its Lease next.
+        await asyncio.sleep(operator_lease.SECOND_LOOK_S)
+        leases = await reader.leases(cluster)
     now = time.time()
     records = [] if leases is None else [*leases.operators, *leases.brokers.values()]
     silent = await operator_lease.silent(client, records, now)
-    broken: dict[str, str] = {}
-    objects, brokers = _brokers(found[BROKERS] or [], namespace, name, broken)
     topics = [each for each in found[TOPICS] or [] if each["metadata"]["namespace"] == namespace]
     mine = sorted((each for each in topics if cluster_of(each) == name), key=topic_name)
     parsed = _topics(mine, broken)

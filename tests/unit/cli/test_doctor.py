@@ -1,5 +1,6 @@
 """What `kafkalite doctor` says of operator, brokers and pods, asked of an embedded API server."""
 
+import asyncio
 import json
 import re
 
@@ -223,6 +224,20 @@ def test_a_broker_that_is_silent(world, doctor):
     assert re.fullmatch("broker 1 is registered as Running, but has not renewed its Lease for 12\\d s", first["what"])
     assert second["what"] == "broker 2 is registered as Running, but has not renewed its Lease at all"
     assert "the operator fences it" in first["todo"]
+
+
+def test_a_broker_that_registered_a_moment_ago_takes_its_lease_next(world, doctor, monkeypatch):
+    world.delete(LEASES, "kafkalite-broker-2")
+    waited = asyncio.sleep
+
+    async def sleep(seconds):
+        if seconds == operator_lease.SECOND_LOOK_S:
+            await asyncio.to_thread(world.lease, "kafkalite-broker-2", "i-2")
+        else:
+            await waited(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert doctor(rc=0) == {}
 
 
 def test_a_stateful_set_that_is_missing_or_foreign(world, doctor):
