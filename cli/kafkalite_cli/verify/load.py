@@ -114,6 +114,7 @@ class Load:
         self.received = 0
         self.errors: dict[str, int] = {}
         self.too_large = 0
+        """Records that brokers refused for their size, or that of their batch: such a load says nothing of the log."""
         self.recorder: Recorder = FileRecorder(history) if history else MemoryRecorder()
         self._partitions = partitions
         self._producer_config = {

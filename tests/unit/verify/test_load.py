@@ -2,12 +2,13 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from kafkalite_cli.verify.acks import Acks
-from kafkalite_cli.verify.history import Failed, Unknown, Watermark
+from kafkalite_cli.verify.history import OFFSET_UNKNOWN, Ack, Failed, Unknown, Watermark
 from kafkalite_cli.verify.load import Load, LoadError, _end_offset
 
 
@@ -117,6 +118,11 @@ def test_a_record_that_is_refused_for_its_size_is_a_failed_one(mock_bootstrap):
     outcomes = {type(event) for event in outcomes_of(load, KafkaError.MSG_SIZE_TOO_LARGE)}
     assert outcomes == {Failed}
     assert {type(event) for event in outcomes_of(load, KafkaError._MSG_TIMED_OUT)} == {Unknown}
+    assert load.too_large == 1
+    assert {type(event) for event in outcomes_of(load, KafkaError.RECORD_LIST_TOO_LARGE)} == {Failed}
+    assert load.too_large == 2, "a whole batch that is refused, too"
+    (acked,) = outcomes_of(load, None)
+    assert (type(acked), acked.offset) == (Ack, OFFSET_UNKNOWN), "the client was not told the offset"
 
 
 def outcomes_of(load, code):
@@ -124,7 +130,7 @@ def outcomes_of(load, code):
 
     class Client:
         def produce(self, *_arguments, on_delivery, **_options):
-            on_delivery(KafkaError(code), None)
+            on_delivery(KafkaError(code) if code is not None else None, SimpleNamespace(offset=lambda: None))
 
     before = len(load.recorder.events)
     load._send(Client(), {}, 0, 0, 1)
