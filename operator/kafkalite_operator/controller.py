@@ -17,6 +17,7 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
+from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
 from kafkalite_core.controller.plan import plan, wanted_brokers
 from kafkalite_core.controller.preferred import setting
@@ -90,6 +91,7 @@ class Controller:
         self._resynced_at = float("-inf")
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}
+        self._at_rest: dict[ClusterKey, AtRest] = {}
         self.synced = False
 
     def on_object(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
@@ -123,6 +125,7 @@ class Controller:
     async def _serve(self, term: int) -> None:
         self._epochs.clear()
         self._ensured.clear()
+        self._at_rest.clear()
         self._resynced_at = float("-inf")
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()
@@ -171,6 +174,7 @@ class Controller:
 
     def _round(self) -> None:
         clusters = self._store.clusters()
+        self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
         snapshots: list[Snapshot] = []
         for key, settings in sorted(clusters.items()):
             epoch = self._epoch_of(key, settings)
@@ -184,17 +188,18 @@ class Controller:
                 brokers_age_s=self._clock() - self._brokers_read_at,
             )
             snapshots.append(snapshot)
-            self._dispatch(settings, plan(snapshot, self._clock()), epoch)
+            self._dispatch(settings, plan(snapshot, self._clock(), self._at_rest[key]), epoch)
             self._ensure(settings, snapshot)
-        for view in self._store.topic_views():
-            if (view.topic.ref.namespace, view.spec.cluster) not in clusters and not view.topic.deleting:
-                self._adopt_orphan(view)
+        for key, topics in self._store.topics_by_cluster().items():
+            if key not in clusters:
+                for view in topics.values():
+                    self._adopt_orphan(view)
         self._metrics.observe(snapshots, active=True)
 
     def _epoch_of(self, key: ClusterKey, settings: ClusterSettings) -> int | None:
         """The epoch that this term controls the cluster with; None while it is being taken."""
         cluster = settings.cluster
-        topics = [v for v in self._store.topic_views() if (v.topic.ref.namespace, v.spec.cluster) == key]
+        topics = self._store.topics_by_cluster().get(key, {}).values()
         written = max((view.topic.controller_epoch for view in topics), default=0)
         own = self._epochs.get(cluster.uid)
         mine = cluster.controller_holder == self._elector.identity and cluster.controller_epoch == own
@@ -202,7 +207,7 @@ class Controller:
             return own
         wanted = max(cluster.controller_epoch, written) + 1
         registered = [broker.epoch for broker in self._store.brokers_of(key).values()]
-        listed = [e.epoch for view in topics for entry in view.topic.partitions.values() for e in entry.isr]
+        listed = [view.facts.broker_epoch for view in topics]
         first = max([0, *registered, *listed]) + 1
         self._start(("control", cluster.uid), self._take_control(settings, wanted, first))
         return None
@@ -254,6 +259,8 @@ class Controller:
 
     def _adopt_orphan(self, view: TopicView) -> None:
         """A topic without cluster: make the default one, or say that there is none."""
+        if view.topic.deleting:
+            return
         spec = self._settings.default_cluster
         follows = spec is not None and view.spec.cluster == DEFAULT_CLUSTER_NAME
         namespace = view.topic.ref.namespace

@@ -74,12 +74,12 @@ class OperatorMetrics:
     def observe(self, snapshots: Iterable[Snapshot], *, active: bool) -> None:
         """Set the gauges from what the controller saw."""
         snapshots = list(snapshots)
-        entries = [e for s in snapshots for v in s.placed_topics() for e in v.topic.partitions.values()]
+        views = [view for s in snapshots for view in s.placed_topics()]
         brokers = [broker for s in snapshots for broker in s.brokers.values()]
         self.active_controllers.set(int(active))
-        self.topics.set(sum(len(s.placed_topics()) for s in snapshots))
-        self.partitions.set(len(entries))
-        self.offline_partitions.set(sum(not entry.has_leader for entry in entries))
+        self.topics.set(len(views))
+        self.partitions.set(sum(len(view.topic.partitions) for view in views))
+        self.offline_partitions.set(sum(view.facts.leaderless for view in views))
         self.imbalance.set(sum(missing for s in snapshots for missing, _ in imbalanced(s).values()))
         self.active_brokers.set(sum(broker.alive for broker in brokers))
         self.fenced_brokers.set(sum(broker.registration is not None and broker.fenced for broker in brokers))

@@ -66,6 +66,7 @@ class Store:
         self._registered: dict[str, tuple[int, float]] = {}
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
+        self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -102,6 +103,7 @@ class Store:
         if not self._parse(kind, entry):
             return False
         self._objects[kind.plural][uid] = entry
+        self._grouped = None
         return True
 
     def forget(self, kind: Kind, uid: str) -> bool:
@@ -111,6 +113,7 @@ class Store:
             self._tombstones.popitem(last=False)
         self._registered.pop(uid, None)
         self._epochs_seen.pop(uid, None)
+        self._grouped = None
         return self._objects[kind.plural].pop(uid, None) is not None
 
     def relist(
@@ -188,6 +191,15 @@ class Store:
         """All topics of all namespaces."""
         return [e.view for e in self._objects[TOPICS.plural].values() if isinstance(e.view, TopicView)]
 
+    def topics_by_cluster(self) -> Mapping[ClusterKey, Mapping[str, TopicView]]:
+        """All topics by the cluster that they name, whether it exists or not, and by uid."""
+        if self._grouped is None:
+            self._grouped = {}
+            for view in self.topic_views():
+                key = (view.topic.ref.namespace, view.spec.cluster)
+                self._grouped.setdefault(key, {})[view.topic.ref.uid] = view
+        return self._grouped
+
     def clusters(self) -> dict[ClusterKey, ClusterSettings]:
         """All clusters by (namespace, name)."""
         found = (e.view for e in self._objects[CLUSTERS.plural].values() if isinstance(e.view, ClusterSettings))
@@ -231,11 +243,7 @@ class Store:
             wanted_bootstrap=bootstrap_address(settings),
             brokers_ready=int(counts.get("ready", -1)),
             brokers_total=int(counts.get("total", -1)),
-            topics={
-                view.topic.ref.uid: view
-                for view in self.topic_views()
-                if (view.topic.ref.namespace, view.spec.cluster) == key
-            },
+            topics=self.topics_by_cluster().get(key, {}),
             brokers=brokers,
             registered_at={i: self._registered[b.uid][1] for i, b in brokers.items() if b.uid in self._registered},
             leases={i: self.leases[name] for i, name in names.items() if name in self.leases},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.actions import Fence, ReadBrokers, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
 from tests.simulation.api import Outcome
@@ -84,6 +85,7 @@ class Operator:
         self._not_before_s: dict[Key, float] = {}
         self._epoch: int | None = None
         self._term = -1
+        self._at_rest = AtRest()
         self._resynced_s: float | None = None
         self._brokers_read_s = float("-inf")
         self._balanced_s = 0.0
@@ -159,6 +161,7 @@ class Operator:
         if self._term != elector.terms:
             self._term = elector.terms
             self._epoch, self._resynced_s = None, None
+            self._at_rest = AtRest()
         if self._resynced_s is None or now_s - self._resynced_s > RESYNC_S:
             self.start(("resync", ""), self._resync)
         obj = self.store.cluster_object()
@@ -174,7 +177,7 @@ class Operator:
             balance_due=self._balance_due(obj),
             brokers_age_s=now_s - self._brokers_read_s,
         )
-        self._dispatch(plan(snapshot, now_s), epoch)
+        self._dispatch(plan(snapshot, now_s, self._at_rest), epoch)
 
     def _resync(self, done: Callable[[Outcome], None]) -> None:
         kinds = ["clusters", "brokers", "topics", "pods"]

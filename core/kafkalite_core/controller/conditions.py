@@ -204,4 +204,4 @@ def cluster_conditions(snapshot: Snapshot) -> tuple[Condition, ...]:
 
 def occupied_brokers(snapshot: Snapshot) -> set[int]:
     """Broker ids that hold a replica of some topic: none of them may be scaled away."""
-    return {i for view in snapshot.topics.values() for e in view.topic.partitions.values() for i in e.replicas}
+    return set().union(*(view.facts.occupied for view in snapshot.topics.values()))

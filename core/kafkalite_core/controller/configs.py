@@ -34,6 +34,11 @@ def was_relaxed(view: TopicView) -> bool:
     return any(c.type == FLUSH_CONDITION and c.status == "False" for c in view.conditions)
 
 
+def flush_settles(snapshot: Snapshot, view: TopicView) -> bool:
+    """`flush.messages` was tightened and the status does not say yet that everything is on disk: time decides."""
+    return was_relaxed(view) and not snapshot.topic_config(view).relaxed_flush
+
+
 def flush_settled(snapshot: Snapshot, view: TopicView, now: float) -> bool:
     """Every member of every ISR and ELR is alive and has been for `FLUSH_SETTLE_S` since the configuration was
     tightened, and none is left that lost what it had in memory before.

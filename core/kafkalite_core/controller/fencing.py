@@ -71,7 +71,7 @@ def _expired(snapshot: Snapshot, broker: Broker, now: float) -> bool:
 
 def _allowance(snapshot: Snapshot, now: float) -> int:
     registered = sum(1 for broker in snapshot.brokers.values() if broker.registration is not None)
-    min_isr = max((e.min_isr for view in snapshot.placed_topics() for e in view.topic.partitions.values()), default=1)
+    min_isr = max((view.facts.min_isr for view in snapshot.placed_topics() if view.topic.partitions), default=1)
     window = snapshot.cluster.lease_duration_s
     recent = sum(1 for fenced_at in snapshot.expiry_fences if now - fenced_at < window)
     return max(0, max(1, registered - min_isr) - recent)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.placement import Load, place
-from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
@@ -42,8 +41,7 @@ def topic_load(snapshot: Snapshot) -> Load:
     """Replicas of all topics of the cluster, those under way at the place where they go."""
     load = Load()
     for view in snapshot.placed_topics():
-        for entry in view.topic.partitions.values():
-            load.add(target_of(entry))
+        load.add_all(view.facts.load)
     return load
 
 

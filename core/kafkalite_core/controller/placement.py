@@ -27,6 +27,13 @@ class Load:
             self.replicas[broker_id] += 1
             self.places[place, broker_id] += 1
 
+    def add_all(self, other: Load) -> None:
+        """Count what another has counted."""
+        for broker_id, count in other.replicas.items():
+            self.replicas[broker_id] += count
+        for place, count in other.places.items():
+            self.places[place] += count
+
     def replace(self, before: Iterable[int], after: Iterable[int]) -> None:
         """Count one partition anew whose replicas change."""
         for place, broker_id in enumerate(before):

@@ -7,6 +7,7 @@ fence nothing else is planned; the elections follow on the snapshot that shows t
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import (
@@ -16,8 +17,9 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
+from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import cluster_conditions, occupied_brokers, problem_of, topic_conditions
-from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
+from kafkalite_core.controller.configs import effective_min_isr, flush_settles, relaxed_flush
 from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement, topic_load
@@ -29,7 +31,10 @@ from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 from kafkalite_core.model.partition import in_sync
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite_core.controller.actions import Action
+    from kafkalite_core.controller.placement import Load
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.topic import Condition
 
@@ -37,39 +42,68 @@ BROKERS_FRESH_S = 1.0
 """Nobody is elected on a state of the brokers that was read consistently longer ago than this (R14, threat 4)."""
 
 
-def plan(snapshot: Snapshot, now: float) -> list[Action]:
-    """What to do now, most urgent first. `now` is in seconds of the observer's monotonic clock."""
+def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Action]:
+    """What to do now, most urgent first. `now` is in seconds of the observer's monotonic clock.
+
+    `rest` is the memory of earlier plans for this cluster; with it a plan is the same and costs what has changed.
+    """
     snapshot = replace(snapshot, owners=owners_of(snapshot))
     fences = judge(snapshot, now)
     if fences:
         return [*fences]
+    rest = AtRest() if rest is None else rest
+    rest.begin(snapshot)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
-    changes = _partition_changes(snapshot, moves, recovery)
+    changes = _partition_changes(snapshot, moves, recovery, rest)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
-    busy = {action.topic.uid for action in actions if isinstance(action, ChangePartitions)}
+    busy = {change.topic.uid for change in changes}
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
     ]
-    load = topic_load(snapshot)
-    for uid, view in sorted(snapshot.topics.items()):
+    load: Load | None = None
+    for uid, view in sorted(snapshot.topics.items(), key=itemgetter(0)):
         if uid in busy or view.topic.deleting:
             continue
-        completed = complete_elections(snapshot, view)
-        if completed is not None:
-            actions.append(completed)
-            continue
+        known = rest.known(view)
+        if known is None:
+            load = topic_load(snapshot) if load is None else load
+            actions += _others(snapshot, view, load, now, moves=moves, recovery=recovery, rest=rest)
+        else:
+            actions += known.others
+    return actions + _cluster_status(snapshot)
+
+
+def _others(
+    snapshot: Snapshot,
+    view: TopicView,
+    load: Load,
+    now: float,
+    *,
+    moves: Reassignments,
+    recovery: StoreRecovery,
+    rest: AtRest,
+) -> list[Action]:
+    """What a topic needs whose partitions stay as they are; remembered when nothing but the topic decided it."""
+    obstacle: Obstacle | None = None
+    actions: list[Action]
+    completed = complete_elections(snapshot, view)
+    if completed is not None:
+        actions = [completed]
+    else:
         step = plan_placement(snapshot, view, load, now)
         if step is not None and not isinstance(step, Obstacle):
-            actions.append(step)
-            continue
+            return [step]
         obstacle = step
         if obstacle is None and view.placed:
             obstacle = problem_of(snapshot, view) or moves.obstacle(view)
-        actions += _topic_status(snapshot, view, obstacle, now, recovery.reasons(view))
-    return actions + _cluster_status(snapshot)
+        actions = [*_topic_status(snapshot, view, obstacle, now, recovery.reasons(view))]
+    waits = obstacle is not None and obstacle.waiting
+    if not (waits or moves.depends_on_others(view) or flush_settles(snapshot, view)):
+        rest.remember(view, None, tuple(actions))
+    return actions
 
 
 def wanted_brokers(snapshot: Snapshot) -> list[int]:
@@ -77,37 +111,61 @@ def wanted_brokers(snapshot: Snapshot) -> list[int]:
     return sorted({*range(snapshot.cluster.replicas), *occupied_brokers(snapshot)})
 
 
-def _partition_changes(snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery) -> list[ChangePartitions]:
+def _partition_changes(
+    snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery, rest: AtRest
+) -> list[ChangePartitions]:
     preferred = balance(snapshot)
+    balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
     for view in snapshot.placed_topics():
-        relaxed = relaxed_flush(snapshot, view)
-        unclean = snapshot.topic_config(view).unclean_leader_election_enable
-        verdicts: dict[int, Verdict] = {}
-        moved: set[int] = set()
-        for number, entry in sorted(view.topic.partitions.items()):
-            min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, counted_replicas(entry))
-            behind = recovery.decide(view, number, entry, min_isr=min_isr)
-            if behind is not None:
-                if behind.change is not None:
-                    verdicts[number] = behind
-                continue
-            allowed = unclean or may_be_unclean(view, number, entry)
-            verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
-            if verdict.change is None and number in view.elect_preferred:
-                verdict = prefer(entry, snapshot.brokers)
-            if verdict.change is None:
-                verdict = moves.decide(view, number, entry, relaxed_flush=relaxed)
-                moved |= {number} if verdict.change is not None else set()
-            if verdict.change is None:
-                verdict = preferred.get((view.topic.ref.uid, number), verdict)
-            if verdict.change is not None:
-                verdicts[number] = verdict
-        if verdicts:
-            consent = "" if unclean else view.unclean_request
-            actions.append(_change(view, verdicts, consent=consent, moved=frozenset(moved)))
+        alone = view.topic.ref.uid not in balanced
+        known = rest.known(view) if alone else None
+        if known is not None:
+            actions += [] if known.change is None else [known.change]
+            continue
+        change = _topic_change(snapshot, view, moves, recovery, preferred)
+        if change is not None:
+            actions.append(change)
+            if alone and not moves.depends_on_others(view):
+                rest.remember(view, change, ())
     # Topics with elections first: their clients wait.
     return sorted(actions, key=lambda action: (not action.elected, action.topic.uid))
+
+
+def _topic_change(
+    snapshot: Snapshot,
+    view: TopicView,
+    moves: Reassignments,
+    recovery: StoreRecovery,
+    preferred: Mapping[tuple[str, int], Verdict],
+) -> ChangePartitions | None:
+    """What becomes of the partitions of one topic."""
+    relaxed = relaxed_flush(snapshot, view)
+    unclean = snapshot.topic_config(view).unclean_leader_election_enable
+    verdicts: dict[int, Verdict] = {}
+    moved: set[int] = set()
+    for number, entry in sorted(view.topic.partitions.items()):
+        min_isr = entry.min_isr if view.paused else effective_min_isr(snapshot, view, counted_replicas(entry))
+        behind = recovery.decide(view, number, entry, min_isr=min_isr)
+        if behind is not None:
+            if behind.change is not None:
+                verdicts[number] = behind
+            continue
+        allowed = unclean or may_be_unclean(view, number, entry)
+        verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
+        if verdict.change is None and number in view.elect_preferred:
+            verdict = prefer(entry, snapshot.brokers)
+        if verdict.change is None:
+            verdict = moves.decide(view, number, entry, relaxed_flush=relaxed)
+            moved |= {number} if verdict.change is not None else set()
+        if verdict.change is None:
+            verdict = preferred.get((view.topic.ref.uid, number), verdict)
+        if verdict.change is not None:
+            verdicts[number] = verdict
+    if not verdicts:
+        return None
+    consent = "" if unclean else view.unclean_request
+    return _change(view, verdicts, consent=consent, moved=frozenset(moved))
 
 
 def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, moved: frozenset[int]) -> ChangePartitions:

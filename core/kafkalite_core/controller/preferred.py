@@ -34,10 +34,9 @@ def imbalanced(snapshot: Snapshot) -> dict[int, tuple[int, int]]:
     wanted: Counter[int] = Counter()
     missing: Counter[int] = Counter()
     for view in snapshot.placed_topics():
-        for entry in view.topic.partitions.values():
-            if entry.replicas:
-                wanted[entry.replicas[0]] += 1
-                missing[entry.replicas[0]] += entry.leader != entry.replicas[0]
+        for broker_id, (not_led, total) in view.facts.preferred.items():
+            wanted[broker_id] += total
+            missing[broker_id] += not_led
     return {broker_id: (missing[broker_id], total) for broker_id, total in wanted.items()}
 
 

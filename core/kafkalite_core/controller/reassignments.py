@@ -9,6 +9,7 @@ targets of moves under way need no slot.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.configs import effective_min_isr
@@ -20,6 +21,7 @@ from kafkalite_core.controller.reassignment_targets import grown, shrunk, takes_
 from kafkalite_core.model.limits import REPLICAS_PER_PARTITION_MAX
 
 if TYPE_CHECKING:
+    from kafkalite_core.controller.placement import Load
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.partition import Partition
 
@@ -33,15 +35,22 @@ class Reassignments:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._load = topic_load(snapshot)
         limit = setting(snapshot.cluster.config, MOVES_KEY)
         assert isinstance(limit, int)
         self._limit = limit
-        self._copying = sum(
-            self._copies(entry) for view in snapshot.placed_topics() for entry in view.topic.partitions.values()
-        )
+        self._copying = sum(self._copies(entry) for view in snapshot.placed_topics() for entry in view.facts.moving)
+        self._wished: set[str] = set()
         self._waiting: dict[str, list[str]] = {}
         self._problems: dict[str, Obstacle] = {}
+
+    @cached_property
+    def _load(self) -> Load:
+        return topic_load(self._snapshot)
+
+    def depends_on_others(self, view: TopicView) -> bool:
+        """Whether a topic moves, or what was decided of it looked at the load of brokers or at what else moves."""
+        uid = view.topic.ref.uid
+        return uid in self._wished or uid in self._waiting or bool(view.facts.moving)
 
     def _copies(self, entry: Partition) -> bool:
         return bool(entry.adding) and not self._absent(entry.adding)
@@ -55,6 +64,8 @@ class Reassignments:
         if view.paused:
             return NOTHING
         target = self._wish(view, number, entry)
+        if target is not None:
+            self._wished.add(view.topic.ref.uid)
         if target is not None and self._has_to_wait(view, number, entry, target):
             target = None
         snapshot = self._snapshot

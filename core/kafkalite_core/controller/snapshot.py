@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkalite_core.controller.facts import topic_facts
 from kafkalite_core.model.config import resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.controller.facts import TopicFacts
     from kafkalite_core.model.cluster import Broker, Cluster
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Topic
@@ -59,6 +61,14 @@ class TopicView:
     in_sync: str = ""
     first_seen: float = 0.0
     generation_seen: float = 0.0
+    _facts: list[TopicFacts] = field(init=False, default_factory=list, compare=False, repr=False)
+
+    @property
+    def facts(self) -> TopicFacts:
+        """Sums over its partitions, added up once."""
+        if not self._facts:
+            self._facts.append(topic_facts(self.topic.partitions))
+        return self._facts[0]
 
     @property
     def placed(self) -> bool:
@@ -128,6 +138,7 @@ class Snapshot:
     _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
+    _placed: list[TopicView] = field(init=False, default_factory=list, compare=False, repr=False)
 
     def topic_config(self, view: TopicView) -> TopicConfig:
         """The configuration in force of a topic; it is asked for many times in one round, and resolved once."""
@@ -139,5 +150,7 @@ class Snapshot:
 
     def placed_topics(self) -> list[TopicView]:
         """Topics with partitions that are not being deleted, in a stable order."""
-        views = [view for view in self.topics.values() if view.placed and not view.topic.deleting]
-        return sorted(views, key=lambda view: view.topic.ref.uid)
+        if not self._placed:
+            views = [view for view in self.topics.values() if view.placed and not view.topic.deleting]
+            self._placed.extend(sorted(views, key=lambda view: view.topic.ref.uid))
+        return self._placed

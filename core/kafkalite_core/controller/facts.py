@@ -1,0 +1,63 @@
+"""Sums over the partitions of one topic, for the rules that look at all partitions of a cluster.
+
+A view of a topic never changes, so they are added up once for every version of a topic and not in every round: with
+10,000 partitions a round costs what has changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.placement import Load
+from kafkalite_core.controller.reassignment import is_moving, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite_core.model.partition import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """See the module.
+
+    Attributes:
+        leaderless: Partitions without leader.
+        load: Replicas, those under way at the place where they go.
+        occupied: Brokers that hold a replica, or are to get one.
+        preferred: By broker: how many partitions it should lead but does not, and how many it should lead.
+        moving: Entries with a reassignment under way.
+        min_isr: The greatest effective `min.insync.replicas`; 0 without partitions.
+        broker_epoch: The greatest broker epoch in any ISR; -1 for none.
+    """
+
+    leaderless: int
+    load: Load
+    occupied: frozenset[int]
+    preferred: Mapping[int, tuple[int, int]]
+    moving: tuple[Partition, ...]
+    min_isr: int
+    broker_epoch: int
+
+
+def topic_facts(partitions: Mapping[int, Partition]) -> TopicFacts:
+    """Add one topic up."""
+    entries = partitions.values()
+    load = Load()
+    preferred: dict[int, tuple[int, int]] = {}
+    for entry in entries:
+        load.add(target_of(entry))
+        if entry.replicas:
+            first = entry.replicas[0]
+            missing, total = preferred.get(first, (0, 0))
+            preferred[first] = (missing + (entry.leader != first), total + 1)
+    return TopicFacts(
+        leaderless=sum(not entry.has_leader for entry in entries),
+        load=load,
+        occupied=frozenset(broker_id for entry in entries for broker_id in entry.replicas),
+        preferred=preferred,
+        moving=tuple(entry for entry in entries if is_moving(entry)),
+        min_isr=max((entry.min_isr for entry in entries), default=0),
+        broker_epoch=max((member.epoch for entry in entries for member in entry.isr), default=-1),
+    )
