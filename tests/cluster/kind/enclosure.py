@@ -101,6 +101,7 @@ class Enclosure:
         if not self.before.exists():  # what is there is from a start that ended without a stop
             self.before.write_text(json.dumps(sysctls()))
         spaces = [program("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        us = os.getpid()
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [*spaces, "sh", "-c", SETUP, "dockerd", *self._options()],
@@ -110,7 +111,7 @@ class Enclosure:
                 cwd="/",
                 env={"PATH": PATH, "HOME": "/root"},
                 start_new_session=True,
-                preexec_fn=(lambda parent=os.getpid(): die_with(parent)) if self.ends_with_us else None,
+                preexec_fn=(lambda: die_with(us)) if self.ends_with_us else None,
             )
         try:
             if (started := start_time_of(process.pid)) is None:
