@@ -176,7 +176,7 @@ images: $(STAMP) ## Build the images of broker and operator, and load them when 
 	@$(BIN)/python -m tests.cluster images --client $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
 
 .PHONY: e2e
-e2e: $(STAMP) ## Test the chart on the cluster that KUBECONFIG names: ready, produce, consume, pods deleted and killed
+e2e: $(STAMP) ## Test the chart on the cluster that KUBECONFIG names, or on one of its own: pods, nodes, API server harmed under load
 	@tools/test_tiers.sh e2e
 
 $(HELM): $(wildcard tools/helm/*) tools/go.sh

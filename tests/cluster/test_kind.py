@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.kind import cluster, enclosure, images, machine, node_image, roots
+from tests.cluster.kind import cluster, commands, enclosure, images, machine, node_image, roots
 from tests.cluster.kind import runc_within_bounds as runc
 from tests.cluster.kind.stages import ROOT, call
 from tests.cluster.processes import StartError
@@ -101,7 +102,7 @@ def test_images_are_pinned_by_lock_files_that_agree():
         assert names <= pins, f"{image.lock} is older than constraints.txt: make lock"
         assert lock.count("--hash=sha256:") >= len(names)
     text = images.pinned(images.CLIENT_PACKAGES)
-    assert text.startswith("confluent-kafka==")
+    assert "\nconfluent-kafka==" in text
     assert "--hash=sha256:" in text
     with pytest.raises(StartError, match="does not pin nothing-like-it"):
         images.pinned(("nothing-like-it",))
@@ -150,3 +151,76 @@ def test_scripts_of_the_node_are_executable():
     for path in (node_image.HERE / "node" / "files" / "kind" / "bin").iterdir():
         assert os.access(path, os.X_OK), path
         subprocess.run(["sh", "-n", path], check=True)
+
+
+def test_a_sysctl_of_the_machine_that_changed_is_set_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine, "PROC_SYS", tmp_path)
+    for name in ("fs/file-max", "kernel/panic"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("1\n")
+    before = machine.sysctls()
+    (tmp_path / "fs" / "file-max").write_text("9\n")
+    machine.restore_sysctls(before)
+    assert machine.sysctls() == before == {"fs/file-max": "1", "kernel/panic": "1"}
+    assert capsys.readouterr().err == "fs.file-max was 1 and is 9: it is set back\n"
+
+
+def test_nodes_have_files_of_their_own_for_every_sysctl_of_the_machine():
+    script = (node_image.HERE / "node" / "files" / "kind" / "bin" / "own-sysctls").read_text()
+    names = [line.split()[0] for line in script.split("<<EOF\n")[1].split("EOF")[0].splitlines()]
+    assert sorted(names) == sorted(machine.SYSCTLS)
+
+
+class FakeCluster:
+    """Notes what is done to it; `there`: it was before."""
+
+    def __init__(self, monkeypatch, there):
+        self.done, self.there = [], there
+        monkeypatch.setattr(commands.cluster, "choose", lambda **_: self)
+        monkeypatch.setattr(commands.cluster, "clusters", lambda _: [cluster.NAME] if there else [])
+        monkeypatch.setattr(commands.cluster, "up", lambda _: self.done.append("up") or Path("/config"))
+        monkeypatch.setattr(commands, "make_images", lambda *_, **__: self.done.append("images"))
+        monkeypatch.setattr(commands.cluster, "down", lambda _: self.done.append("down"))
+
+    def running(self):
+        return self.there
+
+    def end_with_us(self):
+        self.done.append("end with us")
+
+
+def test_a_command_runs_in_a_cluster_that_is_taken_away_again(monkeypatch, tmp_path):
+    fake, said = FakeCluster(monkeypatch, there=False), tmp_path / "said"
+    assert commands.run_within(["sh", "-c", f"echo $KUBECONFIG >{said}; exit 3"]) == 3
+    assert said.read_text() == "/config\n"
+    assert fake.done == ["end with us", "up", "images", "down"]
+
+
+def test_a_cluster_that_was_there_before_stays(monkeypatch):
+    fake = FakeCluster(monkeypatch, there=True)
+    assert commands.run_within(["true"]) == 0
+    assert fake.done == ["end with us", "up", "images"]
+
+
+def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):
+    fake = FakeCluster(monkeypatch, there=False)
+
+    def fail(*_, **__):
+        raise StartError("no wheels")
+
+    monkeypatch.setattr(commands, "make_images", fail)
+    with pytest.raises(StartError, match="no wheels"):
+        commands.run_within(["true"])
+    assert fake.done == ["end with us", "up", "down"]
+
+
+@pytest.mark.parametrize("number", commands.ENDING)
+def test_a_signal_ends_the_command_and_then_the_cluster(monkeypatch, tmp_path, number):
+    fake, said = FakeCluster(monkeypatch, there=False), tmp_path / "said"
+    script = f"trap 'echo ended >{said}; exit' TERM; kill -{number.value} {os.getpid()}; while :; do sleep 0.05; done"
+    with pytest.raises(SystemExit) as ended:
+        commands.run_within(["sh", "-c", script])
+    assert ended.value.code == 128 + number
+    assert said.read_text() == "ended\n"
+    assert fake.done == ["end with us", "up", "images", "down"]
+    assert signal.getsignal(number) is not signal.SIG_IGN

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.conftest import PATIENCE, image
+from tests.e2e.cluster import PATIENCE, image
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Cluster
+    from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(300 * PATIENCE)
 WRITE = "open('/data/mark', 'w').write('kept'); import signal; signal.pause()"

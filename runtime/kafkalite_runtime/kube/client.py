@@ -141,6 +141,7 @@ class KubeClient:
                     response = await stack.enter_async_context(
                         self._request("GET", kind.path(namespace), params, None, _JSON, SimpleNamespace(sent=False))
                     )
+                    stack.callback(_abandon, response)
                     if response.status != 200:
                         self._raise_for(what, response, await _read_body(response), write=False)
                 async for line in _lines(response.content, silence_limit_s):
@@ -331,6 +332,12 @@ def _write_params(*, strict: bool = False, dry_run: bool = False) -> dict[str, s
 
 async def _mark_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.sent = True
+
+
+def _abandon(response: aiohttp.ClientResponse) -> None:
+    """End the connection of a stream that did not end: TLS would wait for a goodbye of the peer, which may be gone."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:

@@ -32,6 +32,10 @@ class EnclosedDocker:
         self.enclosure = Enclosure()
         self.api_address = INSIDE
 
+    def end_with_us(self) -> None:
+        """Have what is started be killed when this process ends, however it ends."""
+        self.enclosure.ends_with_us = True
+
     def start(self) -> None:
         """Install what is missing, and start Docker."""
         require_root()
@@ -65,6 +69,9 @@ class MachineDocker:
     """The Docker that runs here, with kind's own node image from the registry."""
 
     api_address = "127.0.0.1"
+
+    def end_with_us(self) -> None:
+        """It was there before."""
 
     def start(self) -> None:
         """It runs."""
@@ -219,10 +226,12 @@ def delete(docker: Docker) -> None:
 
 def load(docker: Docker, images: list[str]) -> None:
     """Copy images from Docker, or from archives, into every node."""
-    for image in images:
-        what = "image-archive" if image.endswith(".tar") else "docker-image"
-        with stage(f"{image} on every node"):
-            call(kind(), "load", what, f"--name={NAME}", image, environment=docker.environment())
+    archives = [image for image in images if image.endswith(".tar")]
+    names = [image for image in images if image not in archives]
+    calls = [("docker-image", names)] if names else []  # one call for all: what they share is copied once
+    for what, chosen in [*calls, *(("image-archive", [archive]) for archive in archives)]:
+        with stage(f"{', '.join(chosen)} on every node"):
+            call(kind(), "load", what, f"--name={NAME}", *chosen, environment=docker.environment())
 
 
 def clusters(docker: Docker) -> list[str]:

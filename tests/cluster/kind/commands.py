@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import os
+import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 from tests.cluster.kind import cluster, images
-from tests.cluster.kind.stages import CACHE
+from tests.cluster.kind.stages import CACHE, ROOT, say, stage
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+    from types import FrameType
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +27,11 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     up.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
     actions.add_parser("down", help="stop it and restore the machine; packages and the cache stay")
     actions.add_parser("status", help="nodes, pods, memory")
+    within = actions.add_parser(
+        "run", help="start it, build and load the images, run a command there, take it away again"
+    )
+    within.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
+    within.add_argument("argument", nargs="+", metavar="COMMAND", help="KUBECONFIG is in its environment")
     load = actions.add_parser("load", help="copy images from Docker, or archives that end with .tar, to its nodes")
     load.add_argument("image", nargs="+")
 
@@ -32,26 +45,29 @@ def add_images_parser(parser: argparse.ArgumentParser) -> None:
 
 def run_images(arguments: argparse.Namespace) -> None:
     """Build the images, and load them when a cluster runs. Raises StartError."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked():
         docker = cluster.choose(enclosed=arguments.enclosed)
         ran = docker.running()
         docker.start()
         try:
-            names = images.build_images(docker, base=arguments.base, client=arguments.client)
-            if cluster.NAME in cluster.clusters(docker):
-                cluster.load(docker, names)
+            make_images(docker, base=arguments.base, client=arguments.client)
         finally:
             if not ran:
                 docker.stop()
 
 
+def make_images(docker: cluster.Docker, *, base: str = "", client: bool = False) -> None:
+    """Build them, and load them when a cluster runs."""
+    names = images.build_images(docker, base=base, client=client)
+    if cluster.NAME in cluster.clusters(docker):
+        cluster.load(docker, names)
+
+
 def run(arguments: argparse.Namespace) -> None:
-    """Do what was asked. Raises StartError."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one after another
+    """Do what was asked. Raises StartError, and SystemExit with the code of a command that was run."""
+    if arguments.action == "run":
+        raise SystemExit(run_within(arguments.argument, enclosed=arguments.enclosed))
+    with locked():
         if arguments.action == "up":
             docker = cluster.choose(enclosed=arguments.enclosed)
             print(f"export KUBECONFIG={cluster.up(docker)}")
@@ -63,3 +79,77 @@ def run(arguments: argparse.Namespace) -> None:
             cluster.load(docker, arguments.image)
         else:
             print(cluster.status(docker))
+
+
+def run_within(command: list[str], *, enclosed: bool = False) -> int:
+    """Run a command in a cluster with our images, which is taken away afterwards, unless it was there before.
+
+    A signal that ends us ends the command, then the cluster. Returns the exit code of the command.
+
+    Raises:
+        StartError: the cluster or the images could not be made, or something of it is left.
+    """
+    with locked():
+        docker = cluster.choose(enclosed=enclosed)
+        ran = docker.running() and cluster.NAME in cluster.clusters(docker)
+        docker.end_with_us()
+    with ended_by_signals():
+        try:
+            with locked():
+                kubeconfig = cluster.up(docker)
+                make_images(docker, client=True)
+            with stage("the command"):
+                return call_through(command, {**os.environ, "KUBECONFIG": str(kubeconfig)})
+        finally:
+            if ran:
+                say("the cluster was there before, and stays")
+            else:
+                with locked():
+                    cluster.down(docker)
+
+
+def call_through(command: list[str], environment: dict[str, str]) -> int:
+    """Run a command with our own input and output; when a signal ends us, it is ended and waited for."""
+
+    def let_through() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a signal must find the process known that it is to end
+    try:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=let_through)
+    except BaseException:
+        let_through()
+        raise
+    try:
+        let_through()
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Signals raise SystemExit once, so that what is to be done at the end is done; later ones do not disturb that."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        for each in ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """One call after another."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -8,6 +8,7 @@ server is reached, a cgroup, and the folder with Docker's images and containers.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING
 
 from kafkalite_local.processes import adopt, now_text
 from kafkalite_runtime.home import ProcessRecord, start_time_of
-from tests.cluster.kind.machine import PATH, lacks_capabilities, program
+from tests.cluster.kind.machine import PATH, lacks_capabilities, program, restore_sysctls, sysctls
 from tests.cluster.kind.stages import CACHE, call
-from tests.cluster.processes import StartError
+from tests.cluster.processes import StartError, die_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,11 +47,17 @@ exec tini -s -- dockerd "$@"
 
 
 class Enclosure:
-    """The one of this checkout; there can be one on a machine."""
+    """The one of this checkout; there can be one on a machine.
+
+    Attributes:
+        ends_with_us: What is started is killed when this process ends, however it ends.
+    """
 
     def __init__(self, folder: Path = CACHE) -> None:
         self.data = folder / "docker"
         self.record = folder / "enclosure.json"
+        self.before = folder / "sysctls.json"
+        self.ends_with_us = False
         self.log = folder / "dockerd.log"
 
     def running(self) -> ProcessRecord | None:
@@ -91,7 +98,10 @@ class Enclosure:
             raise StartError(f"the device {DEVICE} is there: a cluster of another checkout runs; stop it there first")
         self._remove_cgroups()
         self.data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self.before.exists():  # what is there is from a start that ended without a stop
+            self.before.write_text(json.dumps(sysctls()))
         spaces = [program("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        us = os.getpid()
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 [*spaces, "sh", "-c", SETUP, "dockerd", *self._options()],
@@ -101,6 +111,7 @@ class Enclosure:
                 cwd="/",
                 env={"PATH": PATH, "HOME": "/root"},
                 start_new_session=True,
+                preexec_fn=(lambda: die_with(us)) if self.ends_with_us else None,
             )
         try:
             if (started := start_time_of(process.pid)) is None:
@@ -126,6 +137,9 @@ class Enclosure:
             # The namespace is taken apart after its last process; the device would go then, but later than we return.
             subprocess.run([program("ip"), "link", "delete", DEVICE], capture_output=True, check=False)
         self._remove_cgroups()
+        if self.before.exists():
+            restore_sysctls(json.loads(self.before.read_text()))
+            self.before.unlink()
         self.record.unlink(missing_ok=True)
 
     def nothing_is_left(self) -> list[str]:

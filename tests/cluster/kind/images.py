@@ -29,7 +29,7 @@ BASE = "kafkalite.io/python-base:1"
 BUILD = "kafkalite.io/python-build:1"
 # What builds the project's wheel, which pip asks for without a hash: pinned here by the lock file of the tests.
 BUILD_PACKAGES = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
-CLIENT_PACKAGES = ("confluent-kafka",)
+CLIENT_PACKAGES = ("click", "confluent-kafka", "msgspec")
 PROBE = "import json, sys, sysconfig; print(json.dumps([sys.version_info[:2], sysconfig.get_platform()]))"
 
 

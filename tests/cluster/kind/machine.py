@@ -23,6 +23,19 @@ PACKAGES = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
 }
+# What systemd, kubelet and Docker would set for the whole machine, below /proc/sys. node/files/kind/bin/own-sysctls keeps
+# the nodes from it; Docker itself is not kept.
+SYSCTLS = (
+    "fs/file-max",
+    "fs/nr_open",
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+PROC_SYS = Path("/proc/sys")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 POLICY = Path("/usr/sbin/policy-rc.d")
 FORBID_STARTS = "#!/bin/sh\n# Packages that are being installed must not start their services: Docker would change the rules of the host.\nexit 101\n"
@@ -70,6 +83,20 @@ def install_packages() -> None:
     finally:
         if ours:
             POLICY.unlink()
+
+
+def sysctls() -> dict[str, str]:
+    """Those that must not change, as they are."""
+    return {name: (PROC_SYS / name).read_text().strip() for name in SYSCTLS if (PROC_SYS / name).exists()}
+
+
+def restore_sysctls(before: dict[str, str]) -> None:
+    """Set what differs from `before`, and say so."""
+    now = sysctls()
+    for name, value in before.items():
+        if now.get(name, value) != value:
+            say(f"{name.replace('/', '.')} was {value} and is {now[name]}: it is set back")
+            (PROC_SYS / name).write_text(value)
 
 
 def lacks_capabilities() -> bool:

@@ -1,6 +1,6 @@
-"""Sends SIGKILL to the broker of a pod, from a pod of the same node that sees its processes: kill.py POD-UID
+"""Sends a signal to the program of a pod, from a pod of the same node that sees its processes: kill.py POD-UID PROGRAM SIGNAL
 
-From within its own pod the first process of a container cannot be killed.
+From within its own pod the first process of a container cannot be killed, or stopped.
 """
 
 import os
@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-uid = sys.argv[1]
+uid, program, name = sys.argv[1:]
 found = []
 for place in Path("/proc").iterdir():
     if place.name.isdigit():
@@ -17,8 +17,8 @@ for place in Path("/proc").iterdir():
         except OSError:
             continue
         # cgroup drivers write the uid with hyphens or with underscores
-        if uid in cgroup.replace("_", "-") and "kafkalite-broker" in command:
+        if uid in cgroup.replace("_", "-") and program in command:
             found.append(int(place.name))
 if len(found) != 1:
-    sys.exit(f"{len(found)} brokers in the pod {uid}: {found}")
-os.kill(found[0], signal.SIGKILL)
+    sys.exit(f"{len(found)} processes of {program} in the pod {uid}: {found}")
+os.kill(found[0], signal.Signals[name])

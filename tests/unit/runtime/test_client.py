@@ -272,6 +272,19 @@ async def test_watch_notices_silence_before_the_headers(api, client):
         await collect(client, silence_limit_s=0.2)
 
 
+async def test_a_watch_that_is_left_early_waits_for_no_goodbye(api, client, monkeypatch):
+    """TLS would, and a watch that is left because of its silence has a peer that is gone."""
+    aborted, abort = [], asyncio.selector_events._SelectorTransport.abort
+    monkeypatch.setattr(
+        asyncio.selector_events._SelectorTransport, "abort", lambda self: (aborted.append(self), abort(self))
+    )
+    api.answer = lambda request: stream(request, event("ADDED", "a", "2"), then=lambda _: api.release.wait())
+    async with aclosing(client.watch(PODS, "ns", resource_version="1")) as watching:
+        assert (await anext(watching)).type == "ADDED"
+        assert aborted == []
+    assert len(aborted) == 1
+
+
 async def test_watch_reset(api, client):
     api.answer = lambda request: stream(request, event("ADDED", "a", "2"), then=reset)
     with pytest.raises(KubeUnavailable):

@@ -1,0 +1,148 @@
+"""What the tests do to pods, nodes and the API server."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.kind import cluster as kind
+from tests.cluster.processes import StartError
+from tests.e2e.cluster import CLIENT, client_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.kind.cluster import Docker
+    from tests.e2e.cluster import Cluster
+
+KILLER = "killer"
+CONTROL_PLANE = f"{kind.NAME}-control-plane"
+CALL_LIMIT_S = 120
+MANIFESTS = "/etc/kubernetes/manifests"
+
+
+class Killer:
+    """A privileged pod on every node, since nothing else can kill or stop the first process of a container."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def install(self) -> None:
+        """Returns when it is on every node."""
+        self.cluster.apply(killer_set())
+        self.cluster.kubectl("rollout", "status", f"daemonset/{KILLER}", "--timeout=60s", limit_s=90)
+
+    def signal(self, name: str, *pods: str) -> None:
+        """Send a signal to the programs of brokers and operators, to all at the same moment."""
+        calls = [self._start(pod, name) for pod in pods]
+        for call in calls:
+            said, _ = call.communicate(timeout=CALL_LIMIT_S)
+            assert call.returncode == 0, said
+
+    def _start(self, pod: str, name: str) -> subprocess.Popen[str]:
+        found = self.cluster.get(f"pod/{pod}")
+        program = f"kafkalite-{found['metadata']['labels']['app.kubernetes.io/component']}"
+        node = found["spec"]["nodeName"]
+        killers = self.cluster.items("pods", f"--selector=app={KILLER}", f"--field-selector=spec.nodeName={node}")
+        source = (CLIENT / "kill.py").read_text()
+        words = ("python3", "-c", source, found["metadata"]["uid"], program, name)
+        return self.cluster.start(killers[0]["metadata"]["name"], *words)
+
+
+def killer_set() -> dict[str, Any]:
+    """The DaemonSet of the killers."""
+    template = client_pod(KILLER)
+    [container] = template["spec"]["containers"]
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "hostPID": True,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{**container, "securityContext": {"privileged": True, "runAsUser": 0}}],
+    }
+    labels = {"app": KILLER}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": KILLER},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+
+
+class Nodes:
+    """The nodes of our kind cluster, which are containers of Docker."""
+
+    def __init__(self, docker: Docker, cluster: Cluster) -> None:
+        self._environment = docker.environment()
+        self.cluster = cluster
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Nodes | None:
+        """None for a cluster that `make kind-up` did not make: its nodes are not ours to harm."""
+        docker = kind.used()
+        with suppress(StartError):
+            if docker.running() and kind.NAME in kind.clusters(docker) and cluster.get(f"node/{CONTROL_PLANE}"):
+                return cls(docker, cluster)
+        return None
+
+    def docker(self, *arguments: str) -> str:
+        """The standard output of docker."""
+        return kind.call("docker", *arguments, environment=self._environment, limit_s=CALL_LIMIT_S)
+
+    @contextmanager
+    def paused(self, node: str) -> Iterator[None]:
+        """Nothing on the node runs, and its connections stay open."""
+        self.docker("pause", node)
+        try:
+            yield
+        finally:
+            self.docker("unpause", node)
+            self._ready(node)
+
+    @contextmanager
+    def stopped(self, node: str) -> Iterator[None]:
+        """The node is shut down, then started."""
+        self.docker("stop", node)
+        try:
+            yield
+        finally:
+            self.docker("start", node)
+            self._ready(node)
+
+    @contextmanager
+    def api_server_stopped(self) -> Iterator[None]:
+        """The API server's process ends, since the kubelet does not find its manifest any more."""
+        self._control_plane(f"mv {MANIFESTS}/kube-apiserver.yaml /etc/kubernetes/")
+        try:
+            self._control_plane(
+                "for i in $(seq 300); do pidof kube-apiserver >/dev/null || exit 0; sleep 0.2; done; exit 1"
+            )
+            yield
+        finally:
+            self._control_plane(f"mv /etc/kubernetes/kube-apiserver.yaml {MANIFESTS}/")
+            self._api_answers()
+
+    @contextmanager
+    def api_server_hung(self) -> Iterator[None]:
+        """The API server's process stops, and its connections stay open."""
+        self._control_plane("kill -STOP $(pidof kube-apiserver)")
+        try:
+            yield
+        finally:
+            self._control_plane("kill -CONT $(pidof kube-apiserver)")
+            self._api_answers()
+
+    def _control_plane(self, script: str) -> None:
+        self.docker("exec", CONTROL_PLANE, "sh", "-c", script)
+
+    def _ready(self, node: str) -> None:
+        self.cluster.wait("condition=Ready", f"node/{node}", limit_s=120)
+
+    def _api_answers(self) -> None:
+        def answers() -> bool:
+            with suppress(AssertionError, subprocess.TimeoutExpired):
+                self.cluster.kubectl("get", "--raw=/readyz", limit_s=5)
+                return True
+            return False
+
+        self.cluster.until(answers, "the API server answers", 120)

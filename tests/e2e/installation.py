@@ -1,0 +1,48 @@
+"""The chart in a namespace, and the pod with the client."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.e2e.cluster import ROOT, client_pod, image
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.e2e.cluster import Cluster
+
+CHART = ROOT / "helm" / "kafkalite"
+RELEASE = "kafkalite"
+
+
+@contextmanager
+def namespace(cluster: Cluster) -> Iterator[None]:
+    """An empty one with the client, which is gone afterwards with everything in it."""
+    cluster.kubectl("delete", "namespace", cluster.namespace, "--ignore-not-found", limit_s=240)
+    cluster.kubectl("create", "namespace", cluster.namespace)
+    try:
+        cluster.apply(client_pod("client"))
+        cluster.wait("condition=Ready", "pod/client", limit_s=60)
+        yield
+    finally:
+        cluster.kubectl("delete", "namespace", cluster.namespace, "--ignore-not-found", limit_s=240)
+
+
+def install(cluster: Cluster, *values: str) -> float:
+    """Install the chart. Returns when that began, on the monotonic clock."""
+    began = time.monotonic()
+    cluster.helm("install", RELEASE, str(CHART), "--wait", "--timeout=3m",
+                 f"--set=image.repository={image('kafkalite-operator')}",
+                 f"--set=brokers.image.repository={image('kafkalite-broker')}",
+                 *(f"--set={value}" for value in values))  # fmt: skip
+    print(f"helm install: {time.monotonic() - began:.1f} s", file=sys.stderr)
+    return began
+
+
+def uninstall(cluster: Cluster) -> None:
+    """Topics and clusters first: the operator clears up behind them."""
+    cluster.kubectl("delete", "klt,klc", "--all", limit_s=180)
+    cluster.helm("uninstall", RELEASE)
