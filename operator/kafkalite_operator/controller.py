@@ -255,7 +255,7 @@ class Controller:
         if known != state or self._clock() - at > RESYNC_S:
             self._start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
         if self._listeners.due(settings, ids):
-            self._start(("listeners", settings.cluster.uid), self._listeners.refresh(settings, ids))
+            self._start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
         if self._racks.due(settings):
             self._start(("racks", settings.cluster.uid), self._racks.label(settings))
 

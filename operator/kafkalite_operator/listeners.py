@@ -66,7 +66,7 @@ class Listeners:
         found = ((broker_id_of(cluster.name, place.name), place.node, place.host) for place in places)
         return tuple((id_, node, host) for id_, node, host in found if id_ is not None)
 
-    async def refresh(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> None:
+    async def look(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> None:
         """One look at everything. Raises errors of the client."""
         state = self._state(settings, broker_ids)
         services = await self._services(settings, broker_ids)
