@@ -17,6 +17,7 @@ from kafkalite_broker.cluster.isr_writer import PartitionWriter
 from kafkalite_broker.cluster.lease_thread import LeaseThread
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+from kafkalite_broker.cluster.rack import rack_of
 from kafkalite_broker.cluster.termination import TerminationMessage
 from kafkalite_broker.cluster.topic_writer import TopicWriter
 from kafkalite_broker.data_plane import DataPlane
@@ -158,8 +159,10 @@ class Broker:
         self._termination.write()
         recovered = await plane.recover(lambda left: self._say(f"recovering the logs: {left} segments left"))
         self._producer_ids.highest_in_logs = plane.logs.highest_producer_id
+        self._say("waiting for the rack")
+        rack = await rack_of(self._settings)
         self._say("registering")
-        await self._link.register(self._identity(recovered))
+        await self._link.register(self._identity(recovered, rack))
         self._ticked()
         self._lease.start()
         self._serving = True
@@ -173,7 +176,7 @@ class Broker:
         log.info("broker is up", broker=self._settings.broker_id, epoch=self._link.broker_epoch)
         return plane
 
-    def _identity(self, recovered: Recovered) -> Identity:
+    def _identity(self, recovered: Recovered, rack: str) -> Identity:
         findings = recovered.findings
         listener = self._settings.inter_broker
         log.info(
@@ -195,7 +198,7 @@ class Broker:
             taken=findings.taken,
             host=listener.advertised_host,
             port=listener.advertised_port,
-            rack=self._settings.rack,
+            rack=rack,
             metrics_url=self._settings.metrics_url,
         )
 

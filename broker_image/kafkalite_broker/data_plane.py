@@ -189,6 +189,7 @@ class DataPlane:
             in_flight_bytes_max=broker_integer(self._config, "queued.max.request.bytes"),
             connections_max=broker_integer(self._config, "max.connections"),
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
+            inter_broker=self._settings.inter_broker.name,
         )
 
     async def recover(self, on_progress: Callable[[int], None]) -> Recovered:

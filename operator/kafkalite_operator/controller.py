@@ -24,9 +24,13 @@ from kafkalite_core.controller.preferred import setting
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources.manifests import default_cluster
+from kafkalite_operator.cluster_status import ClusterStatus
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.infrastructure import Infrastructure
 from kafkalite_operator.lease_reader import LeaseReader
+from kafkalite_operator.listeners import Listeners
+from kafkalite_operator.nodes import Nodes
+from kafkalite_operator.racks import Racks
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -80,6 +84,9 @@ class Controller:
         self._clock = clock
         self._executor = Executor(client, store, metrics, events, clock)
         self._infrastructure = Infrastructure(client, store, events)
+        status, nodes = ClusterStatus(self._executor, store, events), Nodes(client, clock)
+        self._listeners = Listeners(client, store, nodes, status, clock)
+        self._racks = Racks(client, store, nodes, status)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
         self._wake = asyncio.Event()
@@ -252,6 +259,10 @@ class Controller:
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         if known != state or self._clock() - at > RESYNC_S:
             self._start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
+        if self._listeners.due(settings, ids):
+            self._start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
+        if self._racks.due(settings):
+            self._start(("racks", settings.cluster.uid), self._racks.label(settings))
 
     async def _ensure_all(self, settings: ClusterSettings, ids: list[int], state: object) -> None:
         await self._infrastructure.ensure(settings, ids)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
-from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     CLUSTERS,
     CONFIG_MAPS,
@@ -37,9 +38,19 @@ class Infrastructure:
         self._events = events
 
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
-        """Bring all objects of one cluster up to date. Raises errors of the client."""
+        """Bring all objects of one cluster up to date. Raises errors of the client.
+
+        An object that the API server refuses, such as a Service with a port that is taken, holds no other one up.
+        """
+        refused: KubeInvalid | None = None
         for wanted in infrastructure(settings, broker_ids):
-            await self._ensure_one(settings, wanted)
+            try:
+                await self._ensure_one(settings, wanted)
+            except KubeInvalid as error:
+                refused = error
+                self._tell(settings, f"{wanted['kind']} {wanted['metadata']['name']} refused: {error}", "ObjectRefused")
+        if refused is not None:
+            raise refused
 
     async def _ensure_one(self, settings: ClusterSettings, wanted: dict[str, Any]) -> None:
         kind = _KINDS[wanted["kind"]]
@@ -59,19 +70,22 @@ class Infrastructure:
         if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
-        await self._client.merge_patch(kind, namespace, name, changeable(wanted), deadline_s=CALL_DEADLINE_S)
+        await self._client.merge_patch(kind, namespace, name, changeable(wanted, existing), deadline_s=CALL_DEADLINE_S)
         self._tell(settings, f"{kind.kind} {name} updated")
 
-    def _tell(self, settings: ClusterSettings, message: str) -> None:
-        _log.info("object applied", cluster=settings.cluster.name, what=message)
+    def _tell(self, settings: ClusterSettings, message: str, reason: str = "ObjectApplied") -> None:
+        _log.info("object", cluster=settings.cluster.name, reason=reason, what=message)
         regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
         if regarding is not None:
-            self._events.record(regarding, "Normal", "ObjectApplied", message)
+            type_ = "Normal" if reason == "ObjectApplied" else "Warning"
+            self._events.record(regarding, type_, reason, message)
 
 
-def changeable(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without the fields that Kubernetes never lets anybody change."""
+def changeable(wanted: dict[str, Any], existing: dict[str, Any]) -> dict[str, Any]:
+    """A merge patch: the manifest without the fields that Kubernetes never lets anybody change, and with null for
+    annotations that were applied once and are not wanted any more.
+    """
     if wanted["kind"] != STATEFUL_SETS.kind:
-        return wanted
+        return with_removals(wanted, existing)
     immutable = {"volumeClaimTemplates", "selector", "serviceName", "podManagementPolicy"}
     return {**wanted, "spec": {name: value for name, value in wanted["spec"].items() if name not in immutable}}

@@ -16,7 +16,8 @@ from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address, cluster_settings
-from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
+from kafkalite_core.resources.places import PodPlace, pod_place
 from kafkalite_core.resources.pods import container_exits
 from kafkalite_core.resources.views import topic_view
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
@@ -63,6 +64,7 @@ class Store:
         self._tombstones: OrderedDict[str, float] = OrderedDict()
         self.exits: OrderedDict[str, Exit] = OrderedDict()
         self.leases: dict[tuple[str, str], LeaseView] = {}
+        self._places: dict[ClusterKey, dict[str, PodPlace]] = {}
         self._registered: dict[str, tuple[int, float]] = {}
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
@@ -79,7 +81,7 @@ class Store:
         newer one was seen, shows it: then the store went back in time (S11).
         """
         if kind is PODS:
-            return self._apply_pod(obj)
+            return self._apply_pod(type_, obj)
         metadata = obj.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         if type_ == "DELETED":
@@ -134,13 +136,13 @@ class Store:
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
                 self.forget(kind, uid)
 
-    def _apply_pod(self, pod: dict[str, Any]) -> bool:
+    def _apply_pod(self, type_: str, pod: dict[str, Any]) -> bool:
         try:
             exits = container_exits(pod)
+            changed = self._apply_place(type_, pod)
         except KafkaLiteError as error:
             _log.warning("pod not understood", error=str(error))
             return False
-        changed = False
         for found in exits:
             if found.incarnation not in self.exits:
                 reason = f"exit code {found.exit_code}" + (f", {found.reason}" if found.reason else "")
@@ -149,6 +151,24 @@ class Store:
         while len(self.exits) > REMEMBERED_MAX:
             self.exits.popitem(last=False)
         return changed
+
+    def _apply_place(self, type_: str, pod: dict[str, Any]) -> bool:
+        """Remember where a broker's pod runs; True when that is new."""
+        metadata = pod["metadata"]
+        cluster = str((metadata.get("labels") or {}).get(LABEL_CLUSTER, ""))
+        places = self._places.setdefault((str(metadata.get("namespace", "")), cluster), {})
+        place = pod_place(pod)
+        if type_ == "DELETED":
+            self.forget_place(str(metadata.get("namespace", "")), cluster, place)
+            return False  # whoever needs an address keeps the last one until there is another
+        known, places[place.name] = places.get(place.name), place
+        return known != place
+
+    def forget_place(self, namespace: str, cluster: str, place: PodPlace) -> None:
+        """A pod is gone."""
+        places = self._places.get((namespace, cluster), {})
+        if place.name in places and places[place.name].uid == place.uid:
+            del places[place.name]
 
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
         return _version(obj) > _version(known)
@@ -199,6 +219,11 @@ class Store:
                 key = (view.topic.ref.namespace, view.spec.cluster)
                 self._grouped.setdefault(key, {})[view.topic.ref.uid] = view
         return self._grouped
+
+    def places_of(self, namespace: str, cluster: str) -> list[PodPlace]:
+        """Where the pods of a cluster's brokers run, by name."""
+        places = self._places.get((namespace, cluster), {})
+        return [places[name] for name in sorted(places)]
 
     def clusters(self) -> dict[ClusterKey, ClusterSettings]:
         """All clusters by (namespace, name)."""

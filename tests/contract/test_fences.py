@@ -267,6 +267,54 @@ async def test_stale_writers_of_a_cluster_are_refused(api, ns, message):
     assert (await api.patch(f"{path}/c/status", {"status": onward}, MERGE_PATCH)).status == 200
 
 
+def _listener(name, kind, port, **fields):
+    return {"name": name, "type": kind, "port": port, **fields}
+
+
+INSIDE = _listener("plain", "internal", 9092)
+LISTENERS = {
+    "brokers use the first listener among themselves": [_listener("ext", "loadbalancer", 9094)],
+    "the first listener has no configuration": [{**INSIDE, "configuration": {"advertisedHostTemplate": "h"}}],
+    "a hostport listener puts the pods into the network of their nodes": [
+        _listener("host", "hostport", 9092),
+        _listener("ext", "nodeport", 9094),
+    ],
+    "listeners have different ports": [INSIDE, _listener("ext", "nodeport", 9092)],
+    "lower-case letters, digits and hyphens": [INSIDE, _listener("EXT", "nodeport", 9094)],
+    "at most 52 characters together": [INSIDE, _listener("e" * 32, "nodeport", 9094)],
+    "preferredNodePortAddressType": [
+        INSIDE,
+        _listener("ext", "nodeport", 9094, configuration={"preferredNodePortAddressType": "Any"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("message", LISTENERS)
+async def test_listeners_that_cannot_work_are_refused(api, ns, message):
+    path = CLUSTERS.format(ns=ns)
+    body = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteCluster"}
+    wrong = {**body, "metadata": {"name": "c" * 21}, "spec": {"listeners": LISTENERS[message]}}
+    answer = await api.call("POST", path, wrong)
+    assert answer.status == 422, answer.body
+    assert any(message in text or message in field for field, text in causes(answer)), answer.body
+
+
+async def test_listeners_that_work_are_taken(api, ns):
+    path = CLUSTERS.format(ns=ns)
+    body = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteCluster"}
+    outside = [
+        _listener("ext", "nodeport", 9094),
+        _listener("e" * 8, "loadbalancer", 9095, configuration={"class": "c"}),
+    ]
+    same_port = [_listener("A", "hostport", 9092), _listener("b_2", "hostport", 9092, host="127.0.0.2")]
+    for name, listeners in {"a" * 44: [INSIDE, *outside], "b": same_port, "c": []}.items():
+        await api.create(path, {**body, "metadata": {"name": name}, "spec": {"listeners": listeners}})
+    addresses = [{"broker": 0, "host": "h", "port": 31000}]
+    listeners = [{"name": "ext", "type": "nodeport", "bootstrapServers": "h:31000", "addresses": addresses}]
+    answer = await api.patch(f"{path}/b/status", {"status": {"listeners": listeners}}, MERGE_PATCH)
+    assert answer.body["status"]["listeners"] == listeners
+
+
 REGISTRATION = {"brokerEpoch": 7, "incarnation": "i1", "host": "h", "port": 9092, "state": "Running"}
 BROKER_CHANGES = {
     "registration.brokerEpoch never decreases": {"registration": {"brokerEpoch": 6}},

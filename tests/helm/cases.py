@@ -97,6 +97,26 @@ NOTHING: dict[str, Any] = {
     "metrics": {"service": {"enabled": False}},
 }
 
+LISTENERS = [
+    {"name": "plain", "type": "internal", "port": 9092},
+    {
+        "name": "external",
+        "type": "loadbalancer",
+        "port": 9094,
+        "configuration": {
+            "advertisedHostTemplate": "kafka-{nodeId}.example.com",
+            "annotations": {"external-dns.alpha.kubernetes.io/hostname": "kafka-{nodeId}.example.com"},
+            "loadBalancerSourceRanges": ["192.0.2.0/24"],
+        },
+    },
+    {
+        "name": "nodes",
+        "type": "nodeport",
+        "port": 9095,
+        "configuration": {"bootstrap": {"nodePort": 32100}, "brokers": [{"broker": 0, "nodePort": 32000}]},
+    },
+]
+
 CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything": EVERYTHING,
@@ -113,6 +133,13 @@ CASES: dict[str, dict[str, Any]] = {
     "alerts": {"metrics": {name: {"enabled": True} for name in ("serviceMonitor", "podMonitor", "prometheusRule")}},
     "alerts without monitors": {
         "metrics": {"prometheusRule": {"enabled": True, "operatorSelector": 'job="o"', "brokerSelector": 'job="b"'}}
+    },
+    "external listeners": {"cluster": {"create": True, "spec": {"listeners": LISTENERS}}},
+    "nodes may be read": {"rbac": {"readNodes": True}},
+    "racks, all namespaces": {
+        "watchAllNamespaces": True,
+        "brokers": {"namespaces": ["a", "b"]},
+        "cluster": {"create": True, "spec": {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}},
     },
     "dashboard": {"metrics": {"dashboard": {"enabled": True}}},
     "network policies": {"networkPolicy": {"enabled": True}},

@@ -67,9 +67,14 @@ def definitions() -> list[Path]:
 
 
 def manifests() -> dict[Path, str]:
-    """The plain manifests: what the chart's default values make."""
-    rendered = helm("template", NAME, str(CHART), f"--namespace={NAME}", "--set=crds.enabled=false", "--skip-tests")
-    return {MANIFESTS / "operator.yaml": HEADER + _HELM_ONLY.sub("", rendered)}
+    """The plain manifests: what the chart's default values make, and beside it what racks need."""
+    template = ("template", NAME, str(CHART), f"--namespace={NAME}")
+    rendered = helm(*template, "--set=crds.enabled=false", "--skip-tests")
+    nodes = helm(*template, "--set=rbac.readNodes=true", "--show-only=templates/nodes-rbac.yaml")
+    return {
+        MANIFESTS / "operator.yaml": HEADER + _HELM_ONLY.sub("", rendered),
+        MANIFESTS / "nodes" / "rbac.yaml": HEADER + _HELM_ONLY.sub("", nodes),
+    }
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.cluster import Listener
 from kafkalite_core.model.config import check_broker_config
 from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LISTENER_TYPES, Listener
 from kafkalite_core.resources.naming import broker_name, headless_service_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LISTENER_TYPES = ("internal", "hostport")
 PORT_MAX = 65_535
 _POD_ORDINAL = re.compile(r"(.+)-(\d+)")
 
@@ -30,7 +29,7 @@ class BoundListener:
         name: Listener name.
         bind_host: Address to listen on.
         bind_port: Port to listen on.
-        advertised_host: Host that clients and other brokers connect to.
+        advertised_host: Host that clients and other brokers connect to; empty where `status.listeners` tells it.
         advertised_port: Port that they connect to.
     """
 
@@ -76,6 +75,7 @@ class BrokerSettings:
         broker_id: Ordinal of the pod.
         node_name: Node, or the empty string.
         rack: Failure domain, or the empty string.
+        rack_directory: Where the failure domain will be found, when it is not known yet; see `cluster.rack`.
         incarnation: Random id of this process.
         data_directory: Where the log directories live.
         config_path: `broker.json`.
@@ -95,6 +95,7 @@ class BrokerSettings:
     termination_path: Path
     broker: BrokerConfig
     rack: str = ""
+    rack_directory: Path | None = None
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> BrokerSettings:
@@ -122,6 +123,7 @@ class BrokerSettings:
             termination_path=Path(environ.get("KAFKALITE_TERMINATION_LOG", "/dev/termination-log")),
             broker=broker,
             rack=environ.get("KAFKALITE_RACK", ""),
+            rack_directory=Path(environ["KAFKALITE_RACK_DIR"]) if environ.get("KAFKALITE_RACK_DIR") else None,
         )
         expected = broker_name(settings.cluster, settings.broker_id)
         if pod_name != expected:
@@ -159,7 +161,7 @@ class BrokerSettings:
 
     @property
     def _shares_host(self) -> bool:
-        return any(listener.type == "hostport" for listener in self.broker.listeners)
+        return any(listener.type == HOSTPORT for listener in self.broker.listeners)
 
     @property
     def inter_broker(self) -> BoundListener:
@@ -171,13 +173,13 @@ class BrokerSettings:
         return tuple(self._bound(listener) for listener in self.broker.listeners)
 
     def _bound(self, listener: Listener) -> BoundListener:
-        if listener.type == "internal":
+        if listener.type != HOSTPORT:
             host = f"{self.pod_name}.{headless_service_name(self.cluster)}.{self.namespace}.svc"
             return BoundListener(
                 name=listener.name,
                 bind_host="0.0.0.0",
                 bind_port=listener.port,
-                advertised_host=host,
+                advertised_host=host if listener.type == INTERNAL else "",
                 advertised_port=listener.port,
             )
         port = listener.port + self.broker_id
@@ -242,6 +244,8 @@ def parse_broker_config(text: str, *, where: str) -> BrokerConfig:
         renew_interval_s=detection.number("renewIntervalSeconds", 1, 0.01, 1200),
         config=config,
     )
+    if result.listeners[0].external:
+        raise ConfigError(f"{top.path('listeners')}[0]: brokers use it among themselves: it is internal or hostport")
     if result.renew_interval_s >= result.lease_duration_s:
         raise ConfigError(f"{detection.path('renewIntervalSeconds')}: must be less than leaseDurationSeconds")
     return result
@@ -252,7 +256,7 @@ def _listener(item: object, where: str) -> Listener:
     kind = section.text("type")
     if kind not in LISTENER_TYPES:
         raise ConfigError(f"{section.path('type')}: {kind!r} is not one of: {', '.join(LISTENER_TYPES)}")
-    host = section.get("host", None) or ("127.0.0.1" if kind == "hostport" else "")
+    host = section.get("host", None) or ("127.0.0.1" if kind == HOSTPORT else "")
     if not isinstance(host, str):
         raise ConfigError(f"{section.path('host')}: not a string: {host!r:.80}")
     return Listener(

@@ -19,7 +19,8 @@ class BrokerFacts:
     Attributes:
         broker_id: Of this broker.
         listeners: Where it listens, as `NAME://host:port`.
-        advertised_listeners: What it tells clients, in the same form.
+        advertised_listeners: What it tells clients, in the same form; without what `status.listeners` tells.
+        inter_broker: Name of the listener that brokers use among themselves.
         data_directory: Of its logs.
         config: Broker keys that it was started with.
     """
@@ -27,6 +28,7 @@ class BrokerFacts:
     broker_id: int
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...]
+    inter_broker: str
     data_directory: Path
     config: Mapping[str, str]
 
@@ -38,8 +40,9 @@ class BrokerFacts:
             broker_id=settings.broker_id,
             listeners=tuple(f"{each.name}://{each.bind_host}:{each.bind_port}" for each in bound),
             advertised_listeners=tuple(
-                f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in bound
+                f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in bound if each.advertised_host
             ),
+            inter_broker=settings.inter_broker.name,
             data_directory=settings.data_directory,
             config=settings.broker.config,
         )

@@ -73,6 +73,11 @@ class Slot:
         return self._connection.peer
 
     @property
+    def listener(self) -> str:
+        """Name of the listener that the client came in on."""
+        return self._connection.listener
+
+    @property
     def closed(self) -> bool:
         """Whether the connection is gone: nobody waits for the answer."""
         return self._connection.closed

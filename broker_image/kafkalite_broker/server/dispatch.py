@@ -116,6 +116,11 @@ class Request:
         return self._slot.peer
 
     @property
+    def listener(self) -> str:
+        """Name of the listener that the client came in on: it is told addresses of this one."""
+        return self._slot.listener
+
+    @property
     def client_host(self) -> str:
         """Address of the client as Kafka's tools show it: `/127.0.0.1`."""
         return "/" + self._slot.peer.rpartition(":")[0]

@@ -33,6 +33,7 @@ class Server:
         in_flight_bytes_max: `queued.max.request.bytes`.
         connections_max: `max.connections`.
         idle_s: `connections.max.idle.ms` in seconds.
+        inter_broker: Listener that brokers use among themselves: clients of the others cannot take its connections.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Server:
         in_flight_bytes_max: int,
         connections_max: int,
         idle_s: float,
+        inter_broker: str = "",
     ) -> None:
         self._table = table
         self._frame_bytes_max = frame_bytes_max
         self._connections_max = connections_max
         self._idle_s = idle_s
+        self._inter_broker = inter_broker
         self.budget = InFlightBudget(in_flight_bytes_max)
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -78,10 +81,25 @@ class Server:
         self._table.dispatch(frame, slot)
 
     def connection_made(self, connection: Connection) -> bool:
-        """Count a connection; False when there are too many."""
-        if len(self.connections) >= self._connections_max:
+        """Count a connection; False when there are too many.
+
+        For one of the listener that brokers use, the client of another listener that was silent for longest makes
+        room (as in KIP-402).
+        """
+        if len(self.connections) >= self._connections_max and not self._made_room_for(connection):
             return False
         self.connections.add(connection)
+        return True
+
+    def _made_room_for(self, connection: Connection) -> bool:
+        if connection.listener != self._inter_broker:
+            return False
+        others = [each for each in self.connections if each.listener != self._inter_broker]
+        if not others:
+            return False
+        idlest = min(others, key=lambda each: each.last_activity_s)
+        self.connections.discard(idlest)
+        idlest.close("too many connections: one between brokers goes first")
         return True
 
     def connection_lost(self, connection: Connection) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Executor
@@ -63,10 +65,24 @@ class Services:
         found = self.cache.topic(topic)
         return None if found is None else found.partitions.get(number)
 
-    def endpoint(self, broker_id: int) -> tuple[str, int, str | None] | None:
-        """Host, port and rack of a broker that clients may connect to, or None."""
+    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int, str | None] | None:
+        """Host, port and rack of a broker for a client that came in on that listener, or None.
+
+        Brokers are registered with the address that they use among themselves; those of the other listeners are what
+        the operator publishes. Like Kafka, a client is never sent to another listener than its own.
+        """
         broker = self.cache.brokers.get(broker_id)
         if broker is None or broker.registration is None or not broker.reachable:
             return None
         registration = broker.registration
-        return registration.host, registration.port, registration.rack or None
+        if listener == self.facts.inter_broker:
+            return registration.host, registration.port, registration.rack or None
+        cluster = self.cluster()
+        found = None if cluster is None else cluster.endpoints.get(listener, {}).get(broker_id)
+        return None if found is None else (found.host, found.port, registration.rack or None)
+
+    def why_unreachable(self, leader: int) -> ErrorCode:
+        """Why clients of a listener are not sent to a leader: it is not there, or has no address on that listener."""
+        broker = self.cache.brokers.get(leader)
+        there = broker is not None and broker.reachable
+        return ErrorCode.LISTENER_NOT_FOUND if there else ErrorCode.LEADER_NOT_AVAILABLE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.model.listener import Endpoint
     from kafkalite_core.model.partition import IsrEntry
     from kafkalite_core.model.topic import Holding, Stray
 
@@ -114,23 +115,6 @@ def entry_counts(entry: IsrEntry, brokers: Mapping[int, Broker], *, relaxed_flus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """One listener of the brokers; see `spec.listeners` of `KafkaLiteCluster`.
-
-    Attributes:
-        name: Listener name.
-        type: `internal` (one port, advertised by the pod's DNS name) or `hostport` (port + broker id on `host`).
-        port: Port, or base port.
-        host: Address of a `hostport` listener.
-    """
-
-    name: str
-    type: str
-    port: int
-    host: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """The parts of a `KafkaLiteCluster` that rules look at.
 
@@ -148,6 +132,7 @@ class Cluster:
         lease_duration_s: Silence after which a broker is fenced.
         renew_interval_s: Interval of a broker's Lease renewals.
         paused: The annotation `kafkalite.io/paused` is set.
+        endpoints: `status.listeners`: what clients of a listener are told, by its name and by broker id.
     """
 
     namespace: str
@@ -163,3 +148,4 @@ class Cluster:
     lease_duration_s: float = 5.0
     renew_interval_s: float = 1.0
     paused: bool = False
+    endpoints: Mapping[str, Mapping[int, Endpoint]] = field(default_factory=dict)

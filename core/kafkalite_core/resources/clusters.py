@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.cluster import Cluster, Listener
-from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+from kafkalite_core.model.cluster import Cluster
+from kafkalite_core.resources.fields import Fields, open_object
+from kafkalite_core.resources.listeners import parse_endpoints
 from kafkalite_core.resources.naming import ANNOTATION_PAUSED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DEFAULT_LISTENER_PORT = 9092
 DEFAULT_METRICS_PORT = 9404
-LISTENER_TYPES = ("internal", "hostport")
 
 
 def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
@@ -42,27 +41,10 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         lease_duration_s=detection.number("leaseDurationSeconds", 5.0),
         renew_interval_s=detection.number("renewIntervalSeconds", 1.0),
         paused=is_paused(metadata),
+        endpoints=parse_endpoints(status),
     )
 
 
 def is_paused(metadata: Fields) -> bool:
     """Whether the annotation `kafkalite.io/paused` says true."""
     return metadata.map("annotations").texts_or_empty().get(ANNOTATION_PAUSED, "").lower() == "true"
-
-
-def parse_listeners(spec: Fields) -> tuple[Listener, ...]:
-    """`spec.listeners`, or one internal listener on port 9092. Raises `ResourceError`."""
-    listeners = tuple(_listener(fields) for fields in spec.maps("listeners"))
-    return listeners or (Listener(name="plain", type="internal", port=DEFAULT_LISTENER_PORT),)
-
-
-def _listener(fields: Fields) -> Listener:
-    kind = fields.text("type", "internal")
-    if kind not in LISTENER_TYPES:
-        raise ResourceError(f"{fields.where('type')}: {kind!r} is not one of: {', '.join(LISTENER_TYPES)}")
-    return Listener(
-        name=fields.text("name"),
-        type=kind,
-        port=fields.integer("port"),
-        host=fields.text("host", "127.0.0.1" if kind == "hostport" else ""),
-    )

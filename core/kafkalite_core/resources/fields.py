@@ -86,6 +86,13 @@ class Fields:
             raise ResourceError(f"{self.where(key)} is not a list of whole numbers: {items!r:.80}")
         return tuple(items)
 
+    def strings(self, key: str) -> tuple[str, ...]:
+        """A list of strings; an absent one reads as empty."""
+        items = self._get(key, Sequence, "a list", ())
+        if isinstance(items, str) or not all(isinstance(item, str) for item in items):
+            raise ResourceError(f"{self.where(key)} is not a list of strings: {items!r:.80}")
+        return tuple(items)
+
     def texts(self, key: str) -> dict[str, str]:
         """An object whose values are strings (numbers and booleans are rendered as YAML users mean them)."""
         items = self._get(key, Mapping, "an object", {})

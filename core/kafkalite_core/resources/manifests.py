@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources import naming
-from kafkalite_core.resources.clusters import DEFAULT_METRICS_PORT, parse_cluster, parse_listeners
+from kafkalite_core.resources.clusters import DEFAULT_METRICS_PORT, parse_cluster
 from kafkalite_core.resources.fields import open_object
+from kafkalite_core.resources.listener_services import listener_services
+from kafkalite_core.resources.listeners import parse_listeners
 from kafkalite_core.resources.statefulset import CONFIG_FILE, disruption_budget, port_name, stateful_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kafkalite_core.model.cluster import Cluster, Listener
+    from kafkalite_core.model.cluster import Cluster
+    from kafkalite_core.model.listener import Listener
 
 DEFAULT_IMAGE = "kafkalite-broker:0.1.0"
 DEFAULT_STORAGE_SIZE = "10Gi"
@@ -130,13 +133,20 @@ def config_map(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def _ports(settings: ClusterSettings) -> list[dict[str, Any]]:
-    ports = [{"name": port_name(each), "port": each.port, "targetPort": each.port} for each in settings.listeners]
+    ports = [
+        {"name": port_name(each), "port": each.port, "targetPort": each.port}
+        for each in settings.listeners
+        if not each.external
+    ]
     metrics = settings.metrics_port
     return [*ports, {"name": "tcp-prometheus", "port": metrics, "targetPort": metrics}]
 
 
 def services(settings: ClusterSettings, broker_ids: Iterable[int]) -> list[dict[str, Any]]:
-    """The headless Service, the bootstrap Service and one per broker."""
+    """The headless Service, the bootstrap Service and one per broker, for clients inside; then those for clients
+    outside.
+    """
+    ids = list(broker_ids)
     name = settings.cluster.name
     selector = naming.broker_labels(name)
     made = [
@@ -148,11 +158,11 @@ def services(settings: ClusterSettings, broker_ids: Iterable[int]) -> list[dict[
         ),
         _service(settings, naming.bootstrap_service_name(name), {"selector": selector}),
     ]
-    for broker_id in broker_ids:
+    for broker_id in ids:
         pod = naming.broker_name(name, broker_id)
         spec = {"publishNotReadyAddresses": True, "selector": {"statefulset.kubernetes.io/pod-name": pod}}
         made.append(_service(settings, pod, spec, broker_id))
-    return made
+    return made + listener_services(settings, ids)
 
 
 def _service(

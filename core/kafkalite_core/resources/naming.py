@@ -19,6 +19,10 @@ LABEL_NAME: Final = "app.kubernetes.io/name"
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
 LABEL_CLUSTER: Final = "kafkalite.io/cluster"
 LABEL_BROKER_ID: Final = "kafkalite.io/broker-id"
+LABEL_LISTENER: Final = "kafkalite.io/listener"
+"""On Services of listeners that clients outside the cluster use: the listener's name."""
+ANNOTATION_RACK: Final = "kafkalite.io/rack"
+"""On a broker's pod, by the operator: the rack, copied from its node; `-` when the node has none."""
 ANNOTATION_PAUSED: Final = "kafkalite.io/paused"
 ANNOTATION_ADOPT: Final = "kafkalite.io/adopt-strays"
 """On a new topic. `"true"`: take over what brokers still hold of a topic of that name, even if it was deleted on
@@ -35,6 +39,8 @@ ANNOTATION_RECOVER_STORE: Final = "kafkalite.io/recover-store"
 others have is lost.
 """
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
+ANNOTATION_APPLIED: Final = "kafkalite.io/applied-annotations"
+"""Names of the user's annotations on a Service, with commas between: what is not wanted any more is removed by it."""
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"
 
@@ -102,6 +108,12 @@ def headless_service_name(cluster: str) -> str:
 def bootstrap_service_name(cluster: str) -> str:
     """Name of the bootstrap Service."""
     return f"{cluster}-bootstrap"
+
+
+def listener_service_name(cluster: str, listener: str, broker_id: int | None = None) -> str:
+    """Name of the Service that leads clients of a listener to one broker, or to any (`broker_id` None)."""
+    base = bootstrap_service_name(cluster) if broker_id is None else broker_name(cluster, broker_id)
+    return f"{base}-{listener}"
 
 
 def config_map_name(cluster: str) -> str:

@@ -7,11 +7,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources import naming
+from kafkalite_core.resources.places import RACK_DIRECTORY, rack_volume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite_core.model.cluster import Listener
+    from kafkalite_core.model.listener import Listener
     from kafkalite_core.resources.manifests import ClusterSettings
 
 DATA_DIRECTORY = "/var/lib/kafkalite/data"
@@ -63,7 +64,10 @@ def _pod_template(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(settings)],
-        "volumes": [{"name": "config", "configMap": {"name": naming.config_map_name(settings.cluster.name)}}],
+        "volumes": [
+            {"name": "config", "configMap": {"name": naming.config_map_name(settings.cluster.name)}},
+            *([rack_volume(settings.rack_key)] if settings.rack_key else []),
+        ],
         "topologySpreadConstraints": [_spread(settings.rack_key or "kubernetes.io/hostname", labels)],
     }
     if settings.host_network:
@@ -93,7 +97,7 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
             {"name": "KAFKALITE_DATA_DIR", "value": DATA_DIRECTORY},
             {"name": "KAFKALITE_CONFIG", "value": f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"},
             {"name": "KAFKALITE_TERMINATION_LOG", "value": TERMINATION_LOG},
-            *_rack(settings),
+            *([{"name": "KAFKALITE_RACK_DIR", "value": RACK_DIRECTORY}] if settings.rack_key else []),
         ],
         "ports": [
             *({"name": port_name(listener), "containerPort": listener.port} for listener in settings.listeners),
@@ -102,6 +106,7 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "data", "mountPath": DATA_DIRECTORY},
             {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True},
+            *([{"name": "rack", "mountPath": RACK_DIRECTORY, "readOnly": True}] if settings.rack_key else []),
         ],
         "terminationMessagePath": TERMINATION_LOG,
         "securityContext": {
@@ -114,11 +119,6 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
         "livenessProbe": _probe("/healthz", settings, period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", settings, period_s=2, failures=2),
     }
-
-
-def _rack(settings: ClusterSettings) -> list[dict[str, Any]]:
-    """The broker's rack: the pod's label of that key. Kubernetes copies zone and region of the node onto its pods."""
-    return [_field("KAFKALITE_RACK", f"metadata.labels['{settings.rack_key}']")] if settings.rack_key else []
 
 
 def port_name(listener: Listener) -> str:

@@ -113,7 +113,7 @@ def _mounts(pod: JsonObject, container: JsonObject, home: Home) -> dict[str, Pat
         if claim := volume.get("persistentVolumeClaim"):
             namespace = pod["metadata"].get("namespace")
             sources[volume["name"]] = home.volumes / claim_key({"name": claim["claimName"], "namespace": namespace})
-        elif any(key in volume for key in ("configMap", "emptyDir")):
+        elif any(key in volume for key in ("configMap", "emptyDir", "downwardAPI")):
             sources[volume["name"]] = folder / str(volume["name"])
         else:
             kinds = ", ".join(key for key in volume if key != "name")
@@ -134,13 +134,14 @@ def _environment(pod: JsonObject, container: JsonObject) -> dict[str, str]:
         if source := variable.get("valueFrom"):
             if "fieldRef" not in source:
                 raise LaunchError("CreateContainerConfigError", f"env {variable['name']}: only fieldRef is implemented")
-            values[variable["name"]] = _field(pod, str(source["fieldRef"]["fieldPath"]))
+            values[variable["name"]] = field_of(pod, str(source["fieldRef"]["fieldPath"]))
         else:
             values[variable["name"]] = _expand(str(variable.get("value") or ""), values)
     return values
 
 
-def _field(pod: JsonObject, path: str) -> str:
+def field_of(pod: JsonObject, path: str) -> str:
+    """A field of the pod, as the downward API names it. Raises LaunchError for one that is not implemented."""
     metadata, spec = pod["metadata"], pod["spec"]
     simple = {
         "metadata.name": metadata.get("name"),

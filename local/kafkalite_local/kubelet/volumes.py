@@ -1,11 +1,13 @@
-"""Folders behind volumes: ConfigMaps as files, PersistentVolumeClaims as folders that outlive their pods."""
+"""Folders behind volumes: ConfigMaps and fields of the pod as files, PersistentVolumeClaims as folders that outlive
+their pods.
+"""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalite_local.kubelet.pod_spec import LaunchError, claim_key, pod_key
+from kafkalite_local.kubelet.pod_spec import LaunchError, claim_key, field_of, pod_key
 from kafkalite_runtime.home import Home, write_atomically
 
 JsonObject = dict[str, Any]
@@ -41,11 +43,26 @@ def prepare(pod: JsonObject, home: Home, config_maps: Mapping[tuple[str, str], J
     for volume in pod["spec"].get("volumes") or []:
         if "emptyDir" in volume:
             (folder / "volumes" / volume["name"]).mkdir(parents=True, exist_ok=True)
+    write_fields(pod, home)
     for name in config_maps_of(pod):
         target = folder / "volumes" / name
         source = config_maps_of(pod)[name]
         if not write_config_map(pod, name, home, config_maps) and not source.get("optional") and not target.is_dir():
             raise LaunchError("CreateContainerConfigError", f'configmap "{source["name"]}" not found')
+
+
+def write_fields(pod: JsonObject, home: Home) -> None:
+    """Bring the files of the downward API's volumes up to date. Raises LaunchError for an unknown field."""
+    for volume in pod["spec"].get("volumes") or []:
+        for item in (volume.get("downwardAPI") or {}).get("items") or []:
+            if "fieldRef" not in item:
+                message = f"volume {volume['name']}: only fieldRef is implemented"
+                raise LaunchError("CreateContainerConfigError", message)
+            content = field_of(pod, str(item["fieldRef"]["fieldPath"])).encode()
+            path = home.pods / pod_key(pod["metadata"]) / "volumes" / volume["name"] / item["path"]
+            if not path.is_file() or path.read_bytes() != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, content)
 
 
 def write_config_map(

@@ -76,6 +76,9 @@ class PodWorker:
     def update(self, pod: JsonObject) -> None:
         """The object changed; its spec cannot, but metadata can, and a ConfigMap that it lacked may be there now."""
         self.pod = pod
+        if (self._folder / "volumes").is_dir():  # else they are written when it starts
+            with contextlib.suppress(LaunchError, OSError):
+                volumes.write_fields(pod, self.node.home)
         self._changed.set()
 
     def stop(self, grace_s: float | None = None, *, wake: bool = False) -> None:

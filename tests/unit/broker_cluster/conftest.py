@@ -9,7 +9,7 @@ import pytest
 
 from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
 from kafkalite_core.membership.registration import Identity
-from kafkalite_core.model.cluster import Listener
+from kafkalite_core.model.listener import Listener
 from kafkalite_core.model.partition import IsrEntry, Partition
 from kafkalite_core.resources.topics import render_partition
 from kafkalite_local.apiserver.server import ApiServer

@@ -170,7 +170,7 @@ def test_every_environment_variable_is_documented() -> None:
     documented = {name_of(row[0]) for row in rows(text("configuration.md"), "variable | of | meaning")}
     # Set by the operator in the pods that it makes, and by the kubelet for itself: nobody else sets them.
     internal = {"KAFKALITE_CLUSTER", "KAFKALITE_CONFIG", "KAFKALITE_DATA_DIR", "KAFKALITE_TERMINATION_LOG"}
-    internal |= {"KAFKALITE_LOCAL_POD", "KAFKALITE_RACK"}
+    internal |= {"KAFKALITE_LOCAL_POD", "KAFKALITE_RACK", "KAFKALITE_RACK_DIR"}
     read = set(
         re.findall(r'"(KAFKALITE_[A-Z_]+)"', sources("core", "runtime", "broker_image", "operator", "cli", "local"))
     )

@@ -107,3 +107,21 @@ def test_manifests(tmp_path):
     assert "uid" not in mirror["metadata"]
     (tmp_path / "a.yaml").write_text(good + "# changed\n")
     assert read_manifests(tmp_path)["op-local"]["metadata"]["uid"] != pod["metadata"]["uid"]
+
+
+def test_fields_of_the_pod_are_files_that_follow_it(home):
+    items = [
+        {"path": "label", "fieldRef": {"fieldPath": "metadata.labels['zone']"}},
+        {"path": "annotation", "fieldRef": {"fieldPath": "metadata.annotations['kafkalite.io/rack']"}},
+    ]
+    metadata = {"name": "a", "namespace": "default", "labels": {"zone": "z"}}
+    pod = {"metadata": metadata, "spec": {"volumes": [{"name": "rack", "downwardAPI": {"items": items}}]}}
+    volumes.prepare(pod, home, {})
+    folder = home.pods / "a" / "volumes" / "rack"
+    assert [(folder / name).read_text() for name in ("label", "annotation")] == ["z", ""]
+    metadata["annotations"] = {"kafkalite.io/rack": "r"}
+    volumes.write_fields(pod, home)
+    assert (folder / "annotation").read_text() == "r"
+    items.append({"path": "memory", "resourceFieldRef": {"resource": "limits.memory"}})
+    with pytest.raises(LaunchError, match="volume rack: only fieldRef is implemented"):
+        volumes.prepare(pod, home, {})

@@ -25,6 +25,12 @@ def roles() -> dict[str, dict]:
     return {doc["metadata"]["name"]: doc for doc in found if doc["metadata"]["name"] != "kafkalite-broker"}
 
 
+def roles_for_nodes() -> dict[str, dict]:
+    """What is given besides to those who want racks, or addresses of nodes: by kind."""
+    text = (ROOT / "helm" / "manifests" / "nodes" / "rbac.yaml").read_text()
+    return {doc["kind"]: doc for doc in yaml.safe_load_all(text) if doc["kind"] in {"Role", "ClusterRole"}}
+
+
 def watched_by_kopf() -> set[Permission]:
     registry = build_registry(lambda *_: None)
     selectors = [handler.selector for handler in registry._watching.get_all_handlers()]
@@ -54,8 +60,17 @@ def test_the_roles_are_what_the_code_needs():
     assert roles().keys() == {"kafkalite-operator", "kafkalite-operator-lease"}
     elector = OPERATOR / "elector.py"
     assert granted(roles()["kafkalite-operator-lease"]) == calls.of(elector)
-    others = calls.of(EVENTS, *(path for path in MODULES if path != elector))
+    apart = {elector, OPERATOR / "nodes.py", OPERATOR / "racks.py"}
+    others = calls.of(EVENTS, *(path for path in MODULES if path not in apart))
     assert granted(roles()["kafkalite-operator"]) == others | watched_by_kopf() | needed_for_owner_references()
+
+
+def test_nodes_are_read_and_pods_annotated_only_by_those_who_want_it():
+    calls = Calls(MODULES)
+    assert granted(roles_for_nodes()["ClusterRole"]) == calls.of(OPERATOR / "nodes.py") == {("", "nodes", "get")}
+    assert granted(roles_for_nodes()["Role"]) == calls.of(OPERATOR / "racks.py") == {("", "pods", "patch")}
+    usual = granted(roles()["kafkalite-operator"])
+    assert not {("", "nodes", "get"), ("", "pods", "patch")} & usual
 
 
 def test_the_lease_is_the_only_one_that_it_may_write():
@@ -69,8 +84,9 @@ def test_it_cannot_read_secrets_run_commands_or_give_permissions_away():
     assert ("", "secrets") not in groups
     assert not [resource for _, resource in groups if resource.startswith("pods/") or "*" in resource]
     assert "rbac.authorization.k8s.io" not in {group for group, _ in groups}
-    verbs = {verb for role in roles().values() for _, _, verb in granted(role)}
-    assert verbs <= {"get", "list", "watch", "create", "update", "patch"}
+    verbs = {(resource, verb) for role in roles().values() for _, resource, verb in granted(role)}
+    assert {resource for resource, verb in verbs if verb == "delete"} == {"services"}
+    assert {verb for _, verb in verbs} <= {"get", "list", "watch", "create", "update", "patch", "delete"}
 
 
 def test_a_call_whose_kind_cannot_be_told_is_an_error(tmp_path: Path):

@@ -154,6 +154,7 @@ class Rig:
                 broker_id=self.id,
                 listeners=("plain://127.0.0.1:9092",),
                 advertised_listeners=("plain://localhost:9092",),
+                inter_broker="plain",
                 data_directory=self.root,
                 config=self.config,
             ),

@@ -62,17 +62,10 @@ def test_pods_are_restricted_and_replaced_by_the_operator_alone():
     assert env["KAFKALITE_DATA_DIR"] == "/var/lib/kafkalite/data"
     assert env["KAFKALITE_CONFIG"] == "/etc/kafkalite/broker.json"
     assert env["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    assert "KAFKALITE_RACK" not in env
+    assert "KAFKALITE_RACK_DIR" not in env
     probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert probes == {"startupProbe": "/healthz", "livenessProbe": "/healthz", "readinessProbe": "/readyz"}
     assert "hostNetwork" not in pod
-
-
-def test_the_rack_is_the_pods_label_of_the_topology_key():
-    pod = objects({"rack": {"topologyKey": "topology.kubernetes.io/zone"}})["StatefulSet", "kafkalite-broker"]
-    (container,) = pod["spec"]["template"]["spec"]["containers"]
-    (rack,) = [item for item in container["env"] if item["name"] == "KAFKALITE_RACK"]
-    assert rack["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}
 
 
 def test_host_ports_need_the_host_network():
@@ -134,5 +127,5 @@ def test_broker_object_and_wrong_listeners():
     obj = broker_object(cluster_settings(cluster_object()), 2)
     assert obj["metadata"]["name"] == "kafkalite-broker-2"
     assert obj["spec"]["brokerId"] == 2
-    with pytest.raises(ResourceError, match="'tls' is not one of: internal, hostport"):
+    with pytest.raises(ResourceError, match="'tls' is not one of: internal, hostport, nodeport, loadbalancer"):
         cluster_settings(cluster_object(spec={"listeners": [{"name": "a", "type": "tls", "port": 1}]}))

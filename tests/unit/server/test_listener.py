@@ -47,8 +47,8 @@ class Running:
             writer.close()
         await self.server.stop()
 
-    async def connect(self):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+    async def connect(self, port=None):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port or self.port)
         self.writers.append(writer)
         return reader, writer
 
@@ -189,3 +189,28 @@ async def test_a_port_that_is_taken_is_named():
     async with Running() as running:
         with pytest.raises(ListenerError, match=f"127.0.0.1:{running.port}"):
             await Running().server.listen("second", "127.0.0.1", running.port)
+
+
+@on_uvloop
+async def test_clients_outside_cannot_keep_brokers_from_one_another():
+    async with Running(connections_max=2, inter_broker="plain") as running:
+        outside = await running.server.listen("ext", "127.0.0.1", 0)
+        clients = [await running.connect(outside) for _ in range(2)]
+        await until(lambda: len(running.server.connections) == 2)
+        first, second = clients
+        connected_s = max(each.last_activity_s for each in running.server.connections)
+        await until(lambda: asyncio.get_running_loop().time() > connected_s)  # its clock has milliseconds
+        second[1].write(frame(b"alive"))
+        assert await second[0].readexactly(5) == b"alive"
+        turned_away, _ = await running.connect(outside)
+        assert await turned_away.read() == b"", "no room for one more of them"
+        reader, writer = await running.connect()
+        writer.write(frame(b"broker"))
+        assert await reader.readexactly(6) == b"broker"
+        assert await first[0].read() == b"", "the one that was silent for longest made room"
+        reader, writer = await running.connect()
+        writer.write(frame(b"broker"))
+        assert await reader.readexactly(6) == b"broker"
+        assert await second[0].read() == b""
+        reader, _ = await running.connect()
+        assert await reader.read() == b"", "brokers do not make room for brokers"

@@ -36,7 +36,7 @@ class DescribeClusterHandler:
         brokers = [
             DescribeClusterBroker(broker_id=broker_id, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
             for broker_id in sorted(services.cache.brokers)
-            if (endpoint := services.endpoint(broker_id)) is not None
+            if (endpoint := services.endpoint(broker_id, request.listener)) is not None
         ]
         request.answer(
             DescribeClusterResponse(

@@ -49,17 +49,19 @@ class DescribeTopicPartitionsHandler:
                 return
             names = [name for name in names if name >= cursor.topic_name]
         limit = max(min(body.response_partition_limit, PARTITIONS_MAX), 1)
-        self._answers.give(request, self._page(names, cursor, limit, pass_over_unknown=everything))
+        services = self._services
+        reachable = {
+            number for number in services.cache.brokers if services.endpoint(number, request.listener) is not None
+        }
+        self._answers.give(request, self._page(names, cursor, limit, reachable, pass_over_unknown=everything))
 
     def _all_names(self) -> list[str]:
         return [topic.ref.name for topic in self._services.cache.topics() if topic.partitions]
 
     def _page(
-        self, names: list[str], cursor: Cursor | None, limit: int, *, pass_over_unknown: bool
+        self, names: list[str], cursor: Cursor | None, limit: int, reachable: set[int], *, pass_over_unknown: bool
     ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
         page = DescribeTopicPartitionsResponse()
-        services = self._services
-        reachable = {number for number in services.cache.brokers if services.endpoint(number) is not None}
         slice_left = PARTITIONS_AT_ONCE
         for place, name in enumerate(names):
             if limit <= 0 or place >= PARTITIONS_MAX:
@@ -75,7 +77,7 @@ class DescribeTopicPartitionsHandler:
                 slice_left = PARTITIONS_AT_ONCE
             first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             numbers = [number for number in sorted(topic.partitions) if number >= first]
-            page.topics.append(_described(topic, numbers[:limit], reachable))
+            page.topics.append(_described(self._services, topic, numbers[:limit], reachable))
             if len(numbers) > limit:
                 page.next_cursor = Cursor(topic_name=name, partition_index=numbers[limit])
                 break
@@ -84,19 +86,23 @@ class DescribeTopicPartitionsHandler:
         return page
 
 
-def _described(topic: Topic, numbers: list[int], reachable: set[int]) -> DescribeTopicPartitionsResponseTopic:
+def _described(
+    services: Services, topic: Topic, numbers: list[int], reachable: set[int]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.ref.name,
         topic_id=UUID(topic.ref.topic_id),
         is_internal=topic.ref.name in INTERNAL_TOPICS,
-        partitions=[_partition(number, topic.partitions[number], reachable) for number in numbers],
+        partitions=[_partition(services, number, topic.partitions[number], reachable) for number in numbers],
     )
 
 
-def _partition(number: int, partition: Partition, reachable: set[int]) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    services: Services, number: int, partition: Partition, reachable: set[int]
+) -> DescribeTopicPartitionsResponsePartition:
     leader_there = partition.leader in reachable
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if leader_there else services.why_unreachable(partition.leader),
         partition_index=number,
         leader_id=partition.leader if leader_there else -1,
         leader_epoch=partition.leader_epoch,

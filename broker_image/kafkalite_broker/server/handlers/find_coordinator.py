@@ -43,10 +43,10 @@ class FindCoordinatorHandler:
     def _answer(self, request: Request) -> None:
         body = request.body
         if request.version >= BATCHED_FROM_VERSION:
-            found = self._coordinators(body.key_type, dict.fromkeys(body.coordinator_keys))
+            found = self._coordinators(request, dict.fromkeys(body.coordinator_keys))
             request.answer(FindCoordinatorResponse(coordinators=found))
             return
-        (one,) = self._coordinators(body.key_type, (body.key,))
+        (one,) = self._coordinators(request, (body.key,))
         request.answer(
             FindCoordinatorResponse(
                 error_code=one.error_code,
@@ -57,9 +57,10 @@ class FindCoordinatorHandler:
             )
         )
 
-    def _coordinators(self, key_type: int, keys: Iterable[str]) -> list[Coordinator]:
+    def _coordinators(self, request: Request, keys: Iterable[str]) -> list[Coordinator]:
+        key_type = request.body.key_type
         if key_type == GROUP:
-            return [self._group(key) for key in keys]
+            return [self._group(key, request.listener) for key in keys]
         if key_type == TRANSACTION:
             # The one answer on which every client gives up at once; on others some ask again until they time out.
             code, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "There are no transactions here."
@@ -67,15 +68,20 @@ class FindCoordinatorHandler:
             code, message = ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type} here."
         return [_refusal(key, code, message) for key in keys]
 
-    def _group(self, group_id: str) -> Coordinator:
+    def _group(self, group_id: str, listener: str) -> Coordinator:
         topic = self._services.groups.topic
         partition = topic.partition_of(group_id)
         if partition is None:
             topic.ensure()
             return _refusal(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being made.")
-        endpoint = self._services.endpoint(partition.leader) if partition.has_leader else None
+        endpoint = self._services.endpoint(partition.leader, listener) if partition.has_leader else None
         if endpoint is None:
             message = f"The partition of {OFFSETS_TOPIC} that holds the group has no leader now."
+            if (
+                partition.has_leader
+                and self._services.why_unreachable(partition.leader) is ErrorCode.LISTENER_NOT_FOUND
+            ):
+                message = f"Broker {partition.leader}, which has the group, has no address on listener {listener} yet."
             return _refusal(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         host, port, _ = endpoint
         return Coordinator(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ZERO_UUID = UUID(int=0)
 ELECTION_WAIT_S = 0.25
+LISTENER_ERROR_VERSION = 6
+"""Older clients are not told that a leader has no address on their listener."""
 BY_ID_VERSION = 12
 """Versions 10 and 11 carry topic ids and cannot be asked by them (Kafka refuses it, too)."""
 
@@ -74,7 +76,7 @@ class MetadataHandler:
         brokers = [
             MetadataResponseBroker(node_id=broker_id, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
             for broker_id in sorted(services.cache.brokers)
-            if (endpoint := services.endpoint(broker_id)) is not None
+            if (endpoint := services.endpoint(broker_id, request.listener)) is not None
         ]
         reachable = frozenset(broker.node_id for broker in brokers)
         topics: list[MetadataResponseTopic] = []
@@ -87,7 +89,7 @@ class MetadataHandler:
                 yield
                 slice_left = PARTITIONS_AT_ONCE
             slice_left -= len(found.partitions)
-            topics.append(_described(found, reachable))
+            topics.append(self._described(found, reachable, request.version))
         return MetadataResponse(
             brokers=brokers,
             cluster_id=services.cluster_id,
@@ -133,25 +135,33 @@ class MetadataHandler:
             return ErrorCode.LEADER_NOT_AVAILABLE
         return self._auto_creation.code_for(name) if may_create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def _described(self, topic: Topic, reachable: frozenset[int], version: int) -> MetadataResponseTopic:
+        partitions = [
+            self._partition(number, topic.partitions[number], reachable, version) for number in sorted(topic.partitions)
+        ]
+        return MetadataResponseTopic(
+            error_code=ErrorCode.NONE,
+            name=topic.ref.name,
+            topic_id=UUID(topic.ref.topic_id),
+            is_internal=topic.ref.name == OFFSETS_TOPIC,
+            partitions=partitions,
+        )
 
-def _described(topic: Topic, reachable: frozenset[int]) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.ref.name,
-        topic_id=UUID(topic.ref.topic_id),
-        is_internal=topic.ref.name == OFFSETS_TOPIC,
-        partitions=[_partition(number, topic.partitions[number], reachable) for number in sorted(topic.partitions)],
-    )
-
-
-def _partition(number: int, partition: Partition, reachable: frozenset[int]) -> MetadataResponsePartition:
-    leader_there = partition.leader in reachable
-    return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if leader_there else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=number,
-        leader_id=partition.leader if leader_there else -1,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr_ids()),
-        offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
-    )
+    def _partition(
+        self, number: int, partition: Partition, reachable: frozenset[int], version: int
+    ) -> MetadataResponsePartition:
+        code, leader = ErrorCode.NONE, partition.leader
+        if leader not in reachable:
+            code = self._services.why_unreachable(leader)
+            if version < LISTENER_ERROR_VERSION:
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+            leader = -1
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr_ids()),
+            offline_replicas=[replica for replica in partition.replicas if replica not in reachable],
+        )

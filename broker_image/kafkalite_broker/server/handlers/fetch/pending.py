@@ -224,5 +224,5 @@ class PendingFetch:
         response.node_endpoints = [
             NodeEndpoint(node_id=leader, host=endpoint[0], port=endpoint[1], rack=endpoint[2])
             for leader in sorted(leaders)
-            if (endpoint := self._services.endpoint(leader)) is not None
+            if (endpoint := self._services.endpoint(leader, self._request.listener)) is not None
         ]
