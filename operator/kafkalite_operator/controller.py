@@ -1,27 +1,23 @@
 """The controller task: while it holds the Lease it plans on every event and carries the actions out.
 
-Planning is level-triggered: an event only wakes it, and bursts are planned once. Actions on different objects run at
-the same time; an object with an action under way is left out until that one is answered.
+Planning is level-triggered: an event only wakes it, and bursts are planned once; how often, and how much is carried out
+at once, is a rule of the core (`pacing`). An object with an action under way is left out until that one is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import (
-    Action,
-    Fence,
-    ReadBrokers,
-    UpdateClusterStatus,
-    UpdateTopicStatus,
-)
+from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, UpdateTopicStatus
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
+from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan, wanted_brokers
 from kafkalite_core.controller.preferred import setting
-from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources.manifests import default_cluster
 from kafkalite_operator.cluster_status import ClusterStatus
@@ -31,12 +27,13 @@ from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
-from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
+from kafkalite_operator.work import Work
+from kafkalite_runtime.kube.errors import KubeConflict
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.resources.manifests import ClusterSettings
@@ -50,14 +47,13 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
 RESYNC_S = 30.0
+LIST_DEADLINE_S = 10.0
 DOUBT_S = 3.0
 """Shortest time between two lists of everything because events came in an order that needs an explanation."""
 
 STATUS_PAUSE_S = 0.25
 """Conditions of one object are written at most this often."""
 
-BACKOFFS_S = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
-Key = tuple[str, str]
 _log = get_logger(__name__)
 
 
@@ -90,9 +86,8 @@ class Controller:
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
         self._wake = asyncio.Event()
-        self._in_flight: dict[Key, asyncio.Task[None]] = {}
-        self._failures: dict[Key, int] = {}
-        self._not_before: dict[Key, float] = {}
+        self._hurry = asyncio.Event()
+        self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
         self._epochs: dict[str, int] = {}
         self._brokers_read_at = float("-inf")
         self._resynced_at = float("-inf")
@@ -104,11 +99,13 @@ class Controller:
     def on_object(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
         """An event of the watch."""
         if self._store.apply(kind, type_, obj):
-            self._wake.set()
+            self.wake_up(kind is not TOPICS)
 
-    def wake_up(self) -> None:
-        """Plan soon."""
+    def wake_up(self, urgent: bool = True) -> None:
+        """Plan soon; at once when it is `urgent`, which is all that fences and elections follow from."""
         self._wake.set()
+        if urgent:
+            self._hurry.set()
 
     def _cluster_namespaces(self) -> list[str]:
         return [namespace for namespace, _ in self._store.clusters()]
@@ -136,25 +133,31 @@ class Controller:
         self._resynced_at = float("-inf")
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()
+            self._hurry.clear()
             started = self._clock()
             if started - self._resynced_at > (DOUBT_S if self._store.doubtful else RESYNC_S):
-                self._start(("resync", ""), self._resync())
+                self._work.start(("resync", ""), self._resync())
             if self._resynced_at != float("-inf"):
                 self._round()
                 self._metrics.reconcile_s.observe(self._clock() - started)
                 self._metrics.last_success.set(time.time())
-            try:
-                async with asyncio.timeout(TICK_S):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await self._rest(started)
+
+    async def _rest(self, started: float) -> None:
+        """Wait for something to do, and for as long as the round took that began at `started`."""
+        until = self._clock() + pause_s(self._clock() - started)
+        await asyncio.sleep(0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK_S):
+                await self._wake.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - self._clock())):
+                await self._hurry.wait()
 
     async def _stand_down(self) -> None:
-        self._metrics.active_controllers.set(0)
-        tasks = list(self._in_flight.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._metrics.stand_down()
+        self._at_rest.clear()
+        await self._work.cancel()
 
     async def _resync(self) -> None:
         """Consistent lists of everything: the start of a term, and a belt for a watch that went silent."""
@@ -168,7 +171,7 @@ class Controller:
     async def _list(self, kind: Kind, namespace: str | None) -> None:
         started = self._clock()
         selector = "app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=broker" if kind is PODS else ""
-        listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=5.0)
+        listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=LIST_DEADLINE_S)
         if kind is PODS:
             for pod in listed.items:
                 self._store.apply(kind, "ADDED", pod)
@@ -180,6 +183,7 @@ class Controller:
     # -- one round ----------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
+        self._work.plan_anew()
         clusters = self._store.clusters()
         self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
         snapshots: list[Snapshot] = []
@@ -216,7 +220,7 @@ class Controller:
         registered = [broker.epoch for broker in self._store.brokers_of(key).values()]
         listed = [view.facts.broker_epoch for view in topics]
         first = max([0, *registered, *listed]) + 1
-        self._start(("control", cluster.uid), self._take_control(settings, wanted, first))
+        self._work.start(("control", cluster.uid), self._take_control(settings, wanted, first))
         return None
 
     async def _take_control(self, settings: ClusterSettings, epoch: int, first_broker_epoch: int) -> None:
@@ -238,18 +242,19 @@ class Controller:
         namespace = settings.cluster.namespace
         if any(isinstance(action, Fence) for action in actions):
             # The elections that follow need fresh brokers: read them while the fence is being written.
-            self._start(("brokers", namespace), self._list(BROKERS, namespace))
-        urgent = False
+            self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
+        busy = False
         for action in actions:
-            if isinstance(action, UpdateTopicStatus | UpdateClusterStatus):
-                if not urgent:
-                    self._start(action.key, self._executor.carry_out(settings, action, epoch), pause_s=STATUS_PAUSE_S)
+            urgency = urgency_of(action)
+            if urgency is Urgency.TELLING and busy:
                 continue
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
-                urgent |= self._start(("brokers", namespace), self._list(BROKERS, namespace))
+                busy |= self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
                 continue
-            urgent |= self._start(action.key, self._executor.carry_out(settings, action, epoch))
+            again_s = STATUS_PAUSE_S if urgency is Urgency.TELLING else 0.0
+            make = partial(self._executor.carry_out, settings, action, epoch)
+            busy |= self._work.offer(action.key, make, urgency, pause_s=again_s) and urgency is not Urgency.TELLING
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
@@ -258,11 +263,11 @@ class Controller:
         state = (snapshot.generation, tuple(ids))
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         if known != state or self._clock() - at > RESYNC_S:
-            self._start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
+            self._work.start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
         if self._listeners.due(settings, ids):
-            self._start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
+            self._work.start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
         if self._racks.due(settings):
-            self._start(("racks", settings.cluster.uid), self._racks.label(settings))
+            self._work.start(("racks", settings.cluster.uid), self._racks.label(settings))
 
     async def _ensure_all(self, settings: ClusterSettings, ids: list[int], state: object) -> None:
         await self._infrastructure.ensure(settings, ids)
@@ -276,14 +281,15 @@ class Controller:
         follows = spec is not None and view.spec.cluster == DEFAULT_CLUSTER_NAME
         namespace = view.topic.ref.namespace
         if follows and spec is not None:
-            self._start(("cluster", f"{namespace}/{view.spec.cluster}"), self._make_cluster(namespace, spec))
+            self._work.start(("cluster", f"{namespace}/{view.spec.cluster}"), self._make_cluster(namespace, spec))
         conditions = orphan_conditions(view, cluster_follows=follows)
         if all(condition in view.conditions for condition in conditions):
             return
         action = UpdateTopicStatus(
             topic=view.topic.ref, generation=view.topic.generation, conditions=conditions, in_sync=view.in_sync or "0/0"
         )
-        self._start(action.key, self._executor.update_topic_status(action), pause_s=STATUS_PAUSE_S)
+        tell = partial(self._executor.update_topic_status, action)
+        self._work.offer(action.key, tell, Urgency.TELLING, pause_s=STATUS_PAUSE_S)
 
     async def _make_cluster(self, namespace: str, spec: dict[str, Any]) -> None:
         body = default_cluster(namespace, DEFAULT_CLUSTER_NAME, spec)
@@ -296,53 +302,3 @@ class Controller:
         _log.info("default cluster made", namespace=namespace, name=DEFAULT_CLUSTER_NAME)
         message = "made for a topic without cluster"
         self._events.record(made, "Normal", "ClusterCreated", message)
-
-    # -- tasks --------------------------------------------------------------------------------------------------
-
-    def _start(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> bool:
-        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written.
-
-        Whether work for it is under way now.
-        """
-        if key in self._in_flight or self._clock() < self._not_before.get(key, 0.0):
-            work.close()
-            return key in self._in_flight
-        self._in_flight[key] = asyncio.create_task(self._guard(key, work, pause_s), name=f"{key[0]} {key[1]}")
-        return True
-
-    async def _guard(self, key: Key, work: Coroutine[Any, Any, None], pause_s: float) -> None:
-        """The root of one action: whatever goes wrong, the object is planned again after a while."""
-        delay = pause_s
-        try:
-            if not self._elector.held():
-                work.close()
-                return
-            await work
-            self._failures.pop(key, None)
-        except KafkaLiteError as error:
-            delay = max(pause_s, self._back_off(key, error))
-        except Exception:
-            _log.exception("action failed", key=key)
-            self._metrics.reconcile_failures.labels(key[0]).inc()
-            delay = BACKOFFS_S[-1]
-        finally:
-            del self._in_flight[key]
-            if delay > 0:
-                self._not_before[key] = self._clock() + delay
-                asyncio.get_running_loop().call_later(delay, self._wake.set)
-            else:
-                self._not_before.pop(key, None)
-            self._wake.set()
-
-    def _back_off(self, key: Key, error: KafkaLiteError) -> float:
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        self._metrics.reconcile_failures.labels(key[0]).inc()
-        # One lost race is nothing to talk about: the next round decides on the newer state at once.
-        lost_race = isinstance(error, KubeInvalid | KubeConflict) and failures == 0
-        log = _log.debug if lost_race else _log.warning
-        log("action not applied", key=key, failures=failures + 1, error=str(error))
-        if isinstance(error, KubeThrottled):
-            return error.retry_after_s
-        first = 1 if isinstance(error, KubeUnavailable) else 0
-        return BACKOFFS_S[min(failures + first, len(BACKOFFS_S) - 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
 
 from kafkalite_core.controller.preferred import imbalanced
 
@@ -23,6 +23,9 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._seen_while_active: list[Gauge] = []
         self.active_controllers = self._gauge(f"{_CONTROLLER}activecontrollercount", "1 while this operator acts.")
         self.offline_partitions = self._gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions without leader.")
         self.imbalance = self._gauge(
@@ -61,15 +64,24 @@ class OperatorMetrics:
         self.reconcile_failures = Counter(
             "kafkalite_operator_action_failures", "Actions that failed, by kind.", ["action"], registry=self.registry
         )
-        self.last_success = self._gauge(
-            "kafkalite_operator_reconcile_last_success_timestamp_seconds", "Wall clock of the last complete round."
+        self.last_success = Gauge(
+            "kafkalite_operator_reconcile_last_success_timestamp_seconds",
+            "Wall clock of the last complete round.",
+            registry=self.registry,
         )
 
     def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self.registry)
+        gauge = Gauge(name, text, registry=self.registry)
+        self._seen_while_active.append(gauge)
+        return gauge
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, text, buckets=buckets, registry=self.registry)
+
+    def stand_down(self) -> None:
+        """Another operator acts now: what this one saw last is not how things are, and would be reported for ever."""
+        for gauge in self._seen_while_active:
+            gauge.set(0)
 
     def observe(self, snapshots: Iterable[Snapshot], *, active: bool) -> None:
         """Set the gauges from what the controller saw."""

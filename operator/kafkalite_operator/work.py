@@ -1,0 +1,170 @@
+"""What the controller has under way: one piece of work for each object, bounded in number, the most urgent first.
+
+What finds no room waits until something is answered, or until the next plan, which replaces all that waits. Every
+action tests what it was decided on, so one that has waited is refused when it is out of date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.controller.pacing import PLAN_FRESH_S, Urgency, may_begin
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from kafkalite_operator.metrics import OperatorMetrics
+
+BACKOFFS_S = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
+REMEMBERED_MAX = 4096
+"""Failures and pauses of objects; beyond it those that are over are forgotten."""
+
+Key = tuple[str, str]
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    key: Key
+    make: Callable[[], Coroutine[Any, Any, None]]
+    pause_s: float
+
+
+class Work:
+    """See the module. All methods are called on the controller's event loop."""
+
+    def __init__(
+        self,
+        *,
+        may_act: Callable[[], bool],
+        wake: Callable[[bool], None],
+        metrics: OperatorMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        """`wake(urgent)` asks for a plan; `may_act()` says whether this process still holds the Lease."""
+        self._may_act = may_act
+        self._wake = wake
+        self._metrics = metrics
+        self._clock = clock
+        self._under_way: dict[Key, asyncio.Task[None]] = {}
+        self._failures: dict[Key, int] = {}
+        self._not_before: dict[Key, float] = {}
+        self._waiting: dict[Urgency, deque[_Waiting]] = {urgency: deque() for urgency in Urgency}
+        self._planned_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def plan_anew(self) -> None:
+        """A plan was made: what still waits of the last one is dropped."""
+        self._drop_waiting()
+        self._planned_at = now = self._clock()
+        if len(self._not_before) > REMEMBERED_MAX:
+            self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+            self._failures = {key: count for key, count in self._failures.items() if key in self._not_before}
+
+    def start(
+        self,
+        key: Key,
+        work: Coroutine[Any, Any, None],
+        *,
+        pause_s: float = 0.0,
+        urgency: Urgency = Urgency.FENCE,
+    ) -> bool:
+        """Run `work` for the object `key` unless it has work under way, failed a moment ago, or was just written.
+
+        Whether work for it is under way now.
+        """
+        if not self._free(key):
+            work.close()
+            return key in self._under_way
+        self._begin(key, work, urgency, pause_s)
+        return True
+
+    def offer(
+        self, key: Key, make: Callable[[], Coroutine[Any, Any, None]], urgency: Urgency, *, pause_s: float = 0.0
+    ) -> bool:
+        """As `start`, but with its turn: `make()` gives the work when there is room for it."""
+        if not self._free(key):
+            return key in self._under_way
+        if may_begin(urgency, len(self._under_way)):
+            self._begin(key, make(), urgency, pause_s)
+        else:
+            self._waiting[urgency].append(_Waiting(key, make, pause_s))
+        return True
+
+    async def cancel(self) -> None:
+        """Give everything up and wait until it has ended."""
+        self._drop_waiting()
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _drop_waiting(self) -> None:
+        for queue in self._waiting.values():
+            queue.clear()
+
+    def _free(self, key: Key) -> bool:
+        return key not in self._under_way and self._clock() >= self._not_before.get(key, 0.0)
+
+    def _begin(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> None:
+        task = asyncio.create_task(self._guard(key, work, urgency, pause_s), name=f"{key[0]} {key[1]}")
+        self._under_way[key] = task
+
+    def _next(self) -> None:
+        """There is room: the most urgent of what waits, unless it was planned too long ago."""
+        if self._clock() - self._planned_at > PLAN_FRESH_S:
+            self._drop_waiting()
+        for urgency, queue in self._waiting.items():
+            while queue and may_begin(urgency, len(self._under_way)):
+                waiting = queue.popleft()
+                if self._free(waiting.key):
+                    self._begin(waiting.key, waiting.make(), urgency, waiting.pause_s)
+
+    async def _guard(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> None:
+        """The root of one action: whatever goes wrong, the object is planned again after a while."""
+        delay = pause_s
+        # An election that was refused is decided anew at once; one that was applied leaves nothing urgent.
+        hurry = urgency is Urgency.FENCE
+        try:
+            if not self._may_act():
+                work.close()
+                return
+            await work
+            self._failures.pop(key, None)
+        except KafkaLiteError as error:
+            delay = max(pause_s, self._back_off(key, error))
+            hurry = urgency <= Urgency.ELECTION
+        except Exception:
+            _log.exception("action failed", key=key)
+            self._metrics.reconcile_failures.labels(key[0]).inc()
+            delay = BACKOFFS_S[-1]
+        finally:
+            del self._under_way[key]
+            if delay > 0:
+                self._not_before[key] = self._clock() + delay
+                asyncio.get_running_loop().call_later(delay, self._wake, hurry)
+            else:
+                self._not_before.pop(key, None)
+            self._next()
+            self._wake(hurry)
+
+    def _back_off(self, key: Key, error: KafkaLiteError) -> float:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self._metrics.reconcile_failures.labels(key[0]).inc()
+        # One lost race is nothing to talk about: the next round decides on the newer state at once.
+        lost_race = isinstance(error, KubeInvalid | KubeConflict) and failures == 0
+        log = _log.debug if lost_race else _log.warning
+        log("action not applied", key=key, failures=failures + 1, error=str(error))
+        if isinstance(error, KubeThrottled):
+            return error.retry_after_s
+        first = 1 if isinstance(error, KubeUnavailable) else 0
+        return BACKOFFS_S[min(failures + first, len(BACKOFFS_S) - 1)]
