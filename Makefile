@@ -104,6 +104,10 @@ groups-proof: $(STAMP) ## Kill every broker in turn for 10 minutes under a consu
 failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (three hours); ARGS="--n 5 --api-minutes 1"
 	@$(BIN)/python -m bench.failover_report $(ARGS)
 
+.PHONY: bench-controller
+bench-controller: $(STAMP) ## Measure the operator with 1,000 topics on a real API server and write docs/scale.md; ARGS="--topics 100"
+	@$(BIN)/python -m bench.controller $(ARGS)
+
 .PHONY: simulate
 simulate: $(STAMP) ## Histories of the simulated cluster; SEEDS=0:10000 JOBS=2
 	@$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),0:10000) --jobs $(or $(JOBS),2) $(ARGS)

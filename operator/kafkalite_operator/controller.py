@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.resources.manifests import ClusterSettings
-    from kafkalite_operator.elector import Elector
+    from kafkalite_operator.elector_thread import ElectorThread
     from kafkalite_operator.metrics import OperatorMetrics
     from kafkalite_operator.settings import OperatorSettings
     from kafkalite_operator.store import ClusterKey, Store
@@ -65,7 +65,7 @@ class Controller:
         *,
         client: KubeClient,
         store: Store,
-        elector: Elector,
+        elector: ElectorThread,
         settings: OperatorSettings,
         metrics: OperatorMetrics,
         events: EventRecorder,
@@ -113,11 +113,11 @@ class Controller:
     # -- the task -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve term after term. Every round awaits something: the elector shares this loop."""
+        """Serve term after term. Every round awaits something: what was started needs the loop."""
         while True:
             await self._elector.acquired.wait()
             if not self._elector.held():
-                # The Lease ran out and the elector, which waits for the API server, has not noticed yet. Its turn.
+                # The Lease ran out and the elector, which waits for the API server, has not said so yet.
                 await asyncio.sleep(EXPIRED_PAUSE_S)
                 continue
             term = self._elector.terms

@@ -3,6 +3,9 @@
 The Lease decides who tries, never what is right: every write is a compare-and-swap of its own. Expiry is judged by
 this observer's monotonic clock since it last saw the record change (client-go's semantics); the times in the record
 are for people. A holder that could not renew for `RENEW_DEADLINE_S` stops acting before others may start.
+
+It runs on a thread of its own (`elector_thread`), so that a long round on the main loop does not lose the Lease, and
+watches that loop: one that has not turned for `BLOCKED_LIMIT_S` is taken for dead, and its Lease runs out.
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ RENEW_DEADLINE_S = 3.0
 RETRY_S = 1.0
 CALL_DEADLINE_S = 2.0
 RELEASE_ATTEMPTS = 3
+BLOCKED_LIMIT_S = 15.0
+"""A holder whose main loop has not turned for so long renews no more: another one acts 5 s later. Longer than any
+round, shorter than the patience of the liveness probe."""
+
+READY_LIMIT_S = RENEW_DEADLINE_S
+"""Who does not hold the Lease tries to get it only with a main loop that turned within this time."""
 
 _log = get_logger(__name__)
 
@@ -45,8 +54,20 @@ class Elector:
         identity: str,
         instance: str = "",
         clock: Callable[[], float] = time.monotonic,
+        main_loop_age_s: Callable[[], float] = lambda: 0.0,
+        on_change: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """`instance` (may be empty): a holder that begins with it is a dead predecessor in the same pod."""
+        """One candidate.
+
+        Args:
+            client: Of the loop that this runs on.
+            namespace: Where the Lease is.
+            identity: Of this process.
+            instance: A holder that begins with it is a dead predecessor in the same pod; may be empty.
+            clock: Monotonic seconds.
+            main_loop_age_s: Time since the loop that acts turned last.
+            on_change: Called with whether the Lease is held, when that changes.
+        """
         self._client = client
         self._namespace = namespace
         self.identity = identity
@@ -55,25 +76,41 @@ class Elector:
         self._renewed_at: float | None = None
         self._observed: tuple[str, str, str] | None = None
         self._observed_at = 0.0
-        self.acquired = asyncio.Event()
+        self._main_loop_age_s = main_loop_age_s
+        self._on_change = on_change
+        self._blocked = False
         self.terms = 0
         """How often the Lease was acquired: a term is served by one holder without a break."""
 
     def held(self) -> bool:
-        """Whether this process may act now."""
-        return self._renewed_at is not None and self._clock() - self._renewed_at < RENEW_DEADLINE_S
+        """Whether this process may act now. Any thread may ask."""
+        renewed_at = self._renewed_at
+        return renewed_at is not None and self._clock() - renewed_at < RENEW_DEADLINE_S
 
     async def run(self) -> None:
         """Acquire and renew for ever; an unreachable API only ends the term."""
         while True:
             started = self._clock()
+            await self.turn()
+            await asyncio.sleep(max(0.0, RETRY_S * random.uniform(0.8, 1.0) - (self._clock() - started)))
+
+    async def turn(self) -> None:
+        """One attempt, if the main loop is well."""
+        if self._may_try():
             try:
                 await self.attempt()
             except KafkaLiteError as error:
                 _log.debug("operator lease not renewed", error=str(error))
-            if self._renewed_at is not None and not self.held():
-                self._lose("not renewed in time")
-            await asyncio.sleep(max(0.0, RETRY_S * random.uniform(0.8, 1.0) - (self._clock() - started)))
+        if self._renewed_at is not None and not self.held():
+            self._lose("not renewed in time")
+
+    def _may_try(self) -> bool:
+        age_s = self._main_loop_age_s()
+        blocked = age_s >= (BLOCKED_LIMIT_S if self.held() else READY_LIMIT_S)
+        if blocked and not self._blocked:
+            _log.error("operator lease left alone: the main loop is blocked", identity=self.identity, age_s=age_s)
+        self._blocked = blocked
+        return not blocked
 
     async def attempt(self) -> bool:
         """One attempt to acquire or to renew; True when the Lease is held afterwards. Raises errors of the client."""
@@ -126,23 +163,26 @@ class Elector:
 
     def _gain(self, since: float) -> None:
         # The term counts from before the request: others count from when they see its result, which is later.
+        # The number of the term comes first: whoever sees that the Lease is held again sees another term, too.
         if not self.held():
             self.terms += 1
             _log.info("operator lease acquired", identity=self.identity, term=self.terms)
+        gained = self._renewed_at is None
         self._renewed_at = since
-        self.acquired.set()
+        if gained:
+            self._on_change(True)
 
     def _lose(self, why: str) -> None:
         _log.warning("operator lease lost", identity=self.identity, why=why)
         self._renewed_at = None
-        self.acquired.clear()
+        self._on_change(False)
 
     async def release(self) -> None:
         """Give the Lease back, so that another replica need not wait for its expiry. Never raises errors of the API."""
         if self._renewed_at is None:
             return
         self._renewed_at = None
-        self.acquired.clear()
+        self._on_change(False)
         for _ in range(RELEASE_ATTEMPTS):
             try:
                 record = parse_lease(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -11,8 +10,9 @@ import sys
 import time
 
 from kafkalite_core.model.errors import ConfigError, KafkaLiteError
+from kafkalite_operator.acting import ActingClient
 from kafkalite_operator.controller import Controller
-from kafkalite_operator.elector import Elector
+from kafkalite_operator.elector_thread import ElectorThread
 from kafkalite_operator.handlers import Watcher
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
@@ -23,8 +23,6 @@ from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
 from kafkalite_runtime.logging import configure_logging, get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
 
-RELEASE_LIMIT_S = 2.0
-KOPF_STOP_LIMIT_S = 0.2
 STUCK_S = 30.0
 _log = get_logger(__name__)
 
@@ -38,25 +36,27 @@ class Operator:
         self._client = client
         self._events = EventRecorder(client, "kafkalite-operator")
         self.store = Store(time.monotonic, settings.default_image)
-        self.elector = Elector(
-            client, namespace=settings.namespace, identity=settings.identity, instance=settings.instance
-        )
+        self._beat_at = time.monotonic()
+        self.elector = ElectorThread(client.config, settings, self._main_loop_age_s)
+        self._acting = ActingClient(client.config, self.elector.held)
         self.controller = Controller(
-            client=client,
+            client=self._acting,
             store=self.store,
             elector=self.elector,
             settings=settings,
             metrics=self.metrics,
             events=self._events,
         )
-        self._beat_at = time.monotonic()
         self.telemetry = TelemetryServer(
             self.metrics.registry, settings.metrics_port, healthz=self._healthz, readyz=self._readyz
         )
         self.watcher: Watcher | None = None
 
+    def _main_loop_age_s(self) -> float:
+        return time.monotonic() - self._beat_at
+
     def _healthz(self) -> bool | str:
-        silence = time.monotonic() - self._beat_at
+        silence = self._main_loop_age_s()
         return True if silence < STUCK_S else f"the event loop last ran {silence:.0f} s ago"
 
     def _readyz(self) -> bool | str:
@@ -65,9 +65,10 @@ class Operator:
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then release the Lease."""
         await self.telemetry.start()
+        self._beat_at = time.monotonic()
+        self.elector.start()
         tasks = [
             asyncio.create_task(self._beat(), name="heartbeat"),
-            asyncio.create_task(self.elector.run(), name="elector"),
             asyncio.create_task(self.controller.run(), name="controller"),
             asyncio.create_task(self.controller.leases.run(), name="lease reader"),
             asyncio.create_task(self._watch(), name="watcher"),
@@ -82,11 +83,10 @@ class Operator:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, stopping, return_exceptions=True)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RELEASE_LIMIT_S):
-                    await self.elector.release()
+            await self.elector.stop()
             if self.watcher is not None:
                 self.watcher.stop(0.0)
+            await self._acting.close()
             await self._events.close()
             await self.telemetry.stop()
 

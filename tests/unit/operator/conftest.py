@@ -49,7 +49,7 @@ class Harness:
         operator, client, stop, task = self.operators.pop(name)
         if kill:
             # As SIGKILL: the Lease is not released.
-            operator.elector._renewed_at = None
+            operator.elector._elector.release = lambda: asyncio.sleep(0)
             task.cancel()
         else:
             stop.set()

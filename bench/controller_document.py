@@ -1,0 +1,83 @@
+"""docs/scale.md from the result of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TARGET_S = 5.0
+TEXT = """# The operator at scale
+
+Written by `make bench-controller` (`bench/controller.py`): {topics:,} topics with {partitions:,} partitions on etcd and
+kube-apiserver, {brokers} brokers that are only registered and renew their Leases, two operators of which one stands by.
+All of it, and the program that measures, share one machine.
+
+| | |
+|---|---|
+| when, commit | {when}, `{commit}` |
+| machine | {machine}; load before: {load:.1f} |
+
+| what | measured |
+|---|---|
+| create the topics, eight at a time | {created_s:.1f} s |
+| all of them placed, since the first was created | {placed_s:.1f} s |
+| all of them say Ready | {ready_s:.1f} s |
+| list all topics ({mb:.1f} MB) | {list_s:.2f} s |
+| writes in {rest_s:.0f} s with nothing to do, Leases apart | {writes} |
+| a broker falls silent: fenced after (its Lease lasts 5 s) | {detected_s:.1f} s |
+| its {led:,} leaderships are elsewhere, after the fence | median {median_s:.2f} s, last {max_s:.2f} s{target} |
+| the Lease of the operators changed hands meanwhile | {hands} times |
+| the operator that acts is killed: the other controls the cluster after | {take_over_s:.1f} s |
+
+| the operators | CPU seconds: acts, stands by | greatest memory: acts, stands by |
+|---|---|---|
+| while topics are created and placed, {place_s:.0f} s | {place_cpu} | {place_mb} |
+| at rest, {rest_s:.0f} s | {rest_cpu} | {rest_mb} |
+| from the silence of a broker until all is told, {fail_s:.0f} s | {fail_cpu} | {fail_mb} |
+
+## Why it stays calm
+
+- **A plan costs what changed.** `plan` is given the memory of earlier plans (`core/…/controller/at_rest.py`): a topic
+  whose object, brokers and cluster are as they were is not looked at again, whether nothing had to be done or its
+  action waits for its turn. A property test compares every plan with one that remembers nothing.
+- **Bursts are planned once.** After a round the controller rests as long as the round took, a second at most. Only what
+  fences and elections follow from (brokers, pods, the cluster, a refused election) is planned at once.
+- **What goes out is bounded.** Fewer than 16 actions are under way when one more condition is written, 24 for a
+  placement or a move, 40 for an election: a thousand new topics do not hold an election up
+  (`core/…/controller/pacing.py`).
+- **The Lease is renewed by a thread of its own**, so a long round does not lose it. The thread watches the main loop:
+  when that has not turned for 15 s it renews no more, and another operator acts 5 s later; the liveness probe ends the
+  blocked one. No write is sent unless the last renewal is younger than 3 s, which also holds for a process that was
+  stopped and goes on. What such a process may still have under way is refused by the tests in every patch and by
+  `controllerEpoch`.
+"""
+
+
+def pair(values: dict[str, float], unit: str, digits: int) -> str:
+    """The one that acts is the one that used more."""
+    return ", ".join(f"{value:.{digits}f}{unit}" for value in sorted(values.values(), reverse=True))
+
+
+def render(result: dict[str, Any]) -> str:
+    """The whole document."""
+    place, rest, fail = result["place"], result["rest"], result["fail"]
+    writes = ", ".join(f"{name}: {count:.0f}" for name, count in sorted(rest["writes"].items())) or "none"
+    used = {
+        f"{name}_{what}": pair(phase["cpu_s" if what == "cpu" else "peak_mb"], " s" if what == "cpu" else " MB", digits)
+        for name, phase in (("place", place), ("rest", rest), ("fail", fail))
+        for what, digits in (("cpu", 1), ("mb", 0))
+    }
+    return TEXT.format(
+        **{name: result[name] for name in ("when", "commit", "machine", "load", "topics", "partitions", "brokers")},
+        **{name: place[name] for name in ("created_s", "placed_s", "ready_s")},
+        **{name: fail[name] for name in ("led", "detected_s", "median_s", "max_s")},
+        **used,
+        mb=result["list"]["mb"],
+        list_s=result["list"]["s"],
+        rest_s=rest["seconds"],
+        place_s=place["seconds"],
+        fail_s=fail["seconds"],
+        writes=writes,
+        target=f" (wanted: {TARGET_S:.0f} s)" if fail["max_s"] < TARGET_S else f" (**wanted: {TARGET_S:.0f} s**)",
+        hands=result["hands"],
+        take_over_s=result["take_over"]["s"],
+    )
