@@ -101,8 +101,8 @@ groups-proof: $(STAMP) ## Kill every broker in turn for 10 minutes under a consu
 	@$(BIN)/python bench/groups.py $(ARGS)
 
 .PHONY: failover-report
-failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (three hours); ARGS="--n 5 --api-minutes 1"
-	@$(BIN)/python -m bench.failover_report $(ARGS)
+failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (three hours); ARGS="--n 5 --api-minutes 1"; CONTEXT=kind
+	@$(BIN)/python -m bench.failover_$(if $(filter kind,$(CONTEXT)),kind,report) $(ARGS)
 
 .PHONY: simulate
 simulate: $(STAMP) ## Histories of the simulated cluster; SEEDS=0:10000 JOBS=2

@@ -153,6 +153,15 @@ class Cluster:
         names = [pod["metadata"]["name"] for pod in self.items("pods", OPERATOR_PODS)]
         return next((name for name in names if holder.startswith(f"{name}_")), "")
 
+    def acting_operator(self, limit_s: float = 30) -> str:
+        """As above, when there is one."""
+        self.until(lambda: bool(self.leading_operator()), "an operator holds the Lease", limit_s)
+        return self.leading_operator()
+
+    def restarts(self, pod: str) -> int:
+        """How often its container was started again."""
+        return self.get(f"pod/{pod}")["status"]["containerStatuses"][0]["restartCount"]
+
     def _call(self, command: list[str], text: str, limit_s: float) -> str:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=limit_s, env=self.environment
