@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,12 +30,12 @@ from kafkalite_core.model.errors import KafkaLiteError
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
 from tests.e2e.harm import Killer, Nodes
-from tests.e2e.installation import install, namespace, uninstall
+from tests.e2e.installation import installed
 from tests.e2e.load import CLIENT, PARTITIONS, Load, recorded, topic_object
 from tools.tree_hash import tree_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.e2e.load import Victim
 
@@ -270,20 +269,17 @@ PAGE = Page(
 )
 
 
-@contextmanager
-def installed(home: Path) -> Iterator[Cluster]:
-    """The chart in a namespace of its own."""
-    cluster = Cluster(build("kubernetes/build.sh") / "kubectl", build("helm/build.sh"), home, NAMESPACE)
-    with namespace(cluster):
-        install(cluster)
-        yield cluster
-        uninstall(cluster)
-
-
 def measure(kinds: list[str], options: argparse.Namespace) -> list[str]:
     """Measure the kinds, each adds a line; those that were not whole, or had anomalies."""
+    with tempfile.TemporaryDirectory() as home:
+        cluster = Cluster(build("kubernetes/build.sh") / "kubectl", build("helm/build.sh"), Path(home), NAMESPACE)
+        return harm_all(kinds, cluster, options)
+
+
+def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) -> list[str]:
+    """As above, in a cluster without the chart."""
     failed = []
-    with tempfile.TemporaryDirectory() as home, installed(Path(home)) as cluster:
+    with installed(cluster):
         killer, nodes = Killer(cluster), Nodes.of(cluster)
         killer.install()
         for kind in kinds:
