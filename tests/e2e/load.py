@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,6 +150,7 @@ def recorded(cluster: Cluster, folder: Path) -> Iterator[Callable[[], MetadataRe
 @contextmanager
 def under_load(cluster: Cluster, topic: str, folder: Path, *, replicas: int = BROKERS) -> Iterator[Load]:
     """A topic with a load. In the end everything has to be there once, in order, and on every replica."""
+    steps = Steps()
     cluster.apply(topic_object(topic, replicas))
     load = Load(cluster, topic)
     load.replicas = replicas
@@ -156,11 +158,15 @@ def under_load(cluster: Cluster, topic: str, folder: Path, *, replicas: int = BR
     try:
         with recorded(cluster, folder) as judged:
             load.start()
+            steps.done("begun")
             yield load
+            steps.done("harmed")
             load.whole()
             load.fault("whole again", [])
             load.served()
+            steps.done("whole")
             report = load.stop()
+            steps.done("read")
         judge(load, report)
         metadata = judged()
         assert metadata.ok, metadata
@@ -169,6 +175,24 @@ def under_load(cluster: Cluster, topic: str, folder: Path, *, replicas: int = BR
         raise
     finally:
         cluster.kubectl("delete", f"pod/{load.pod}", f"klt/{topic}", "--ignore-not-found", limit_s=120)
+        steps.done("removed")
+        print(f"{topic}: {steps}", file=sys.stderr)
+
+
+class Steps:
+    """What took how long."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._said: list[str] = []
+
+    def done(self, what: str) -> None:
+        now = time.monotonic()
+        self._said.append(f"{what} {now - self._last:.1f} s")
+        self._last = now
+
+    def __str__(self) -> str:
+        return ", ".join(self._said)
 
 
 def judge(load: Load, report: dict[str, Any]) -> None:
