@@ -1,13 +1,15 @@
-"""docs/failover.md and its pictures, from the lines of bench/results/failover.jsonl."""
+"""A page of figures and its pictures, from lines of results: docs/failover.md from bench/results/failover.jsonl."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.failover_lab import KINDS
 from bench.failover_plots import Series, cumulative, histograms, percentile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 CURVES, BARS = "failover-cumulative.svg", "failover-histograms.svg"
@@ -66,31 +68,70 @@ before each run is in its line.
 """
 
 
-def render(lines: list[dict[str, Any]], document: Path) -> list[Path]:
+class KindOfFailure(Protocol):
+    """What the page needs to know of a kind."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def targets(self) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What is written around the figures.
+
+    Attributes:
+        names: Kind -> how the tables call it.
+        curves, bars: File names of the pictures.
+    """
+
+    kinds: Mapping[str, KindOfFailure]
+    names: Mapping[str, str]
+    head: str
+    foot: str
+    curves: str
+    bars: str
+
+
+LOCAL = Page(
+    kinds=KINDS,
+    names=NAMES,
+    head=HEAD,
+    foot=FOOT.format(quick=", ".join(f"{name}={value}" for name, value in KINDS["stop"].client.items())),
+    curves=CURVES,
+    bars=BARS,
+)
+
+
+def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> list[Path]:
     """Write the document and its pictures; their paths. Without any result nothing is written."""
-    found = {kind: chosen for kind in KINDS if (chosen := newest(lines, kind))}
+    found = {kind: chosen for kind in page.kinds if (chosen := newest(lines, kind))}
     if not found:
         return []
     measured = {kind: chosen for kind, chosen in found.items() if kind != "api"}
-    parts = [HEAD]
+    parts = [page.head]
     written = [document]
     document.parent.mkdir(parents=True, exist_ok=True)
     if measured:
-        parts += ["## Pauses\n", table(measured)]
+        parts += ["## Pauses\n", table(measured, page)]
         series = [
-            Series(NAMES[kind], samples(chosen, "pauses_s"), KINDS[kind].targets) for kind, chosen in measured.items()
+            Series(page.names[kind], samples(chosen, "pauses_s"), page.kinds[kind].targets)
+            for kind, chosen in measured.items()
         ]
-        pictures = {CURVES: cumulative(series, "Share of failures with a pause no longer than …")}
-        pictures[BARS] = histograms(series, "Pauses, failure by failure")
+        pictures = {page.curves: cumulative(series, "Share of failures with a pause no longer than …")}
+        pictures[page.bars] = histograms(series, "Pauses, failure by failure")
         for name, picture in pictures.items():
             (document.parent / name).write_text(picture, encoding="utf-8")
             written.append(document.parent / name)
-        parts += [f"![Cumulative distribution of the pauses]({CURVES})\n\n![Histograms of the pauses]({BARS})\n"]
-        parts += ["### Partition by partition\n", per_partition(measured)]
+        parts += [
+            f"![Cumulative distribution of the pauses]({page.curves})\n\n![Histograms of the pauses]({page.bars})\n"
+        ]
+        parts += ["### Partition by partition\n", per_partition(measured, page)]
     if "api" in found:
         parts += ["## Without API server\n", away(found["api"])]
-    quick = ", ".join(f"{name}={value}" for name, value in KINDS["stop"].client.items())
-    parts += [conditions(found), FOOT.format(quick=quick)]
+    parts += [conditions(found, page), page.foot]
     document.write_text("\n".join(parts), encoding="utf-8")
     return written
 
@@ -110,17 +151,16 @@ def samples(lines: list[dict[str, Any]], name: str) -> list[float]:
     return [sample for line in lines for sample in line[name]]
 
 
-def table(found: dict[str, list[dict[str, Any]]]) -> str:
+def table(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
     """One row for each kind."""
     rows = ["| failure | n | p50 | p90 | p99 | max | aim | reached |", "|---|---|---|---|---|---|---|---|"]
     for kind, lines in found.items():
-        pauses, targets = samples(lines, "pauses_s"), KINDS[kind].targets
+        pauses, targets = samples(lines, "pauses_s"), page.kinds[kind].targets
         figures = " | ".join(f"{percentile(pauses, percent):.2f} s" for percent in (50, 90, 99))
         aim = ", ".join(f"{name} < {limit:g} s" for name, limit in targets.items()) or "-"
-        rows.append(
-            f"| {NAMES[kind]} | {len(pauses)} | {figures} | {max(pauses):.2f} s | {aim} | {reached(pauses, targets)} |"
-        )
-    return "\n".join([*rows, "", *(f"- *{NAMES[kind]}*: {KINDS[kind].text}" for kind in found), ""])
+        rest = f"{max(pauses):.2f} s | {aim} | {reached(pauses, targets)} |"
+        rows.append(f"| {page.names[kind]} | {len(pauses)} | {figures} | {rest}")
+    return "\n".join([*rows, "", *(f"- *{page.names[kind]}*: {page.kinds[kind].text}" for kind in found), ""])
 
 
 def reached(pauses: list[float], targets: dict[str, float]) -> str:
@@ -131,7 +171,7 @@ def reached(pauses: list[float], targets: dict[str, float]) -> str:
     return f"**no** ({', '.join(missed)})" if missed else "yes"
 
 
-def per_partition(found: dict[str, list[dict[str, Any]]]) -> str:
+def per_partition(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
     """The same for single partitions, with what else was seen."""
     rows = [
         "| failure | partitions harmed | p50 | p99 | whole again, p50 | acknowledged | without an answer | anomalies |",
@@ -141,7 +181,7 @@ def per_partition(found: dict[str, list[dict[str, Any]]]) -> str:
         each, whole = samples(lines, "partition_pauses_s"), samples(lines, "heal_s")
         acked, unknown = sum(line["acked"] for line in lines), sum(line["unknown"] for line in lines)
         rows.append(
-            f"| {NAMES[kind]} | {len(each)} | {percentile(each, 50):.2f} s | {percentile(each, 99):.2f} s "
+            f"| {page.names[kind]} | {len(each)} | {percentile(each, 50):.2f} s | {percentile(each, 99):.2f} s "
             f"| {percentile(whole, 50):.1f} s | {acked:,} | {unknown:,} | {anomalies(lines)} |"
         )
     return "\n".join([*rows, ""])
@@ -175,7 +215,7 @@ def away(lines: list[dict[str, Any]]) -> str:
     return "\n".join([*rows, ""])
 
 
-def conditions(found: dict[str, list[dict[str, Any]]]) -> str:
+def conditions(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
     """What was measured, on what."""
     rows = [
         "## Conditions\n",
@@ -186,7 +226,7 @@ def conditions(found: dict[str, list[dict[str, Any]]]) -> str:
         commits = ", ".join(dict.fromkeys(line["commit"] for line in lines))
         last, load = lines[-1], ", ".join(str(line["load_before"]) for line in lines)
         rows.append(
-            f"| {NAMES[kind]} | {commits} | `{last['tree'][:12]}` | {last['machine']} "
+            f"| {page.names[kind]} | {commits} | `{last['tree'][:12]}` | {last['machine']} "
             f"| {last['rate']:g}, {last['partitions']} | {load} |"
         )
     return "\n".join([*rows, ""])

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.cluster import ROOT, Cluster
 from tests.e2e.harm import Killer, Nodes
-from tests.e2e.installation import install, namespace, uninstall
+from tests.e2e.installation import installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +46,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 @pytest.fixture(scope="session")
 def release(cluster: Cluster) -> Iterator[float]:
     """The chart, in a namespace that is gone afterwards. The value is the time at which its installation began."""
-    had_definitions = "kafkalite.io" in cluster.kubectl("get", "crd", "--output=name")
-    with namespace(cluster):
-        yield install(cluster)
-        uninstall(cluster)
-    if not had_definitions:
-        names = (f"{name}.kafkalite.io" for name in ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers"))
-        cluster.kubectl("delete", "crd", *names, limit_s=120)
+    with installed(cluster) as began:
+        yield began
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,23 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import Cluster
 
+DEFINITIONS = ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers")
 CHART = ROOT / "helm" / "kafkalite"
 RELEASE = "kafkalite"
+
+
+@contextmanager
+def installed(cluster: Cluster) -> Iterator[float]:
+    """The chart in a namespace that is gone afterwards, with the definitions unless they were there before.
+
+    Gives when the installation began, on the monotonic clock.
+    """
+    had_definitions = "kafkalite.io" in cluster.kubectl("get", "crd", "--output=name")
+    with namespace(cluster):
+        yield install(cluster)
+        uninstall(cluster)
+    if not had_definitions:
+        cluster.kubectl("delete", "crd", *(f"{name}.kafkalite.io" for name in DEFINITIONS), limit_s=120)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from kafkalite_runtime.kube.config import KubeConfig
 from tests.e2e.cluster import PATIENCE, broker_pod, client_pod
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from kafkalite_cli.verify.metadata_checker import MetadataReport
     from tests.e2e.cluster import Cluster
 
 PARTITIONS = 6
@@ -83,13 +85,15 @@ class Load:
         """The verdict."""
         return self.tell("stop", STOP_LIMIT_S * PATIENCE, limit_s=2 * STOP_LIMIT_S * PATIENCE)
 
-    def victim(self, *, besides: str = "") -> Victim:
-        """The broker that leads most partitions, on another node than the load, and than `besides`."""
+    def victim(self, *, besides: str = "", on: str = "") -> Victim:
+        """The broker that leads most partitions, on another node than the load, and than `besides`; or the one of `on`."""
         entries = self.cluster.partitions(self.topic)
         leaders = [entry["leader"] for entry in entries.values()]
         places = {broker: self.cluster.node_of(broker_pod(broker)) for broker in range(BROKERS)}
         spared = {self.cluster.node_of(self.pod), besides}
-        broker = max((each for each, node in places.items() if node not in spared), key=leaders.count)
+        chosen = [each for each, node in places.items() if node not in spared and on in {"", node}]
+        assert chosen, f"no broker is on another node than {spared}{f', and on {on}' if on else ''}: {places}"
+        broker = max(chosen, key=leaders.count)
         led = {number: entry["leaderEpoch"] for number, entry in entries.items() if entry["leader"] == broker}
         assert led, f"broker {broker} leads nothing: {leaders}"
         return Victim(self, broker, places[broker], self.cluster.epochs()[broker], led)
@@ -136,30 +140,59 @@ class Victim:
 
 
 @contextmanager
+def recorded(cluster: Cluster, folder: Path) -> Iterator[Callable[[], MetadataReport]]:
+    """Changes of topics, brokers and clusters are recorded meanwhile; gives what judges them afterwards."""
+    changes, config = folder / "metadata.jsonl", Path(os.environ["KUBECONFIG"])
+    with MetadataRecorder(lambda: KubeClient(KubeConfig.from_file(config)), changes, cluster.namespace):
+        yield lambda: check_metadata(changes)
+
+
+@contextmanager
 def under_load(cluster: Cluster, topic: str, folder: Path, *, replicas: int = BROKERS) -> Iterator[Load]:
     """A topic with a load. In the end everything has to be there once, in order, and on every replica."""
+    steps = Steps()
     cluster.apply(topic_object(topic, replicas))
     load = Load(cluster, topic)
     load.replicas = replicas
     load.whole()
-    changes = folder / "metadata.jsonl"
-    config = Path(os.environ["KUBECONFIG"])
     try:
-        with MetadataRecorder(lambda: KubeClient(KubeConfig.from_file(config)), changes, cluster.namespace):
+        with recorded(cluster, folder) as judged:
             load.start()
+            steps.done("begun")
             yield load
+            steps.done("harmed")
             load.whole()
             load.fault("whole again", [])
             load.served()
+            steps.done("whole")
             report = load.stop()
+            steps.done("read")
         judge(load, report)
-        metadata = check_metadata(changes)
+        metadata = judged()
         assert metadata.ok, metadata
     except BaseException:
         print(cluster.story(), file=sys.stderr)
         raise
     finally:
         cluster.kubectl("delete", f"pod/{load.pod}", f"klt/{topic}", "--ignore-not-found", limit_s=120)
+        steps.done("removed")
+        print(f"{topic}: {steps}", file=sys.stderr)
+
+
+class Steps:
+    """What took how long."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._said: list[str] = []
+
+    def done(self, what: str) -> None:
+        now = time.monotonic()
+        self._said.append(f"{what} {now - self._last:.1f} s")
+        self._last = now
+
+    def __str__(self) -> str:
+        return ", ".join(self._said)
 
 
 def judge(load: Load, report: dict[str, Any]) -> None:

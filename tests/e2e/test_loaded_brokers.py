@@ -21,20 +21,16 @@ RETURN_LIMIT_S = 90
 OPERATORS = 2
 
 
-def restarts(cluster: Cluster, pod: str) -> int:
-    return cluster.get(f"pod/{pod}")["status"]["containerStatuses"][0]["restartCount"]
-
-
 def test_a_broker_is_killed(cluster: Cluster, killer: Killer, tmp_path: Path):
     with under_load(cluster, "killed", tmp_path) as load:
         victim = load.victim()
-        before = restarts(cluster, victim.pod)
+        before = cluster.restarts(victim.pod)
         victim.about_to("SIGKILL")
         killer.signal("SIGKILL", victim.pod)
         victim.replaced(SERVED_LIMIT_S)
         victim.back(RETURN_LIMIT_S)
         load.whole()
-        assert restarts(cluster, victim.pod) == before + 1
+        assert cluster.restarts(victim.pod) == before + 1
         state = cluster.get(f"pod/{victim.pod}")["status"]["containerStatuses"][0]["lastState"]
         assert state["terminated"]["exitCode"] == 137
 
@@ -53,15 +49,13 @@ def test_the_pod_of_a_broker_is_deleted(cluster: Cluster, release: float, tmp_pa
 
 def test_the_operator_is_killed_in_the_moment_of_a_broker(cluster: Cluster, killer: Killer, tmp_path: Path):
     with under_load(cluster, "both-killed", tmp_path) as load:
-        operator = acting(cluster)
-        victim, before = load.victim(), restarts(cluster, operator)
+        operator = cluster.acting_operator()
+        victim, before = load.victim(), cluster.restarts(operator)
         victim.about_to("SIGKILL, with the operator,")
         killer.signal("SIGKILL", victim.pod, operator)
         victim.replaced(2 * SERVED_LIMIT_S)
         victim.back(RETURN_LIMIT_S)
-        cluster.until(
-            lambda: restarts(cluster, operator) == before + 1, "the operator is started again", RETURN_LIMIT_S
-        )
+        cluster.until(lambda: cluster.restarts(operator) == before + 1, "the operator is started again", RETURN_LIMIT_S)
 
 
 def test_a_standby_acts_when_the_pod_of_the_operator_is_gone(cluster: Cluster, killer: Killer, tmp_path: Path):
@@ -69,23 +63,17 @@ def test_a_standby_acts_when_the_pod_of_the_operator_is_gone(cluster: Cluster, k
     with under_load(cluster, "standby", tmp_path) as load:
         try:
             scale_operator(cluster, 1)
-            first = acting(cluster)
+            first = cluster.acting_operator()
             scale_operator(cluster, OPERATORS)
             victim = load.victim()
             cluster.kubectl("delete", f"pod/{first}", "--grace-period=0", "--force", limit_s=60)
             victim.about_to("SIGKILL, the operator being gone,")
             killer.signal("SIGKILL", victim.pod)
             victim.replaced(2 * SERVED_LIMIT_S)
-            assert acting(cluster) != first
+            assert cluster.acting_operator() != first
             victim.back(RETURN_LIMIT_S)
         finally:
             scale_operator(cluster, OPERATORS)
-
-
-def acting(cluster: Cluster) -> str:
-    """The pod of the operator that acts."""
-    cluster.until(lambda: bool(cluster.leading_operator()), "an operator holds the Lease", SERVED_LIMIT_S)
-    return cluster.leading_operator()
 
 
 def scale_operator(cluster: Cluster, replicas: int) -> None:

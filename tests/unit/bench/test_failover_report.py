@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from bench import failover_report
+from bench import failover_kind, failover_report
 from bench.failover_document import BARS, CURVES, NAMES, newest, render
 from bench.failover_lab import KINDS
 from bench.failover_plots import Axis, Series, cumulative, histograms, percentile
@@ -122,3 +122,21 @@ def test_results_are_lines_that_are_read_again(tmp_path):
     failover_report.write(line("kill", [1.0]), path)
     failover_report.write(line("term", [2.0]), path)
     assert [each["kind"] for each in failover_report.read(path)] == ["kill", "term"]
+
+
+def test_the_page_of_kind_has_its_own_kinds_aims_and_pictures(tmp_path):
+    page = failover_kind.PAGE
+    lines = [line("roll", [0.4, 1.2]), line("kill", [2.0]), line("stop", [8.0]), line("term", [0.1])]
+    written = render(lines, tmp_path / "failover-kind.md", page)
+    assert [path.name for path in written] == ["failover-kind.md", page.curves, page.bars]
+    text = written[0].read_text()
+    assert row(text, "rolling")[1:] == ["2", "0.40 s", "1.20 s", "1.20 s", "1.20 s", "p99 < 1 s", "**no** (p99)"]
+    assert row(text, "SIGKILL")[-2:] == ["p99 < 3 s", "yes"]
+    assert row(text, "node stops")[-2:] == ["p99 < 9 s", "yes"]
+    assert "graceful stop" not in text, "a kind of the local report"
+
+
+def test_kinds_of_the_report_on_kind_are_chosen():
+    assert failover_kind.parse(["--only", "kill,roll", "--n", "3"]).kinds == ["kill", "roll"]
+    with pytest.raises(SystemExit):
+        failover_kind.parse(["--only", "cut"])

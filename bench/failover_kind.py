@@ -1,0 +1,350 @@
+"""How long clients wait when something fails on a real Kubernetes: measures it, and writes docs/failover-kind.md.
+
+    make failover-report CONTEXT=kind                             # 30 failures of each kind, in a cluster of its own
+    make failover-report CONTEXT=kind ARGS="--n 3"                # a short one
+    make failover-report CONTEXT=kind ARGS="--only roll,kill"     # some kinds
+    make failover-report CONTEXT=kind ARGS="--render"             # only write the document
+
+With KUBECONFIG set it is measured there, in the namespace kafkalite-failover. Every kind has a topic and a load of its
+own, as in tests/e2e, and adds a line to bench/results/failover-kind.jsonl; lines of one tree hash add up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.failover_document import Page, render
+from bench.failover_report import ROOT, commit, read, write
+from kafkalite_core.model.errors import KafkaLiteError
+from tests.cluster.kind.stages import build
+from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
+from tests.e2e.harm import Killer, Nodes
+from tests.e2e.installation import installed
+from tests.e2e.load import CLIENT, PARTITIONS, Load, recorded, topic_object
+from tools.tree_hash import tree_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.e2e.load import Victim
+
+NAMESPACE = "kafkalite-failover"
+RESULTS = ROOT / "bench" / "results" / "failover-kind.jsonl"
+DOCUMENT = ROOT / "docs" / "failover-kind.md"
+KAFKALITE = Path(sys.executable).parent / "kafkalite"
+HEALED = "healed"
+SERVED_LIMIT_S = 120
+RETURN_LIMIT_S = 300
+ROLL_LIMIT_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of failure.
+
+    Attributes:
+        name: In the tables.
+        text: What is done, for the document.
+        harm: Does it once, and returns when what was led is served again.
+        targets: Percentile -> seconds that the pause is to stay below.
+        nodes: Whether it harms nodes, which have to be our own.
+    """
+
+    name: str
+    text: str
+    harm: Callable[[Lab], None]
+    targets: dict[str, float] = field(default_factory=dict)
+    nodes: bool = False
+
+
+class Lab:
+    """One kind of failure under load, again and again."""
+
+    def __init__(self, kind: str, cluster: Cluster, killer: Killer, nodes: Nodes | None, rate: float) -> None:
+        self.kind, self.cluster, self.killer, self.nodes = kind, cluster, killer, nodes
+        self.load = Load(cluster, f"failover-{kind}", rate=rate)
+        self._began_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """A line of what happens."""
+        print(f"  {time.monotonic() - self._began_s:7.1f} s  {text}", flush=True)
+
+    def run(self, count: int) -> dict[str, Any]:
+        """So many failures; the line for the results."""
+        problem, heal_s = "", []
+        self.cluster.apply(topic_object(self.load.topic))
+        self.load.whole()
+        with tempfile.TemporaryDirectory() as folder:
+            with recorded(self.cluster, Path(folder)) as judged:
+                self.load.start()
+                try:
+                    for number in range(count):
+                        heal_s.append(self._once(number + 1))
+                except (AssertionError, KafkaLiteError, OSError, subprocess.SubprocessError) as error:
+                    problem = (
+                        f"{type(error).__name__}: {str(error).splitlines()[0]}"  # what was measured counts all the same
+                    )
+                    self.say(str(error))
+                report = self.load.stop()
+            metadata = judged()
+        self.cluster.kubectl("delete", f"pod/{self.load.pod}", f"klt/{self.load.topic}", limit_s=120)
+        pauses = [pause for pause in report["pauses"] if pause["fault"] != HEALED]
+        return {
+            "kind": self.kind,
+            "rate": self.load.rate,
+            "partitions": PARTITIONS,
+            "client": CLIENT,
+            "pauses_s": [round(pause["gap_ms"] / 1000, 4) for pause in pauses],
+            "partition_pauses_s": [round(ms / 1000, 4) for pause in pauses for ms in pause["gaps_ms"].values()],
+            "heal_s": heal_s,
+            "acked": report["acked"],
+            "unknown": report["unknown"],
+            "anomalies": {**report["counts"], **metadata.counts},
+            "errors": report["errors"],
+            "problem": problem,
+            "minutes": round((time.monotonic() - self._began_s) / 60, 2),
+            "facts": {"elections_judged": metadata.elections},
+        }
+
+    def _once(self, number: int) -> float:
+        self.rested()
+        time.sleep(random.random())  # a random moment of the renewals of Leases
+        began_s = time.monotonic()
+        KINDS[self.kind].harm(self)
+        served_s = time.monotonic() - began_s
+        self.load.whole()
+        self.load.fault(HEALED, [])
+        whole_s = round(time.monotonic() - began_s, 2)
+        self.say(f"{number:4} served again after {served_s:.1f} s, whole after {whole_s:.1f} s")
+        return whole_s
+
+    def rested(self) -> None:
+        """Replace pods whose container was started again: the kubelet holds them back, longer each time."""
+        for pod in [each["metadata"]["name"] for each in self.cluster.items("pods", BROKER_PODS)]:
+            if self.cluster.restarts(pod) > 0:
+                broker = int(pod.rpartition("-")[2])
+                epoch = self.cluster.epochs()[broker]
+                self.cluster.kubectl("delete", f"pod/{pod}", limit_s=120)
+                self.cluster.until(
+                    lambda b=broker, e=epoch: self.cluster.epochs()[b] > e, f"{pod} is back", RETURN_LIMIT_S
+                )
+                self.load.whole()
+        for pod in [each["metadata"]["name"] for each in self.cluster.items("pods", OPERATOR_PODS)]:
+            if self.cluster.restarts(pod) > 0:
+                self.cluster.kubectl("delete", f"pod/{pod}", limit_s=120)
+        [deployment] = self.cluster.items("deployments", OPERATOR_PODS)
+        name = f"deployment/{deployment['metadata']['name']}"
+        self.cluster.kubectl("rollout", "status", name, "--timeout=120s", limit_s=150)
+        self.cluster.acting_operator(RETURN_LIMIT_S)
+
+    # -- what is done --------------------------------------------------------------------------------------------------
+
+    def harmed(self, victim: Victim, what: str, harm: Callable[[], Any]) -> None:
+        """Note it, do it, wait until the victim's partitions are served and it is back."""
+        victim.about_to(what)
+        harm()
+        victim.replaced(SERVED_LIMIT_S)
+        victim.back(RETURN_LIMIT_S)
+
+    def node_harmed(self, victim: Victim, how: str) -> None:
+        """The same for a node, which is mended when others serve."""
+        assert self.nodes is not None
+        victim.about_to(f"{how} of the node")
+        with self.nodes.paused(victim.node) if how == "pause" else self.nodes.stopped(victim.node):
+            victim.replaced(SERVED_LIMIT_S)
+        victim.back(RETURN_LIMIT_S)
+
+    @property
+    def operator_node(self) -> str:
+        """Of the operator that acts."""
+        return self.cluster.node_of(self.cluster.acting_operator())
+
+
+def roll(lab: Lab) -> None:
+    """All brokers, one after the other, by `kafkalite restart`: every partition's longest pause counts."""
+    lab.load.fault("roll", range(PARTITIONS))
+    words = [KAFKALITE, "restart", "--all", "--yes", f"--kubeconfig={os.environ['KUBECONFIG']}", "-n", NAMESPACE]
+    subprocess.run(words, check=True, timeout=ROLL_LIMIT_S, cwd=ROOT)
+
+
+def delete(lab: Lab) -> None:
+    """The pod of a leader is deleted."""
+    victim = lab.load.victim()
+    lab.harmed(victim, "deletion", lambda: lab.cluster.kubectl("delete", f"pod/{victim.pod}", limit_s=120))
+
+
+def kill(lab: Lab) -> None:
+    """SIGKILL of a leader."""
+    victim = lab.load.victim()
+    lab.harmed(victim, "SIGKILL", lambda: lab.killer.signal("SIGKILL", victim.pod))
+
+
+def kill_both(lab: Lab) -> None:
+    """SIGKILL of a leader and of the operator that acts."""
+    victim, operator = lab.load.victim(), lab.cluster.acting_operator()
+    lab.harmed(victim, "SIGKILL", lambda: lab.killer.signal("SIGKILL", victim.pod, operator))
+
+
+KINDS = {
+    "roll": Kind(
+        "rolling",
+        "Every broker is restarted, one after the other (`kafkalite restart --all`); one sample is one roll.",
+        roll,
+        targets={"p99": 1.0},
+    ),
+    "delete": Kind(
+        "pod deleted", "The pod of a leader is deleted, with its grace period.", delete, targets={"p99": 1.0}
+    ),
+    "kill": Kind("SIGKILL", "The process of a leader is killed; its pod reports the end.", kill, targets={"p99": 3.0}),
+    "pause": Kind(
+        "node hangs",
+        "The node of a leader stands still (`docker pause`), unreported; the operator that acts is elsewhere.",
+        lambda lab: lab.node_harmed(lab.load.victim(besides=lab.operator_node), "pause"),
+        targets={"p99": 9.0},
+        nodes=True,
+    ),
+    "stop": Kind(
+        "node stops",
+        "The node of a leader is shut down (`docker stop`); the operator that acts is elsewhere.",
+        lambda lab: lab.node_harmed(lab.load.victim(besides=lab.operator_node), "stop"),
+        targets={"p99": 9.0},
+        nodes=True,
+    ),
+    "pause-both": Kind(
+        "node hangs, operator too",
+        "The same for the node that has the operator that acts: its standby takes over first.",
+        lambda lab: lab.node_harmed(lab.load.victim(on=lab.operator_node), "pause"),
+        targets={"p99": 15.0},
+        nodes=True,
+    ),
+    "kill-both": Kind(
+        "SIGKILL, operator too",
+        "A leader and the operator that acts are killed in the same moment.",
+        kill_both,
+        targets={"p99": 15.0},
+    ),
+}
+
+HEAD = """\
+# Failover on Kubernetes: how long clients wait
+
+Made by `make failover-report CONTEXT=kind`; do not edit. The cluster is that of
+[`make kind-up`](kind.md): four nodes that share one machine with the clients, three brokers, two operators. A topic
+with replication factor 3 and `min.insync.replicas` 2, an idempotent producer with `acks=all`, flush before
+acknowledgement.
+
+A *pause* is the longest time without an acknowledged record of a partition whose leader was harmed, from the last
+acknowledgement before the harm until everything is whole again; of its partitions the slowest counts. Every history is
+judged by [`kafkalite verify`](verify.md), and every change of the custom resources.
+"""
+FOOT = f"""\
+The kubelet looks once a second at what its containers do: that is what a SIGKILL takes longer here than on local
+processes. All nodes, the control plane and the clients share the CPUs of one machine. Clients
+use `{", ".join(f"{name}={value}" for name, value in CLIENT.items())}`.
+
+```
+make failover-report CONTEXT=kind                          # 30 failures of each kind, about two hours
+make failover-report CONTEXT=kind ARGS="--n 3"             # a short one
+make failover-report CONTEXT=kind ARGS="--render"          # write this document anew from the results
+```
+"""
+PAGE = Page(
+    kinds=KINDS,
+    names={name: kind.name for name, kind in KINDS.items()},
+    head=HEAD,
+    foot=FOOT,
+    curves="failover-kind-cumulative.svg",
+    bars="failover-kind-histograms.svg",
+)
+
+
+def measure(kinds: list[str], options: argparse.Namespace) -> list[str]:
+    """Measure the kinds, each adds a line; those that were not whole, or had anomalies."""
+    with tempfile.TemporaryDirectory() as home:
+        cluster = Cluster(build("kubernetes/build.sh") / "kubectl", build("helm/build.sh"), Path(home), NAMESPACE)
+        return harm_all(kinds, cluster, options)
+
+
+def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) -> list[str]:
+    """As above, in a cluster without the chart."""
+    failed = []
+    with installed(cluster):
+        killer, nodes = Killer(cluster), Nodes.of(cluster)
+        killer.install()
+        for kind in kinds:
+            if KINDS[kind].nodes and nodes is None:
+                print(f"--- {kind}: left out, the nodes of this cluster are not ours to stop")
+                continue
+            print(f"--- {kind}: {KINDS[kind].text}", flush=True)
+            before = os.getloadavg()[0]
+            line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
+            write({**conditions(before), **line}, options.results)
+            if line["problem"] or line["anomalies"]:
+                failed.append(kind)
+    return failed
+
+
+def conditions(load_before: float) -> dict[str, Any]:
+    """What was measured, and on what."""
+    return {
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "tree": tree_hash(),
+        "commit": commit(),
+        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}",
+        "load_before": round(load_before, 2),
+    }
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=30, help="failures of each kind")
+    parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
+    parser.add_argument("--rate", type=float, default=600, help="records per second")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    options = parser.parse_args(arguments)
+    options.kinds = options.only.split(",")
+    if wrong := set(options.kinds) - set(KINDS):
+        parser.error(f"no kind of failure: {', '.join(sorted(wrong))}; there are {', '.join(KINDS)}")
+    return options
+
+
+def main() -> int:
+    """Entry point."""
+    options = parse()
+    if not options.render and not os.environ.get("KUBECONFIG"):
+        words = [
+            sys.executable,
+            "-m",
+            "tests.cluster",
+            "kind",
+            "run",
+            "--",
+            sys.executable,
+            "-m",
+            "bench.failover_kind",
+        ]
+        return subprocess.run([*words, *sys.argv[1:]], cwd=ROOT, check=False).returncode
+    failed = [] if options.render else measure(options.kinds, options)
+    for path in render(read(options.results), options.document, PAGE):
+        print(f"wrote {path}")
+    if failed:
+        print(f"not whole, or with anomalies: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
