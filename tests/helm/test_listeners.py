@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.helm.cases import LISTENERS
-from tests.helm.conftest import API, CHART, Helm, kinds, only
+from tests.helm.conftest import API, Helm, kinds, only
 
 ZONE = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
 ADDRESS = {
@@ -80,12 +80,3 @@ def test_the_network_policy_knows_the_ports_of_the_values_clusters(helm: Helm):
     values = cluster({"listeners": LISTENERS}) | {"networkPolicy": {"enabled": True}}
     policy = only(helm.template(values, API), "NetworkPolicy", "release-kafkalite-broker")
     assert [port["port"] for port in policy["spec"]["ingress"][0]["ports"]] == [9092, 9094, 9095]
-
-
-def test_the_notes_tell_where_to_ask_for_addresses(helm: Helm):
-    def notes(values: dict) -> str:
-        words = ("install", "release", str(CHART), "--dry-run=client", "--namespace=kafka", API)
-        return helm.run(*words, values=values)
-
-    assert ".status.listeners[*]" in notes(cluster({"listeners": LISTENERS}))
-    assert ".status.listeners[*]" not in notes(cluster({}))

@@ -206,6 +206,8 @@ def test_the_notes_are_whole_and_their_manifests_fit(running: Server, notes_alon
     assert "kubectl rollout status -n kafka deployment/" in notes
     assert "<no value>" not in notes
     assert not re.search(r"\n\n\n|[ \t]\n", notes), notes
+    several = len(CASES[name].get("cluster", {}).get("spec", {}).get("listeners", [])) > 1
+    assert (".status.listeners[*]" in notes) is several, "it says where to ask for addresses"
     blocks = re.findall(r"<<EOF\n(.*?)\n  EOF", notes, re.DOTALL)
     assert len(blocks) == (0 if CASES[name].get("topics") else 1)
     assert [problem for block in blocks for problem in problems(yaml.safe_load(block))] == []

@@ -111,6 +111,8 @@ def test_the_roles_are_those_that_the_unit_tests_compare_with_the_code(helm: Hel
         for role in plain
         if role["kind"] == "Role" and role["metadata"]["name"] == wanted
     )
+    besides = yaml.safe_load_all((MANIFESTS / "nodes" / "rbac.yaml").read_text())
+    nodes = {doc["kind"]: granted(doc) for doc in besides if doc["kind"] in {"Role", "ClusterRole"}}
     if not CASES[name].get("defaultCluster", {}).get("enabled", True):
         operator -= {("kafkalite.io", "kafkaliteclusters", "create")}
     for role in helm.template(CASES[name], API):
@@ -120,5 +122,8 @@ def test_the_roles_are_those_that_the_unit_tests_compare_with_the_code(helm: Hel
         ):
             continue
         component = role["metadata"]["labels"]["app.kubernetes.io/component"]
+        if role["metadata"]["name"].endswith("-nodes"):
+            assert granted(role) == nodes[role["kind"]]
+            continue
         is_lease = role["metadata"]["name"].endswith("-lease")
         assert granted(role) == (broker if component == "broker" else lease if is_lease else operator)
