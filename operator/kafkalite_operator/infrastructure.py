@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
+from kafkalite_operator.stateful_sets import StatefulSets
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     CLUSTERS,
@@ -35,6 +36,7 @@ class Infrastructure:
         self._client = client
         self._store = store
         self._events = events
+        self._stateful_sets = StatefulSets(client)
 
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
         """Bring all objects of one cluster up to date. Raises errors of the client."""
@@ -59,19 +61,15 @@ class Infrastructure:
         if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
-        await self._client.merge_patch(kind, namespace, name, changeable(wanted), deadline_s=CALL_DEADLINE_S)
-        self._tell(settings, f"{kind.kind} {name} updated")
+        done = "updated"
+        if kind is STATEFUL_SETS:
+            done = await self._stateful_sets.update(existing, wanted)
+        else:
+            await self._client.merge_patch(kind, namespace, name, wanted, deadline_s=CALL_DEADLINE_S)
+        self._tell(settings, f"{kind.kind} {name} {done}")
 
     def _tell(self, settings: ClusterSettings, message: str) -> None:
         _log.info("object applied", cluster=settings.cluster.name, what=message)
         regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
         if regarding is not None:
             self._events.record(regarding, "Normal", "ObjectApplied", message)
-
-
-def changeable(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without the fields that Kubernetes never lets anybody change."""
-    if wanted["kind"] != STATEFUL_SETS.kind:
-        return wanted
-    immutable = {"volumeClaimTemplates", "selector", "serviceName", "podManagementPolicy"}
-    return {**wanted, "spec": {name: value for name, value in wanted["spec"].items() if name not in immutable}}

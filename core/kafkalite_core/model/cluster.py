@@ -63,6 +63,7 @@ class Broker:
         registration: None before the first registration.
         fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
         cordoned: No new replicas are placed here.
+        hold: It is left out of rolling restarts.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
@@ -73,6 +74,7 @@ class Broker:
     registration: Registration | None = None
     fenced_epoch: int = -1
     cordoned: bool = False
+    hold: bool = False
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()
@@ -148,6 +150,8 @@ class Cluster:
         lease_duration_s: Silence after which a broker is fenced.
         renew_interval_s: Interval of a broker's Lease renewals.
         paused: The annotation `kafkalite.io/paused` is set.
+        max_unavailable: `spec.rolling.maxUnavailable`: most brokers that are away at once in a rolling restart; None:
+            as many as the partitions allow.
     """
 
     namespace: str
@@ -163,3 +167,4 @@ class Cluster:
     lease_duration_s: float = 5.0
     renew_interval_s: float = 1.0
     paused: bool = False
+    max_unavailable: int | None = None

@@ -28,6 +28,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
     spec = fields.map("spec")
     status = fields.map("status")
     detection = spec.map("failureDetection")
+    rolling = spec.map("rolling")
     return Cluster(
         namespace=metadata.text("namespace", ""),
         name=metadata.text("name"),
@@ -42,6 +43,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         lease_duration_s=detection.number("leaseDurationSeconds", 5.0),
         renew_interval_s=detection.number("renewIntervalSeconds", 1.0),
         paused=is_paused(metadata),
+        max_unavailable=rolling.integer("maxUnavailable") if rolling.has("maxUnavailable") else None,
     )
 
 

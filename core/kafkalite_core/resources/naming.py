@@ -35,6 +35,8 @@ ANNOTATION_RECOVER_STORE: Final = "kafkalite.io/recover-store"
 others have is lost.
 """
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
+ANNOTATION_REVISION: Final = "kafkalite.io/revision"
+"""On pods: what they were made of, see `statefulset.revision`. Another value than the wanted one means a restart."""
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"
 
