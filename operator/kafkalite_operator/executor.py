@@ -27,11 +27,12 @@ from kafkalite_core.controller.actions import (
 )
 from kafkalite_core.controller.reassignment import is_moving, origin_of
 from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.model.pods import Rolling
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import broker_object
-from kafkalite_core.resources.rolling import parse_rolling
+from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.restarts import rolling_events
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
@@ -381,6 +382,8 @@ class Executor:
             "replicas": action.brokers_total,
             "labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items())),
         }
+        if "rolling" not in (status or {}):
+            fields["rolling"] = render_rolling(Rolling())  # so that one can wait for its end
         operations = patches.status_summary(
             action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
         )

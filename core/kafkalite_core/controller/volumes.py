@@ -48,23 +48,23 @@ def volumes_condition(snapshot: Snapshot) -> tuple[Condition, ...]:
         message = (
             f"spec.storage.size is {size}, but a volume never shrinks: {_names(greater)}; set it back to {largest}"
         )
-        return (_condition(False, "ShrinkNotSupported", message),)
+        return (_condition(VOLUMES_CONDITION, False, "ShrinkNotSupported", message),)
     if refused:
         message = (
             f"{_names(refused)}: {refused[0].refused}. The StorageClass has to say allowVolumeExpansion: true; "
             "or move the replicas to new brokers with greater volumes"
         )
-        return (_condition(False, "ExpansionRefused", message),)
+        return (_condition(VOLUMES_CONDITION, False, "ExpansionRefused", message),)
     if growing:
         more = next((volume.resizing for volume in growing if volume.resizing), "")
-        return (_condition(False, "Growing", f"to {size}: {_names(growing)}" + (f"; {more}" if more else "")),)
+        return (_condition(VOLUMES_CONDITION, False, "Growing", f"to {size}: {_names(growing)}" + (f"; {more}" if more else "")),)
     if any(condition.type == VOLUMES_CONDITION for condition in snapshot.conditions):
-        return (_condition(True, "Sized", ""),)
+        return (_condition(VOLUMES_CONDITION, True, "Sized", ""),)
     return ()
 
 
-def _condition(status: bool, reason: str, message: str) -> Condition:
-    return Condition(type=VOLUMES_CONDITION, status=str(status), reason=reason, message=message)
+def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:
+    return Condition(type=type_, status=str(status), reason=reason, message=message)
 
 
 def _names(volumes: list[Volume]) -> str:
