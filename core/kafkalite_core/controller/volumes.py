@@ -57,7 +57,11 @@ def volumes_condition(snapshot: Snapshot) -> tuple[Condition, ...]:
         return (_condition(VOLUMES_CONDITION, False, "ExpansionRefused", message),)
     if growing:
         more = next((volume.resizing for volume in growing if volume.resizing), "")
-        return (_condition(VOLUMES_CONDITION, False, "Growing", f"to {size}: {_names(growing)}" + (f"; {more}" if more else "")),)
+        return (
+            _condition(
+                VOLUMES_CONDITION, False, "Growing", f"to {size}: {_names(growing)}" + (f"; {more}" if more else "")
+            ),
+        )
     if any(condition.type == VOLUMES_CONDITION for condition in snapshot.conditions):
         return (_condition(VOLUMES_CONDITION, True, "Sized", ""),)
     return ()

@@ -95,7 +95,7 @@ async def change(harness, **spec):
 
 
 async def rolling(harness):
-    return ((await harness.client.get(CLUSTERS, NAMESPACE, "kafkalite")).get("status") or {}).get("rolling")
+    return (await harness.client.get(CLUSTERS, NAMESPACE, "kafkalite"))["status"]["rolling"]
 
 
 async def reasons(harness):
@@ -108,7 +108,7 @@ async def test_a_change_restarts_every_broker_once_and_tells_of_it(harness, mach
 
     async def done():
         status = await rolling(harness)
-        return status is not None and not status["inProgress"]
+        return len(machinery.made) == 6 and not status["inProgress"]
 
     await eventually(done)
     after = await machinery.revisions()
@@ -161,7 +161,7 @@ async def test_a_held_broker_stays(harness, machinery):
 
     async def only_the_held_one_is_left():
         status = await rolling(harness)
-        return status is not None and status["pending"] == [f"{SET}-1"] and not status["inProgress"]
+        return status["pending"] == [f"{SET}-1"] and not status["inProgress"]
 
     await eventually(only_the_held_one_is_left)
     assert (await machinery.revisions())[f"{SET}-1"] == before[f"{SET}-1"]
