@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, UpdateTopicStatus
+from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, RestartPods, UpdateTopicStatus
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
@@ -27,6 +27,8 @@ from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
+from kafkalite_operator.restarts import Restarts
+from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
 from kafkalite_runtime.kube.errors import KubeConflict
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
@@ -48,6 +50,9 @@ TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
 RESYNC_S = 30.0
 LIST_DEADLINE_S = 10.0
+GROWING_S = 2.0
+"""Volumes that grow are looked at so often."""
+
 DOUBT_S = 3.0
 """Shortest time between two lists of everything because events came in an order that needs an explanation."""
 
@@ -83,6 +88,8 @@ class Controller:
         status, nodes = ClusterStatus(self._executor, store, events), Nodes(client, clock)
         self._listeners = Listeners(client, store, nodes, status, clock)
         self._racks = Racks(client, store, nodes, status)
+        self._volumes = Volumes(client, store, events)
+        self._restarts = Restarts(client, store, metrics, events, clock)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
         self._wake = asyncio.Event()
@@ -172,10 +179,6 @@ class Controller:
         started = self._clock()
         selector = "app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=broker" if kind is PODS else ""
         listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=LIST_DEADLINE_S)
-        if kind is PODS:
-            for pod in listed.items:
-                self._store.apply(kind, "ADDED", pod)
-            return
         self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
         if kind is BROKERS:
             self._brokers_read_at = started
@@ -191,21 +194,36 @@ class Controller:
             epoch = self._epoch_of(key, settings)
             if epoch is None:
                 continue
-            snapshot = self._store.snapshot(
-                key,
-                controller_epoch=epoch,
-                observing_since=self.leases.observing_since(key[0]),
-                balance_due=self._balance_due(key, settings),
-                brokers_age_s=self._clock() - self._brokers_read_at,
-            )
+            snapshot = self._snapshot(key, epoch, balance_due=self._balance_due(key, settings))
             snapshots.append(snapshot)
             self._dispatch(settings, plan(snapshot, self._clock(), self._at_rest[key]), epoch)
             self._ensure(settings, snapshot)
+            if self._restarts.due(settings, snapshot):
+                self._work.start(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
         for key, topics in self._store.topics_by_cluster().items():
             if key not in clusters:
                 for view in topics.values():
                     self._adopt_orphan(view)
         self._metrics.observe(snapshots, active=True)
+
+    def _snapshot(self, key: ClusterKey, epoch: int, *, balance_due: bool) -> Snapshot:
+        return self._store.snapshot(
+            key,
+            controller_epoch=epoch,
+            observing_since=self.leases.observing_since(key[0]),
+            balance_due=balance_due,
+            brokers_age_s=self._clock() - self._brokers_read_at,
+        )
+
+    async def _read_again(self, key: ClusterKey, epoch: int) -> Snapshot | None:
+        """All that a restart is decided on, read consistently; None when it is not for this controller to decide.
+
+        Pods come first: what registered, and what joined an ISR, before a pod was ready is in the later lists.
+        """
+        for kind in (PODS, BROKERS, CLUSTERS, TOPICS):
+            await self._list(kind, key[0])
+        mine = key in self._store.clusters() and self._epoch_of(key, self._store.clusters()[key]) == epoch
+        return self._snapshot(key, epoch, balance_due=False) if mine and self._elector.held() else None
 
     def _epoch_of(self, key: ClusterKey, settings: ClusterSettings) -> int | None:
         """The epoch that this term controls the cluster with; None while it is being taken."""
@@ -248,6 +266,10 @@ class Controller:
             urgency = urgency_of(action)
             if urgency is Urgency.TELLING and busy:
                 continue
+            if isinstance(action, RestartPods):
+                read_again = partial(self._read_again, (namespace, settings.cluster.name), epoch)
+                self._work.start(action.key, self._restarts.carry_out(settings, action, read_again))
+                continue
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
                 busy |= self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
@@ -262,7 +284,8 @@ class Controller:
             return
         state = (snapshot.generation, tuple(ids))
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
-        if known != state or self._clock() - at > RESYNC_S:
+        period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S
+        if known != state or self._clock() - at > period_s:
             self._work.start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
         if self._listeners.due(settings, ids):
             self._work.start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
@@ -271,6 +294,7 @@ class Controller:
 
     async def _ensure_all(self, settings: ClusterSettings, ids: list[int], state: object) -> None:
         await self._infrastructure.ensure(settings, ids)
+        await self._volumes.ensure(settings, ids)
         self._ensured[settings.cluster.uid] = (state, self._clock())
 
     def _adopt_orphan(self, view: TopicView) -> None:

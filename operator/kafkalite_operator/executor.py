@@ -27,10 +27,14 @@ from kafkalite_core.controller.actions import (
 )
 from kafkalite_core.controller.reassignment import is_moving, origin_of
 from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.model.pods import Rolling
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
+from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import broker_object
+from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
+from kafkalite_operator.restarts import rolling_events
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -97,7 +101,7 @@ class Executor:
             case UpdateTopicStatus():
                 await self.update_topic_status(action)
             case UpdateClusterStatus():
-                await self._update_cluster_status(action)
+                await self._update_cluster_status(action, controller_epoch)
             case CreateBroker():
                 await self._create_broker(settings, action)
 
@@ -360,7 +364,7 @@ class Executor:
                     TOPICS, action.topic.uid, *ready_event(condition.status, condition.reason), condition.message
                 )
 
-    async def _update_cluster_status(self, action: UpdateClusterStatus) -> None:
+    async def _update_cluster_status(self, action: UpdateClusterStatus, controller_epoch: int) -> None:
         obj = self._store.raw(CLUSTERS, action.uid)
         if obj is None:
             return
@@ -378,10 +382,17 @@ class Executor:
             "replicas": action.brokers_total,
             "labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items())),
         }
+        if "rolling" not in (status or {}):
+            fields["rolling"] = render_rolling(Rolling())  # so that one can wait for its end
         operations = patches.status_summary(
             action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
         )
+        if action.rolling is not None:  # whoever is no controller any more restarts nobody
+            operations += patches.rolling(action.rolling, controller_epoch)
         await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
+        if action.rolling is not None:
+            for reason, message in rolling_events(parse_rolling(Fields(status or {}, "status")), action.rolling):
+                self._record(CLUSTERS, action.uid, "Normal", reason, message)
 
     async def take_control(
         self, settings: ClusterSettings, *, holder: str, epoch: int, first_broker_epoch: int

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
+from kafkalite_operator.stateful_sets import StatefulSets
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     CLUSTERS,
@@ -36,6 +37,7 @@ class Infrastructure:
         self._client = client
         self._store = store
         self._events = events
+        self._stateful_sets = StatefulSets(client)
 
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
         """Bring all objects of one cluster up to date. Raises errors of the client.
@@ -70,8 +72,13 @@ class Infrastructure:
         if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
-        await self._client.merge_patch(kind, namespace, name, changeable(wanted, existing), deadline_s=CALL_DEADLINE_S)
-        self._tell(settings, f"{kind.kind} {name} updated")
+        done = "updated"
+        if kind is STATEFUL_SETS:
+            done = await self._stateful_sets.update(existing, wanted)
+        else:
+            patch = with_removals(wanted, existing)
+            await self._client.merge_patch(kind, namespace, name, patch, deadline_s=CALL_DEADLINE_S)
+        self._tell(settings, f"{kind.kind} {name} {done}")
 
     def _tell(self, settings: ClusterSettings, message: str, reason: str = "ObjectApplied") -> None:
         _log.info("object", cluster=settings.cluster.name, reason=reason, what=message)
@@ -79,13 +86,3 @@ class Infrastructure:
         if regarding is not None:
             type_ = "Normal" if reason == "ObjectApplied" else "Warning"
             self._events.record(regarding, type_, reason, message)
-
-
-def changeable(wanted: dict[str, Any], existing: dict[str, Any]) -> dict[str, Any]:
-    """A merge patch: the manifest without the fields that Kubernetes never lets anybody change, and with null for
-    annotations that were applied once and are not wanted any more.
-    """
-    if wanted["kind"] != STATEFUL_SETS.kind:
-        return with_removals(wanted, existing)
-    immutable = {"volumeClaimTemplates", "selector", "serviceName", "podManagementPolicy"}
-    return {**wanted, "spec": {name: value for name, value in wanted["spec"].items() if name not in immutable}}

@@ -58,6 +58,11 @@ class OperatorMetrics:
             "kafkalite_cas_conflicts", "Compare-and-swaps that found another state.", registry=self.registry
         )
         self.fences = Counter("kafkalite_broker_fences", "Brokers fenced.", ["reason"], registry=self.registry)
+        self.pods_pending = self._gauge("kafkalite_rolling_pods_pending", "Pods that wait for their restart.")
+        self.rolling = self._gauge("kafkalite_rolling_in_progress", "Clusters whose brokers are being restarted.")
+        self.pod_restarts = Counter(
+            "kafkalite_rolling_pod_restarts", "Pods deleted to be made again.", registry=self.registry
+        )
         self.reconcile_s = self._histogram(
             "kafkalite_operator_reconcile_duration_seconds", "Duration of one planning round.", _FAST
         )
@@ -93,5 +98,7 @@ class OperatorMetrics:
         self.partitions.set(sum(len(view.topic.partitions) for view in views))
         self.offline_partitions.set(sum(view.facts.leaderless for view in views))
         self.imbalance.set(sum(missing for s in snapshots for missing, _ in imbalanced(s).values()))
+        self.pods_pending.set(sum(len(s.rolling.pending) for s in snapshots))
+        self.rolling.set(sum(s.rolling.in_progress for s in snapshots))
         self.active_brokers.set(sum(broker.alive for broker in brokers))
         self.fenced_brokers.set(sum(broker.registration is not None and broker.fenced for broker in brokers))

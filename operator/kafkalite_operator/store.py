@@ -15,11 +15,15 @@ from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
+from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address, cluster_settings
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
 from kafkalite_core.resources.places import PodPlace, pod_place
 from kafkalite_core.resources.pods import container_exits
+from kafkalite_core.resources.rolling import parse_rolling
+from kafkalite_core.resources.statefulset import revision
 from kafkalite_core.resources.views import topic_view
+from kafkalite_operator.pods import PodStore
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.volumes import Volume
 
 REMEMBERED_MAX = 4096
 """Deleted uids and ended incarnations that are remembered."""
@@ -69,6 +74,12 @@ class Store:
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
         self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
+        self.pods = PodStore(clock)
+        self.served: dict[str, str] = {}
+        """By uid of the cluster: the revision of which its StatefulSet makes pods, as last read."""
+        self.volumes: dict[str, tuple[Volume, ...]] = {}
+        """By uid of the cluster: the claims of its brokers' volumes, as last read."""
+        self._revisions: dict[str, tuple[ClusterSettings, str]] = {}
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -81,7 +92,8 @@ class Store:
         newer one was seen, shows it: then the store went back in time (S11).
         """
         if kind is PODS:
-            return self._apply_pod(type_, obj)
+            changed = self.pods.apply(type_, obj)
+            return self._note_pod(type_, obj) or changed
         metadata = obj.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         if type_ == "DELETED":
@@ -113,8 +125,8 @@ class Store:
         self._tombstones[uid] = self._clock()
         while len(self._tombstones) > REMEMBERED_MAX:
             self._tombstones.popitem(last=False)
-        self._registered.pop(uid, None)
-        self._epochs_seen.pop(uid, None)
+        for remembered in (self._registered, self._epochs_seen, self.served, self.volumes, self._revisions):
+            remembered.pop(uid, None)
         self._grouped = None
         return self._objects[kind.plural].pop(uid, None) is not None
 
@@ -128,6 +140,11 @@ class Store:
         asked_at: float = NOT_LISTED,
     ) -> None:
         """A consistent list, asked for at that time: objects that are older than it and not in it are gone."""
+        if kind is PODS:
+            self.pods.relist(items := list(items), resource_version, namespace)
+            for item in items:
+                self._note_pod("ADDED", item)
+            return
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_at=asked_at)
@@ -136,13 +153,15 @@ class Store:
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
                 self.forget(kind, uid)
 
-    def _apply_pod(self, type_: str, pod: dict[str, Any]) -> bool:
+    def _note_pod(self, type_: str, pod: dict[str, Any]) -> bool:
+        """Remember where a broker's pod runs and how its containers ended; True when that is new."""
+        changed = False
         try:
             exits = container_exits(pod)
             changed = self._apply_place(type_, pod)
         except KafkaLiteError as error:
             _log.warning("pod not understood", error=str(error))
-            return False
+            return changed
         for found in exits:
             if found.incarnation not in self.exits:
                 reason = f"exit code {found.exit_code}" + (f", {found.reason}" if found.reason else "")
@@ -257,6 +276,7 @@ class Store:
         status = obj.get("status") or {}
         counts = status.get("brokers") or {}
         brokers = self.brokers_of(key)
+        wanted = self._revision(settings)
         names = {broker_id: (key[0], broker_name(key[1], broker_id)) for broker_id in brokers}
         return Snapshot(
             cluster=parse_cluster(obj),
@@ -278,7 +298,21 @@ class Store:
             brokers_age_s=brokers_age_s,
             controller_epoch=controller_epoch,
             balance_due=balance_due,
+            pods=self.pods.of(*key),
+            revision=wanted,
+            revision_served=self.served.get(settings.cluster.uid) == wanted,
+            rolling=parse_rolling(Fields(status, "status")),
+            storage_size=settings.storage_size,
+            volumes=self.volumes.get(settings.cluster.uid, ()),
         )
+
+    def _revision(self, settings: ClusterSettings) -> str:
+        """What pods of the cluster shall be made of; it is asked for in every round, and worked out once."""
+        uid = settings.cluster.uid
+        known = self._revisions.get(uid)
+        if known is None or known[0] is not settings:
+            known = self._revisions[uid] = (settings, revision(settings))
+        return known[1]
 
     def note_expiry_fence(self, key: ClusterKey) -> None:
         """A broker was fenced by Lease expiry just now; the cap on fencing looks at these."""

@@ -44,7 +44,7 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
     current = view.wishes()
     racks = {i: rack for i, rack in view.taking().items() if i != broker_id}
     moves = evacuated(current, racks, broker_id)
-    only = [key for key in moves if living(view, view.partitions[key]) <= {broker_id}]
+    only = [key for key in moves if living(view, key) <= {broker_id}]
     if only and not broker.alive:
         raise Failure(
             f"{view.state_of(broker_id)}, and nobody else is in sync in {_named(only)}: start it first, "

@@ -1,68 +1,47 @@
-"""May a broker go for a while? Pure: a cluster in, sentences out.
-
-    a restart of b is safe  <=>  for every partition with b in its ISR: |C(isr) - b| >= minIsr
-
-C(isr) are the members that count and live: so acks=all goes on, and a second failure loses no leader.
-"""
+"""May a broker go for a while? The rule is the operator's own (`kafkalite_core.controller.restart_safety`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkalite_core.model.cluster import entry_counts
+from kafkalite_cli.snapshot import topic_name
+from kafkalite_core.controller import restart_safety
+from kafkalite_core.controller.configs import was_relaxed
+from kafkalite_core.controller.restart_safety import Guarded, Objection, Safety
+from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.resources.clusters import parse_cluster
+from kafkalite_core.resources.views import topic_view
 
 if TYPE_CHECKING:
     from kafkalite_cli.brokers.view import ClusterView, Key
-    from kafkalite_core.model.partition import Partition
 
 LISTED_MAX = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Objection:
-    """A partition that would drop below its min ISR. `lasting`: it has too few replicas for it ever to be safe."""
+def _relaxed(view: ClusterView) -> set[str]:
+    """Topics whose acknowledgements do not, or did not, wait for the disk: there an unclean restart counts (S2)."""
+    broker_config = parse_cluster(view.cluster).config
+    found: set[str] = set()
+    for obj in view.topics:
+        topic = topic_view(obj)
+        if was_relaxed(topic) or resolve_topic_config(topic.spec.config, broker_config).relaxed_flush:
+            found.add(topic_name(obj))
+    return found
 
-    key: Key
-    why: str
-    lasting: bool
 
-    def __str__(self) -> str:
-        return f"{self.key[0]}-{self.key[1]} {self.why}"
+def _guarded(view: ClusterView) -> list[Guarded]:
+    relaxed = _relaxed(view)
+    return [Guarded(key, entry, key[0] in relaxed) for key, entry in view.partitions.items()]
 
 
-def living(view: ClusterView, entry: Partition) -> set[int]:
+def living(view: ClusterView, key: Key) -> set[int]:
     """Members of the ISR that count and run."""
-    return {
-        member.id
-        for member in entry.isr
-        if entry_counts(member, view.brokers, relaxed_flush=False) and view.brokers[member.id].alive
-    }
+    return restart_safety.living(Guarded(key, view.partitions[key], key[0] in _relaxed(view)), view.brokers)
 
 
 def objections(view: ClusterView, broker_id: int) -> list[Objection]:
     """Every partition that speaks against stopping the broker now."""
-    found: list[Objection] = []
-    for key, entry in sorted(view.partitions.items()):
-        if broker_id not in entry.isr_ids():
-            continue
-        left = living(view, entry) - {broker_id}
-        if len(left) >= max(1, entry.min_isr):
-            continue
-        possible = len(set(entry.replicas) - {broker_id})
-        lasting = possible < max(1, entry.min_isr)
-        away = [view.state_of(i) for i in entry.replicas if i != broker_id and i not in left]
-        have = f"would keep {len(left)} of min.insync.replicas {entry.min_isr} in sync"
-        if lasting:
-            why = f"{have}, and never more with {len(entry.replicas)} replica{'s' if len(entry.replicas) != 1 else ''}"
-        else:
-            why = f"{have}: {', '.join(_behind(text) for text in away)}"
-        found.append(Objection(key, why, lasting))
-    return found
-
-
-def _behind(state: str) -> str:
-    return f"{state.split(' runs with epoch', maxsplit=1)[0]} is catching up" if " runs with epoch" in state else state
+    return Safety(_guarded(view), view.brokers).objections(broker_id)
 
 
 def sentence(found: list[Objection]) -> str:
@@ -73,11 +52,5 @@ def sentence(found: list[Objection]) -> str:
 
 def not_back(view: ClusterView, broker_id: int) -> list[Key]:
     """Partitions of the broker in whose ISR it does not stand with its present epoch; what moves there counts not."""
-    epoch = view.brokers[broker_id].epoch
-    return [
-        key
-        for key, entry in sorted(view.partitions.items())
-        if broker_id in entry.replicas
-        and broker_id not in (*entry.adding, *entry.removing)
-        and entry.isr_epoch_of(broker_id) != epoch
-    ]
+    broker = view.brokers[broker_id]
+    return [key for key, entry in sorted(view.partitions.items()) if restart_safety.not_back(entry, broker)]

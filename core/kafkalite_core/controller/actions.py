@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.controller.rolling import Restart
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition, PartitionChange, TopicRef
+    from kafkalite_core.model.pods import Rolling
     from kafkalite_core.model.topic import Condition
 
 
@@ -131,7 +133,7 @@ class UpdateTopicStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateClusterStatus:
-    """Write conditions and counts of the cluster; never urgent."""
+    """Write conditions and counts of the cluster; never urgent. `rolling`: None when it stays as it is."""
 
     uid: str
     generation: int
@@ -139,11 +141,28 @@ class UpdateClusterStatus:
     brokers_ready: int
     brokers_total: int
     bootstrap: str
+    rolling: Rolling | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """As in `Fence`."""
         return ("cluster", self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartPods:
+    """Delete pods, so that the StatefulSet makes them again of the revision that is wanted now.
+
+    The shell reads pods, brokers and topics consistently and decides once more before it does: a watch may be blind.
+    """
+
+    uid: str
+    restarts: tuple[Restart, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("pods", self.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,4 +197,5 @@ Action = (
     | UpdateClusterStatus
     | CreateBroker
     | ReadBrokers
+    | RestartPods
 )

@@ -47,6 +47,13 @@ PASSED_OVER: Final = frozenset(
         # What `plan` looks at itself.
         "balance_due",
         "brokers_age_s",
+        # Restarts and volumes, of which a topic knows nothing but the leaderships that move.
+        "pods",
+        "revision",
+        "revision_served",
+        "rolling",
+        "storage_size",
+        "volumes",
     }
 )
 """Fields of the snapshot that nothing remembered depends on. A field that is not listed here is compared."""

@@ -53,8 +53,7 @@ class Verdict:
 
 def leader_is_valid(entry: Partition, brokers: Mapping[int, Broker]) -> bool:
     """The leader is alive and its pair holds exactly its present broker epoch (S1)."""
-    broker = brokers.get(entry.leader)
-    return broker is not None and broker.alive and entry.isr_epoch_of(entry.leader) == broker.epoch
+    return may_lead(entry, entry.leader, brokers)
 
 
 def decide(
@@ -137,13 +136,22 @@ def _verdict(
 def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     """Give the leadership to the first replica, if it could lead at once; the ISR stays as it is."""
     preferred = entry.replicas[0] if entry.replicas else NO_LEADER
-    broker = brokers.get(preferred)
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
-    if broker is None or not broker.alive or entry.isr_epoch_of(preferred) != broker.epoch:
+    if not may_lead(entry, preferred, brokers):
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
-    reason = f"broker {preferred} is the preferred leader and in sync"
-    return _verdict(entry, replace(entry, leader=preferred), reason, elected=True)
+    return hand_over(entry, preferred, f"broker {preferred} is the preferred leader and in sync")
+
+
+def may_lead(entry: Partition, broker_id: int, brokers: Mapping[int, Broker]) -> bool:
+    """The broker is alive and in the ISR with its present epoch: it could lead at once."""
+    broker = brokers.get(broker_id)
+    return broker is not None and broker.alive and entry.isr_epoch_of(broker_id) == broker.epoch
+
+
+def hand_over(entry: Partition, broker_id: int, reason: str) -> Verdict:
+    """Give the leadership to a broker that `may_lead`; the ISR stays as it is."""
+    return _verdict(entry, replace(entry, leader=broker_id), reason, elected=True)
 
 
 def describe_broker(broker_id: int, brokers: Mapping[int, Broker]) -> str:

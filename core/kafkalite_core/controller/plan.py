@@ -14,6 +14,7 @@ from kafkalite_core.controller.actions import (
     ChangePartitions,
     CreateBroker,
     ReadBrokers,
+    RestartPods,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -26,7 +27,9 @@ from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
+from kafkalite_core.controller.rolling import Roll, roll, rolling_condition
 from kafkalite_core.controller.store_recovery import StoreRecovery
+from kafkalite_core.controller.volumes import volumes_condition
 from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 from kafkalite_core.model.partition import in_sync
 
@@ -55,10 +58,13 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     rest.begin(snapshot)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
-    changes = _partition_changes(snapshot, moves, recovery, rest)
+    restarts = roll(snapshot, now)
+    changes = _partition_changes(snapshot, moves, recovery, rest, restarts)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
+    if restarts.restarts:
+        actions.append(RestartPods(uid=snapshot.cluster.uid, restarts=restarts.restarts))
     busy = {change.topic.uid for change in changes}
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
@@ -73,7 +79,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
             actions += _others(snapshot, view, load, now, moves=moves, recovery=recovery, rest=rest)
         else:
             actions += known.others
-    return actions + _cluster_status(snapshot)
+    return actions + _cluster_status(snapshot, restarts)
 
 
 def _others(
@@ -112,9 +118,9 @@ def wanted_brokers(snapshot: Snapshot) -> list[int]:
 
 
 def _partition_changes(
-    snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery, rest: AtRest
+    snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery, rest: AtRest, restarts: Roll
 ) -> list[ChangePartitions]:
-    preferred = balance(snapshot)
+    preferred = {**balance(restarts.balanced(snapshot)), **restarts.moves}
     balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
     for view in snapshot.placed_topics():
@@ -198,8 +204,8 @@ def _topic_status(
     return [UpdateTopicStatus(topic=view.topic.ref, generation=generation, conditions=conditions, in_sync=text)]
 
 
-def _cluster_status(snapshot: Snapshot) -> list[UpdateClusterStatus]:
-    conditions = cluster_conditions(snapshot)
+def _cluster_status(snapshot: Snapshot, restarts: Roll) -> list[UpdateClusterStatus]:
+    conditions = (*rolling_condition(cluster_conditions(snapshot), restarts), *volumes_condition(snapshot))
     total = snapshot.cluster.replicas
     ready = sum(broker.alive for broker in snapshot.brokers.values())
     if (
@@ -207,6 +213,7 @@ def _cluster_status(snapshot: Snapshot) -> list[UpdateClusterStatus]:
         and snapshot.observed_generation == snapshot.generation
         and (snapshot.brokers_ready, snapshot.brokers_total) == (ready, total)
         and snapshot.bootstrap == snapshot.wanted_bootstrap
+        and snapshot.rolling == restarts.status
     ):
         return []
     return [
@@ -217,5 +224,6 @@ def _cluster_status(snapshot: Snapshot) -> list[UpdateClusterStatus]:
             brokers_ready=ready,
             brokers_total=total,
             bootstrap=snapshot.wanted_bootstrap,
+            rolling=restarts.status if snapshot.rolling != restarts.status else None,
         )
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.facts import topic_facts
 from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.pods import Rolling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker, Cluster
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Topic
+    from kafkalite_core.model.pods import Pod
     from kafkalite_core.model.topic import Condition, TopicSpec
+    from kafkalite_core.model.volumes import Volume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,12 @@ class Snapshot:
         brokers_age_s: Time since the last consistent read of the brokers.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
+        pods: The brokers' pods by broker id.
+        revision: What pods shall be made of; empty when it is not known.
+        revision_served: The StatefulSet makes pods of that revision by now.
+        rolling: `status.rolling` of the cluster.
+        storage_size: `spec.storage.size`, a quantity.
+        volumes: The claims of the brokers' volumes, as last read.
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
 
@@ -134,6 +143,12 @@ class Snapshot:
     brokers_age_s: float = 0.0
     controller_epoch: int = 0
     balance_due: bool = False
+    pods: Mapping[int, Pod] = field(default_factory=dict)
+    revision: str = ""
+    revision_served: bool = False
+    rolling: Rolling = field(default_factory=Rolling)
+    storage_size: str = ""
+    volumes: tuple[Volume, ...] = ()
     owners: Mapping[str, str] = field(default_factory=dict)
     _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
         init=False, default_factory=dict, compare=False, repr=False

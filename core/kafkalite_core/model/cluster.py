@@ -64,6 +64,7 @@ class Broker:
         registration: None before the first registration.
         fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
         cordoned: No new replicas are placed here.
+        hold: It is left out of rolling restarts.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
@@ -74,6 +75,7 @@ class Broker:
     registration: Registration | None = None
     fenced_epoch: int = -1
     cordoned: bool = False
+    hold: bool = False
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()
@@ -133,6 +135,8 @@ class Cluster:
         renew_interval_s: Interval of a broker's Lease renewals.
         paused: The annotation `kafkalite.io/paused` is set.
         endpoints: `status.listeners`: what clients of a listener are told, by its name and by broker id.
+        max_unavailable: `spec.rolling.maxUnavailable`: most brokers that are away at once in a rolling restart; None:
+            as many as the partitions allow.
     """
 
     namespace: str
@@ -149,3 +153,4 @@ class Cluster:
     renew_interval_s: float = 1.0
     paused: bool = False
     endpoints: Mapping[str, Mapping[int, Endpoint]] = field(default_factory=dict)
+    max_unavailable: int | None = None

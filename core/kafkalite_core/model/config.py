@@ -370,6 +370,19 @@ def valid_broker_config(config: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in config.items() if not check_broker_config({name: text})}
 
 
+def static_broker_config(config: Mapping[str, str]) -> dict[str, str]:
+    """The keys of a cluster's configuration whose change needs a restart, as far as they differ from their defaults.
+
+    Keys that are unknown or wrong are left out: brokers never see them.
+    """
+    values = {name: broker_value(config, name) for name in valid_broker_config(config)}
+    return {
+        name: str(value)
+        for name, value in sorted(values.items())
+        if name not in DYNAMIC_BROKER_KEYS and value != broker_value({}, name)
+    }
+
+
 def broker_value(config: Mapping[str, str], name: str) -> object:
     """The value in force of a broker key; a value that does not parse raises `ConfigError`."""
     key = BROKER_KEYS[name]

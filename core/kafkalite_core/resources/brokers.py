@@ -26,6 +26,7 @@ def parse_broker(obj: Mapping[str, Any]) -> Broker:
         registration=_registration(status.map("registration")) if status.has("registration") else None,
         fenced_epoch=status.map("fencing").integer("fencedEpoch", -1),
         cordoned=spec.flag("cordoned"),
+        hold=spec.flag("hold"),
         object_name=metadata.text("name"),
         uid=metadata.text("uid", ""),
         strays=tuple(_stray(stray) for stray in status.maps("strays")),

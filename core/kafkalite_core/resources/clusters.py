@@ -27,6 +27,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
     spec = fields.map("spec")
     status = fields.map("status")
     detection = spec.map("failureDetection")
+    rolling = spec.map("rolling")
     return Cluster(
         namespace=metadata.text("namespace", ""),
         name=metadata.text("name"),
@@ -42,6 +43,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         renew_interval_s=detection.number("renewIntervalSeconds", 1.0),
         paused=is_paused(metadata),
         endpoints=parse_endpoints(status),
+        max_unavailable=rolling.integer("maxUnavailable") if rolling.has("maxUnavailable") else None,
     )
 
 

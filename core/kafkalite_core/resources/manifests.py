@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.config import valid_broker_config
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.clusters import DEFAULT_METRICS_PORT, parse_cluster
 from kafkalite_core.resources.fields import open_object
@@ -114,7 +115,8 @@ def broker_config(settings: ClusterSettings) -> dict[str, Any]:
             "leaseDurationSeconds": _plain(cluster.lease_duration_s),
             "renewIntervalSeconds": _plain(cluster.renew_interval_s),
         },
-        "config": dict(sorted(cluster.config.items())),
+        # A key that is wrong is told by a condition; in the file it would keep a restarted broker from starting.
+        "config": dict(sorted(valid_broker_config(cluster.config).items())),
     }
 
 

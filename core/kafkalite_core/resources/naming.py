@@ -41,6 +41,8 @@ others have is lost.
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
 ANNOTATION_APPLIED: Final = "kafkalite.io/applied-annotations"
 """Names of the user's annotations on a Service, with commas between: what is not wanted any more is removed by it."""
+ANNOTATION_REVISION: Final = "kafkalite.io/revision"
+"""On pods: what they were made of, see `statefulset.revision`. Another value than the wanted one means a restart."""
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"
 

@@ -13,6 +13,7 @@ from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange, in_sync
 from kafkalite_core.resources.brokers import render_holding, render_registration, render_stray
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
+from kafkalite_core.resources.rolling import render_rolling
 from kafkalite_core.resources.topic_objects import annotation_path
 from kafkalite_core.resources.topics import render_partition
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.cluster import Broker, Cluster, Registration
     from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.pods import Rolling
     from kafkalite_core.model.topic import Holding, Stray
 
     Operation = dict[str, Any]
@@ -159,6 +161,11 @@ def status_summary(
     if not has_status:
         return [*operations, _set("/status", dict(fields))]
     return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+
+
+def rolling(status: Rolling, controller_epoch: int) -> list[Operation]:
+    """`status.rolling`, behind a `status_summary` of the cluster: nobody but its controller says what is restarted."""
+    return [_test("/status/controller/epoch", controller_epoch), _set("/status/rolling", render_rolling(status))]
 
 
 def fence(broker: Broker, *, reason: str, since: str) -> list[Operation]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.config import static_broker_config
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.places import RACK_DIRECTORY, rack_volume
 
@@ -52,6 +55,27 @@ def stateful_set(settings: ClusterSettings, replicas: int) -> dict[str, Any]:
 
 
 def _pod_template(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[str, Any]:
+    template = _unmarked_template(settings, labels)
+    annotations = {**(template["metadata"].get("annotations") or {}), naming.ANNOTATION_REVISION: revision(settings)}
+    return {**template, "metadata": {**template["metadata"], "annotations": annotations}}
+
+
+def revision(settings: ClusterSettings) -> str:
+    """What a broker's pod is made of: `<hash of the pod template>.<hash of the configuration that needs a restart>`.
+
+    Pods carry it in the annotation `kafkalite.io/revision`. Keys that brokers follow while they run are not part of it.
+    """
+    template = _unmarked_template(settings, naming.broker_labels(settings.cluster.name))
+    listeners = [[each.name, each.type, each.port, each.host] for each in settings.listeners]
+    config = [listeners, settings.metrics_port, static_broker_config(settings.cluster.config)]
+    return f"{_digest(template)}.{_digest(config)}"
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def _unmarked_template(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[str, Any]:
     spec: dict[str, Any] = {
         "terminationGracePeriodSeconds": STOP_GRACE_S,
         "serviceAccountName": settings.service_account,

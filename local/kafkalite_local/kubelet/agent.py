@@ -331,7 +331,8 @@ class Kubelet:
         else:
             self._controller.claims[_name(claim)] = claim
             volumes.provision(claim, self.home)
-            if (claim.get("status") or {}).get("phase") != "Bound":
+            status, requests = claim.get("status") or {}, (claim["spec"].get("resources") or {}).get("requests")
+            if status.get("phase") != "Bound" or status.get("capacity") != (requests or {}):
                 self._launch(self._bind(claim))
         self._controller.wake()
 

@@ -21,6 +21,7 @@ from kafkalite_runtime.kube import (
     KubeClient,
     KubeConflict,
     KubeError,
+    KubeInvalid,
     KubeNotFound,
     KubeUnavailable,
 )
@@ -38,6 +39,7 @@ class Plan:
     """What to do for one StatefulSet."""
 
     claims: list[JsonObject] = field(default_factory=list)
+    adoptions: list[JsonObject] = field(default_factory=list)
     pods: list[JsonObject] = field(default_factory=list)
     deletions: list[JsonObject] = field(default_factory=list)
     status: JsonObject = field(default_factory=dict)
@@ -66,9 +68,11 @@ def plan(stateful_set: JsonObject, pods: Iterable[JsonObject], claims: Iterable[
     spec, metadata = stateful_set["spec"], stateful_set["metadata"]
     replicas = int(spec.get("replicas", 1))
     revision = revision_of(stateful_set)
+    pods = list(pods)
+    result = Plan(adoptions=[pod for pod in pods if _is_orphan(pod, stateful_set)])
     owned = {_ordinal(pod, metadata["name"]): pod for pod in pods if _controller_uid(pod) == metadata["uid"]}
+    owned |= {_ordinal(pod, metadata["name"]): pod for pod in result.adoptions}
     existing = set(claims)
-    result = Plan()
     for ordinal in range(replicas):
         if ordinal not in owned:
             wanted = [_claim(stateful_set, template, ordinal) for template in spec.get("volumeClaimTemplates") or []]
@@ -110,6 +114,20 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
 def _controller_uid(obj: JsonObject) -> str:
     owners = obj["metadata"].get("ownerReferences") or []
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def _is_orphan(pod: JsonObject, stateful_set: JsonObject) -> bool:
+    """A pod without controller that this StatefulSet would have made: its predecessor was deleted without its pods."""
+    wanted = (stateful_set["spec"].get("selector") or {}).get("matchLabels") or {}
+    labels = pod["metadata"].get("labels") or {}
+    return (
+        not _controller_uid(pod)
+        and bool(wanted)
+        and "deletionTimestamp" not in pod["metadata"]
+        and pod["metadata"]["namespace"] == stateful_set["metadata"]["namespace"]
+        and all(labels.get(name) == value for name, value in wanted.items())
+        and _ordinal(pod, stateful_set["metadata"]["name"]) < MAX_REPLICAS
+    )
 
 
 def _ordinal(pod: JsonObject, name: str) -> int:
@@ -224,6 +242,8 @@ class StatefulSetController:
             return
         pods = [pod for (space, _), pod in self.pods.items() if space == namespace]
         planned = plan(stateful_set, pods, [claim for space, claim in self.claims if space == namespace])
+        for pod in planned.adoptions:
+            await self._adopt(stateful_set, pod)
         for kind, objects in ((PERSISTENT_VOLUME_CLAIMS, planned.claims), (PODS, planned.pods)):
             for obj in objects:
                 try:
@@ -243,6 +263,19 @@ class StatefulSetController:
             except (KubeNotFound, KubeConflict):
                 continue
         await self._write_status(stateful_set, planned.status)
+
+    async def _adopt(self, stateful_set: JsonObject, pod: JsonObject) -> None:
+        metadata = pod["metadata"]
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+            {"op": "add", "path": "/metadata/ownerReferences", "value": [_owner(stateful_set)]},
+        ]
+        try:
+            adopted = await self._client.json_patch(PODS, metadata["namespace"], metadata["name"], operations)
+        except (KubeNotFound, KubeConflict, KubeInvalid):
+            return  # it changed meanwhile; the watch shows how
+        self.pods[metadata["namespace"], metadata["name"]] = adopted
 
     async def _write_status(self, stateful_set: JsonObject, status: JsonObject) -> None:
         if (stateful_set.get("status") or {}) == status:

@@ -224,10 +224,14 @@ class KubeClient:
         *,
         uid: str | None = None,
         grace_period_s: int | None = None,
+        propagation: str = "Background",
         deadline_s: float = 3.0,
     ) -> None:
-        """DELETE in the background. With `uid` only that very object: KubeConflict when the name holds another."""
-        body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        """DELETE, in the background or with another policy (`Foreground`; `Orphan` leaves what it owns alone).
+
+        With `uid` only that very object: KubeConflict when the name holds another.
+        """
+        body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
         if grace_period_s is not None:

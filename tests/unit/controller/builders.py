@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     Fence,
     ReadBrokers,
+    RestartPods,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -138,7 +139,12 @@ def apply(snapshot, actions):
                     "brokers_ready": action.brokers_ready,
                     "brokers_total": action.brokers_total,
                     "bootstrap": action.bootstrap,
+                    **({} if action.rolling is None else {"rolling": action.rolling}),
                 }
+            case RestartPods():
+                gone = {each.uid for each in action.restarts}
+                pods = {i: replace(pod, deleting=pod.deleting or pod.uid in gone) for i, pod in snapshot.pods.items()}
+                snapshot = replace(snapshot, pods=pods)
             case ReadBrokers():
                 snapshot = replace(snapshot, brokers_age_s=0.0)
             case _:

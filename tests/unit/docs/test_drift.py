@@ -250,6 +250,7 @@ def test_every_reason_of_a_condition_is_documented() -> None:
     used |= set(re.findall(r'Obstacle\(\s*"([A-Z][A-Za-z]+)"', code))
     used |= set(re.findall(r'reason, message = .* else \("([A-Za-z]+)"', code))
     used |= set(re.findall(r'"([A-Z][a-z]+)" if settled else "([A-Z][a-z]+)"', code)[0])
+    used |= set(re.findall(r'Condition\(type="\w+", status="\w+", reason="([A-Za-z]+)"', code))
     assert "NotEnoughBrokers" in used  # the patterns still fit the code
     assert documented == used
 

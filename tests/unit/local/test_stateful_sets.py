@@ -134,3 +134,18 @@ def test_what_is_not_implemented_is_said(path, value, word):
     stateful_set["spec"][path] = value
     assert word in unsupported(stateful_set)
     assert unsupported(STATEFUL_SET) == ""
+
+
+def test_pods_of_a_predecessor_that_was_deleted_without_them_are_adopted():
+    pods = pods_of(STATEFUL_SET)
+    for pod in pods:
+        del pod["metadata"]["ownerReferences"]
+    successor = {**STATEFUL_SET, "metadata": {**STATEFUL_SET["metadata"], "uid": "v"}}
+    planned = plan(successor, pods, [])
+    assert planned.adoptions == pods
+    assert not planned.pods
+    assert planned.status["replicas"] == 3
+    pods[0]["metadata"]["labels"]["app"] = "other"
+    pods[1]["metadata"]["deletionTimestamp"] = "now"
+    pods[2]["metadata"]["ownerReferences"] = [{"uid": "x", "controller": True}]
+    assert not plan(successor, pods, []).adoptions

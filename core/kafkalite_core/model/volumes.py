@@ -1,0 +1,26 @@
+"""Volumes of brokers, as rules look at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The PersistentVolumeClaim of one broker. Sizes are quantities as Kubernetes writes them, such as `10Gi`.
+
+    Attributes:
+        name: `metadata.name`.
+        uid: `metadata.uid`.
+        requested: `spec.resources.requests.storage`.
+        capacity: `status.capacity.storage`; empty before it is bound.
+        refused: Why the API server did not take a greater size; empty when it did.
+        resizing: What the volume's own conditions say of a growth under way, or the empty string.
+    """
+
+    name: str
+    uid: str
+    requested: str
+    capacity: str = ""
+    refused: str = ""
+    resizing: str = ""

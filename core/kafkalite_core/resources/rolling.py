@@ -1,0 +1,102 @@
+"""`status.rolling` of a `KafkaLiteCluster` and the brokers' pods: JSON <-> model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.pods import Blocked, Pod, Rolling
+from kafkalite_core.resources.fields import Fields, open_object
+from kafkalite_core.resources.naming import ANNOTATION_REVISION, BROKER_CONTAINER
+from kafkalite_core.resources.pods import is_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REASON_LENGTH_MAX = 1024
+MESSAGE_LENGTH_MAX = 200
+STUCK_REASONS = frozenset(
+    {
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+        "StartError",
+    }
+)
+"""Reasons for which a container waits that do not pass while the pod stays as it is, or seldom do."""
+
+
+def parse_rolling(status: Fields) -> Rolling:
+    """`status.rolling`; an absent one reads as one that is over. Raises `ResourceError`."""
+    fields = status.map("rolling")
+    return Rolling(
+        in_progress=fields.flag("inProgress"),
+        pending=_texts(fields, "pending"),
+        restarting=_texts(fields, "restarting"),
+        blocked_by=tuple(
+            Blocked(each.text("pod", ""), each.text("partition", ""), each.text("reason", ""))
+            for each in fields.maps("blockedBy")
+        ),
+    )
+
+
+def _texts(fields: Fields, key: str) -> tuple[str, ...]:
+    items = fields.raw.get(key)
+    return tuple(str(item) for item in items) if isinstance(items, list) else ()
+
+
+def render_rolling(rolling: Rolling) -> dict[str, Any]:
+    """The JSON of `status.rolling`."""
+    return {
+        "inProgress": rolling.in_progress,
+        "pending": list(rolling.pending),
+        "restarting": list(rolling.restarting),
+        "blockedBy": [_blocked(each) for each in rolling.blocked_by],
+    }
+
+
+def _blocked(blocked: Blocked) -> dict[str, str]:
+    entry = {"pod": blocked.pod, "reason": blocked.reason[:REASON_LENGTH_MAX]}
+    return {**entry, "partition": blocked.partition} if blocked.partition else entry
+
+
+def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0) -> Pod:
+    """The pod of a broker. Raises `ResourceError`."""
+    fields, metadata = open_object(obj)
+    reason, message = _stuck(fields)
+    return Pod(
+        name=metadata.text("name"),
+        uid=metadata.text("uid", ""),
+        revision=metadata.map("annotations").texts_or_empty().get(ANNOTATION_REVISION, ""),
+        ready=is_ready(obj),
+        deleting=metadata.has("deletionTimestamp"),
+        stuck=reason,
+        stuck_message=message[:MESSAGE_LENGTH_MAX],
+        unready_since=unready_since,
+    )
+
+
+def _stuck(fields: Fields) -> tuple[str, str]:
+    """Why the pod cannot run, in one word and in a sentence; empty texts when it runs or starts."""
+    status = fields.map("status")
+    phase = status.text("phase", "")
+    if phase in {"Failed", "Succeeded"}:
+        return status.text("reason", phase), status.text("message", "")
+    for condition in status.maps("conditions"):
+        unscheduled = condition.text("type", "") == "PodScheduled" and condition.text("status", "") == "False"
+        if unscheduled and condition.text("reason", "") == "Unschedulable":
+            return "Unschedulable", condition.text("message", "")
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for container in status.maps(key):
+            waiting = container.map("state").map("waiting")
+            if waiting.text("reason", "") in STUCK_REASONS:
+                last = container.map("lastState").map("terminated")
+                ended = f"exit code {last.integer('exitCode')}" if last.has("exitCode") else ""
+                own = container.text("name", "") == BROKER_CONTAINER
+                return waiting.text("reason"), (ended if own and ended else waiting.text("message", ""))
+    return "", ""

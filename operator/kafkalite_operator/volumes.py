@@ -1,0 +1,80 @@
+"""The brokers' volumes: what they are, and their growth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.volumes import is_growing, to_grow
+from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.resources import naming
+from kafkalite_core.resources.claims import broker_of_claim, growth, parse_claim
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.kinds import CLUSTERS, PERSISTENT_VOLUME_CLAIMS
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite_core.model.volumes import Volume
+    from kafkalite_core.resources.manifests import ClusterSettings
+    from kafkalite_operator.store import Store
+    from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.events import EventRecorder
+
+CALL_DEADLINE_S = 3.0
+_log = get_logger(__name__)
+
+
+class Volumes:
+    """Reads the claims of a cluster's brokers and lets those grow that are too small. Never makes or deletes one."""
+
+    def __init__(self, client: KubeClient, store: Store, events: EventRecorder) -> None:
+        self._client = client
+        self._store = store
+        self._events = events
+
+    def growing(self, settings: ClusterSettings) -> bool:
+        """Some volume is on its way to its new size, as last read."""
+        return is_growing(self._store.volumes.get(settings.cluster.uid, ()), settings.storage_size)
+
+    async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
+        """Bring the volumes of these brokers up to the wanted size. Raises errors of the client."""
+        cluster = settings.cluster
+        labels = naming.broker_labels(cluster.name)
+        selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+        listed = await self._client.list(
+            PERSISTENT_VOLUME_CLAIMS, cluster.namespace, label_selector=selector, deadline_s=CALL_DEADLINE_S
+        )
+        wanted = set(broker_ids)
+        found: dict[str, Volume] = {}
+        for item in listed.items:
+            try:
+                volume = parse_claim(item)
+            except KafkaLiteError as error:
+                _log.warning("claim not understood", error=str(error))
+                continue
+            if broker_of_claim(cluster.name, volume.name) in wanted:
+                found[volume.name] = volume
+        for volume in to_grow(found.values(), settings.storage_size):
+            found[volume.name] = await self._grow(settings, volume)
+        self._store.volumes[cluster.uid] = tuple(volume for _, volume in sorted(found.items()))
+
+    async def _grow(self, settings: ClusterSettings, volume: Volume) -> Volume:
+        size, namespace = settings.storage_size, settings.cluster.namespace
+        try:
+            answer = await self._client.json_patch(
+                PERSISTENT_VOLUME_CLAIMS, namespace, volume.name, growth(volume, size), deadline_s=CALL_DEADLINE_S
+            )
+        except (KubeForbidden, KubeInvalid) as error:
+            # Admission refuses where the StorageClass does not let volumes grow; a lost race says so in the next look.
+            _log.warning("volume does not grow", claim=volume.name, size=size, error=str(error))
+            return replace(volume, refused=error.message)
+        except KubeNotFound:
+            return volume
+        _log.info("volume grows", claim=volume.name, before=volume.requested, size=size)
+        regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
+        if regarding is not None:
+            message = f"volume {volume.name} grows from {volume.requested} to {size}"
+            self._events.record(regarding, "Normal", "VolumeGrows", message)
+        return parse_claim(answer)
