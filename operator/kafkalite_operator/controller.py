@@ -14,19 +14,22 @@ from kafkalite_core.controller.actions import (
     Action,
     Fence,
     ReadBrokers,
+    RemoveBroker,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
-from kafkalite_core.controller.plan import plan, wanted_brokers
+from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.scale_down import removals, wanted_brokers
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources.manifests import default_cluster
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.infrastructure import Infrastructure
 from kafkalite_operator.lease_reader import LeaseReader
+from kafkalite_operator.removal import BrokerRemoval
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -80,6 +83,7 @@ class Controller:
         self._clock = clock
         self._executor = Executor(client, store, metrics, events, clock)
         self._infrastructure = Infrastructure(client, store, events)
+        self._removal = BrokerRemoval(client, store, self._infrastructure, events, clock)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
         self._wake = asyncio.Event()
@@ -238,6 +242,9 @@ class Controller:
                 if not urgent:
                     self._start(action.key, self._executor.carry_out(settings, action, epoch), pause_s=STATUS_PAUSE_S)
                 continue
+            if isinstance(action, RemoveBroker):
+                self._start(action.key, self._removal.remove(settings, action), pause_s=TICK_S)
+                continue
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
                 urgent |= self._start(("brokers", namespace), self._list(BROKERS, namespace))
@@ -246,8 +253,8 @@ class Controller:
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
-        if settings.cluster.paused:
-            return
+        if settings.cluster.paused or removals(snapshot):
+            return  # a StatefulSet shrinks only after another look: `BrokerRemoval`
         state = (snapshot.generation, tuple(ids))
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         if known != state or self._clock() - at > RESYNC_S:

@@ -67,6 +67,8 @@ class Store:
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
         self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
+        self._unread: dict[str, str] = {}
+        """Namespace by uid of topics whose newest version is not understood."""
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -114,6 +116,7 @@ class Store:
         self._registered.pop(uid, None)
         self._epochs_seen.pop(uid, None)
         self._grouped = None
+        self._unread.pop(uid, None)
         return self._objects[kind.plural].pop(uid, None) is not None
 
     def relist(
@@ -129,6 +132,10 @@ class Store:
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_at=asked_at)
+        if kind is TOPICS:
+            gone = [uid for uid, where in self._unread.items() if uid not in listed and namespace in {None, where}]
+            for uid in gone:
+                del self._unread[uid]
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
@@ -168,7 +175,11 @@ class Store:
                 entry.view = cluster_settings(entry.obj, default_image=self._default_image)
         except KafkaLiteError as error:
             _log.warning("object not understood", kind=kind.kind, error=str(error))
+            if kind is TOPICS:
+                self._unread[_uid(entry.obj)] = str(entry.obj["metadata"].get("namespace"))
             return False
+        if kind is TOPICS:
+            self._unread.pop(_uid(entry.obj), None)
         return True
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
@@ -253,11 +264,16 @@ class Store:
             brokers_age_s=brokers_age_s,
             controller_epoch=controller_epoch,
             balance_due=balance_due,
+            complete=key[0] not in self._unread.values(),
         )
 
     def note_expiry_fence(self, key: ClusterKey) -> None:
         """A broker was fenced by Lease expiry just now; the cap on fencing looks at these."""
         self.expiry_fences.setdefault(key, deque(maxlen=64)).append(self._clock())
+
+
+def _uid(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("uid", ""))
 
 
 def _number(version: str) -> int:

@@ -140,10 +140,20 @@ def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     broker = brokers.get(preferred)
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
+    if broker is not None and broker.leaving:
+        return Verdict(change=None, reason=f"the preferred leader {preferred} leaves the cluster")
     if broker is None or not broker.alive or entry.isr_epoch_of(preferred) != broker.epoch:
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
-    reason = f"broker {preferred} is the preferred leader and in sync"
-    return _verdict(entry, replace(entry, leader=preferred), reason, elected=True)
+    return elected_instead(entry, preferred, brokers, f"broker {preferred} is the preferred leader and in sync")
+
+
+def elected_instead(entry: Partition, broker_id: int, brokers: Mapping[int, Broker], reason: str) -> Verdict:
+    """Another member of the ISR, alive and named with its present epoch, leads in the place of a leader that is valid;
+    the ISR stays as it is.
+    """
+    if not leader_is_valid(entry, brokers):
+        return Verdict(change=None, reason="waiting for an election")
+    return _verdict(entry, replace(entry, leader=broker_id), reason, elected=True)
 
 
 def describe_broker(broker_id: int, brokers: Mapping[int, Broker]) -> str:

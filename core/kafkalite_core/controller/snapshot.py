@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -112,6 +113,7 @@ class Snapshot:
         brokers_age_s: Time since the last consistent read of the brokers.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
+        complete: Every topic object that the observer knows was understood.
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
 
@@ -134,11 +136,23 @@ class Snapshot:
     brokers_age_s: float = 0.0
     controller_epoch: int = 0
     balance_due: bool = False
+    complete: bool = True
     owners: Mapping[str, str] = field(default_factory=dict)
     _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
     _placed: list[TopicView] = field(init=False, default_factory=list, compare=False, repr=False)
+
+    _held: list[Counter[int]] = field(init=False, default_factory=list, compare=False, repr=False)
+
+    def replicas_held(self) -> Counter[int]:
+        """How many replicas each broker has in the status of topics, those that come and go included."""
+        if not self._held:
+            held: Counter[int] = Counter()
+            for view in self.topics.values():
+                held.update(view.facts.held)
+            self._held.append(held)
+        return self._held[0]
 
     def topic_config(self, view: TopicView) -> TopicConfig:
         """The configuration in force of a topic; it is asked for many times in one round, and resolved once."""

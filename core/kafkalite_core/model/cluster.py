@@ -63,6 +63,7 @@ class Broker:
         registration: None before the first registration.
         fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
         cordoned: No new replicas are placed here.
+        leaving: Its replicas move away. `plan` fills it in; see `controller.scale_down`.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
@@ -73,6 +74,7 @@ class Broker:
     registration: Registration | None = None
     fenced_epoch: int = -1
     cordoned: bool = False
+    leaving: bool = False
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()

@@ -223,13 +223,17 @@ class KubeClient:
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_period_s: int | None = None,
         deadline_s: float = 3.0,
     ) -> None:
-        """DELETE in the background. With `uid` only that very object: KubeConflict when the name holds another."""
+        """DELETE in the background. With `uid` only that very object, with `resource_version` only that version of it:
+        KubeConflict when the name holds another.
+        """
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {name: value for name, value in wanted.items() if value is not None}:
+            body["preconditions"] = preconditions
         if grace_period_s is not None:
             body["gracePeriodSeconds"] = grace_period_s
         await self._call("DELETE", kind.path(namespace, name), body=body, deadline_s=deadline_s)

@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     Fence,
     ReadBrokers,
+    RemoveBroker,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -139,6 +140,12 @@ def apply(snapshot, actions):
                     "brokers_total": action.brokers_total,
                     "bootstrap": action.bootstrap,
                 }
+            case RemoveBroker():
+                held = {i for view in topics.values() for e in view.topic.partitions.values() for i in e.replicas}
+                assert action.broker.id == max(brokers), "StatefulSets give up their highest ordinal"
+                assert action.broker.id not in held, "it is not empty"
+                assert action.broker.id >= snapshot.cluster.replicas, "it is wanted"
+                del brokers[action.broker.id]
             case ReadBrokers():
                 snapshot = replace(snapshot, brokers_age_s=0.0)
             case _:

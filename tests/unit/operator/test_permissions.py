@@ -70,7 +70,9 @@ def test_it_cannot_read_secrets_run_commands_or_give_permissions_away():
     assert not [resource for _, resource in groups if resource.startswith("pods/") or "*" in resource]
     assert "rbac.authorization.k8s.io" not in {group for group, _ in groups}
     verbs = {verb for role in roles().values() for _, _, verb in granted(role)}
-    assert verbs <= {"get", "list", "watch", "create", "update", "patch"}
+    assert verbs <= {"get", "list", "watch", "create", "update", "patch", "delete"}
+    deletes = {resource for role in roles().values() for _, resource, verb in granted(role) if verb == "delete"}
+    assert deletes == {"kafkalitebrokers", "services", "persistentvolumeclaims"}
 
 
 def test_a_call_whose_kind_cannot_be_told_is_an_error(tmp_path: Path):
