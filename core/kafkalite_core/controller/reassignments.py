@@ -142,7 +142,7 @@ class Reassignments:
         snapshot, present = self._snapshot, target_of(entry)
         if listed == present and self._leaving.ids.isdisjoint(listed):
             return present
-        beyond = {i for i in listed if i >= snapshot.cluster.replicas}
+        beyond = {i for i in (*listed, *present) if i >= snapshot.cluster.replicas}
         if beyond and self._leaving.acts and stood_in(entry, listed, beyond, {}, self._load, number) == present:
             return present  # others stand in for brokers that have left; the list holds again when they come back
         known = {*range(snapshot.cluster.replicas), *self._leaving.evacuated, *entry.replicas}
@@ -166,7 +166,7 @@ class Reassignments:
         leaving = self._leaving.evacuated & set(wished)
         if not leaving:
             return wished
-        target = stood_in(entry, wished, leaving, self._snapshot.brokers, self._load, number)
+        target = stood_in(entry, wished, self._leaving.evacuated, self._snapshot.brokers, self._load, number)
         if target is None:
             ids = ", ".join(map(str, sorted(leaving)))
             words = f"brokers {ids} leave" if len(leaving) > 1 else f"broker {ids} leaves"

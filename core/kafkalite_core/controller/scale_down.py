@@ -185,9 +185,7 @@ def _too_few(wanted: int, leaving: Leaving) -> str:
 
 def _paused_topics(snapshot: Snapshot, ids: frozenset[int]) -> str:
     paused = sorted(
-        view.spec.topic_name
-        for view in snapshot.placed_topics()
-        if view.paused and not ids.isdisjoint(view.facts.held)
+        view.spec.topic_name for view in snapshot.placed_topics() if view.paused and not ids.isdisjoint(view.facts.held)
     )
     if not paused:
         return ""

@@ -344,6 +344,12 @@ def test_a_list_of_brokers_that_all_leave():
     assert said_of(state).reason == "Stable"
 
 
+def test_who_leaves_does_not_stand_in_for_another_one():
+    state = settle(cluster((4,), replicas=1, replica_assignment={0: (3,)}))
+    assert set(orders(state)[0].replicas) < {0, 1, 2}
+    assert sorted(state.brokers) == [0, 1, 2]
+
+
 def test_a_list_that_names_who_left_long_ago_is_to_be_corrected():
     state = wish(settle(cluster((0, 1, 2))), replica_assignment={0: (2, 1, 4)})
     before = orders(state)
