@@ -138,6 +138,9 @@ def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     preferred = entry.replicas[0] if entry.replicas else NO_LEADER
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
+    broker = brokers.get(preferred)
+    if broker is not None and broker.leaving:
+        return Verdict(change=None, reason=f"the preferred leader {preferred} leaves the cluster")
     if not may_lead(entry, preferred, brokers):
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
     return hand_over(entry, preferred, f"broker {preferred} is the preferred leader and in sync")
@@ -150,7 +153,7 @@ def may_lead(entry: Partition, broker_id: int, brokers: Mapping[int, Broker]) ->
 
 
 def hand_over(entry: Partition, broker_id: int, reason: str) -> Verdict:
-    """Give the leadership to a broker that `may_lead`; the ISR stays as it is."""
+    """Give the leadership of a leader that is valid to a broker that `may_lead`; the ISR stays as it is."""
     return _verdict(entry, replace(entry, leader=broker_id), reason, elected=True)
 
 

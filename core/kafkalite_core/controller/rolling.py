@@ -271,7 +271,10 @@ class _Round:
                 able = [
                     i
                     for i in entry.replicas
-                    if i not in batch and i in self._safety.living(each.key) and may_lead(entry, i, self._brokers)
+                    if i not in batch
+                    and i in self._safety.living(each.key)
+                    and may_lead(entry, i, self._brokers)
+                    and not self._brokers[i].leaving  # it would be handed back
                 ]
                 if able:
                     to = min(able, key=lambda i: (i in self._outdated, entry.replicas.index(i)))
