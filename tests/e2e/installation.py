@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
 
 DEFINITIONS = ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers")
+ZONE = "topology.kubernetes.io/zone"
 CHART = ROOT / "helm" / "kafkalite"
 RELEASE = "kafkalite"
 
@@ -52,6 +53,7 @@ def install(cluster: Cluster, *values: str) -> float:
     cluster.helm("install", RELEASE, str(CHART), "--wait", "--timeout=3m",
                  f"--set=image.repository={image('kafkalite-operator')}",
                  f"--set=brokers.image.repository={image('kafkalite-broker')}",
+                 f"--set=defaultCluster.spec.rack.topologyKey={ZONE}",
                  *(f"--set={value}" for value in values))  # fmt: skip
     print(f"helm install: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return began

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkalite_runtime.kube import BROKERS as KAFKALITE_BROKERS
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, PATIENCE
+from tests.e2e.installation import ZONE
 
 if TYPE_CHECKING:
     import subprocess
@@ -66,6 +68,20 @@ def test_the_charts_own_test_passes(cluster: Cluster, topic: float):
 def test_brokers_are_spread_over_the_nodes(cluster: Cluster, topic: float):
     pods = cluster.items("pods", BROKER_PODS)
     assert len({pod["spec"]["nodeName"] for pod in pods}) == BROKERS
+
+
+def test_brokers_register_the_zone_of_their_node_as_their_rack(cluster: Cluster, topic: float):
+    """Kubernetes copies labels of nodes onto pods from 1.35 on; before, the operator does."""
+    zones = {node["metadata"]["name"]: node["metadata"]["labels"].get(ZONE, "") for node in cluster.items("nodes")}
+    pods = cluster.items("pods", BROKER_PODS)
+    expected = {pod["metadata"]["name"]: zones[pod["spec"]["nodeName"]] for pod in pods}
+
+    def racks() -> dict[str, str]:
+        brokers = cluster.read(KAFKALITE_BROKERS)["items"]
+        return {each["metadata"]["name"]: each["status"]["registration"].get("rack", "") for each in brokers}
+
+    assert racks() == expected
+    assert len(set(expected.values())) == BROKERS
 
 
 def test_kopf_runs_in_the_operator(cluster: Cluster, topic: float):

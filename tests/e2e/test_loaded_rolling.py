@@ -1,0 +1,56 @@
+"""What changes pods and volumes under load: every broker is restarted, volumes grow, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.cluster import BROKER_PODS, PATIENCE
+from tests.e2e.load import BROKERS, PARTITIONS, under_load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.cluster import Cluster
+
+pytestmark = pytest.mark.timeout(900 * PATIENCE)
+CLUSTER = "klc/kafkalite"
+ROLL_LIMIT_S = 300
+GROW_LIMIT_S = 60
+
+
+def uids(cluster: Cluster) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods", BROKER_PODS)}
+
+
+def rolling(cluster: Cluster) -> dict[str, Any]:
+    return cluster.get(CLUSTER).get("status", {}).get("rolling", {})
+
+
+def test_every_broker_is_restarted_for_a_change_that_needs_it(cluster: Cluster, release: float, tmp_path: Path):
+    with under_load(cluster, "rolled", tmp_path) as load:
+        before, epochs = uids(cluster), cluster.epochs()
+        load.fault("roll of every broker", range(PARTITIONS))
+        cluster.patch(CLUSTER, {"spec": {"config": {"max.connections": "5000"}}})
+        every = "every broker is restarted"
+        cluster.until(lambda: not set(before.values()) & set(uids(cluster).values()), every, ROLL_LIMIT_S)
+        cluster.until(lambda: rolling(cluster).get("inProgress") is False, "the roll is over", ROLL_LIMIT_S)
+        load.whole()
+        after = cluster.epochs()
+        assert len(uids(cluster)) == BROKERS
+        assert all(after[broker] > epoch for broker, epoch in epochs.items())
+
+
+def test_volumes_grow_under_their_brokers(cluster: Cluster, release: float, tmp_path: Path):
+    with under_load(cluster, "grown", tmp_path) as load:
+        before = uids(cluster)
+        load.fault("growth of volumes", range(PARTITIONS))
+        cluster.patch(CLUSTER, {"spec": {"storage": {"size": "12Gi"}}})
+        claims = [f"pvc/data-{pod}" for pod in sorted(before)]
+        for claim in claims:
+            cluster.wait("jsonpath={.status.capacity.storage}=12Gi", claim, limit_s=GROW_LIMIT_S)
+        load.whole()
+        assert uids(cluster) == before, "volumes grow without a restart"
+        kept = cluster.get("statefulset/kafkalite-broker")["spec"]["volumeClaimTemplates"]
+        assert [claim["spec"]["resources"]["requests"]["storage"] for claim in kept] == ["12Gi"]
