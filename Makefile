@@ -179,6 +179,10 @@ kind-down: $(STAMP) ## Stop it and restore the machine; packages and .cache stay
 images: $(STAMP) ## Build the images of broker and operator, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
 	@$(BIN)/python -m tests.cluster images --client $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
 
+.PHONY: spark-images
+spark-images: $(STAMP) ## Build the images of our Spark jobs and of the spark-operator, and load them; BASE_IMAGE=apache/spark:4.0.0
+	@$(BIN)/python -m tests.cluster images --spark $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
+
 .PHONY: e2e
 e2e: $(STAMP) ## Test the chart on the cluster that KUBECONFIG names, or on one of its own: pods, nodes, API server harmed under load
 	@tools/test_tiers.sh e2e

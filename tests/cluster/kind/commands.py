@@ -9,7 +9,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.cluster.kind import cluster, images
+from tests.cluster.kind import cluster, images, spark_images
 from tests.cluster.kind.stages import CACHE, ROOT, say, stage
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ def add_images_parser(parser: argparse.ArgumentParser) -> None:
     """The arguments behind `images`."""
     parser.add_argument("--base", default="", help="an image with Python 3.11 or later, as python:3.12-slim")
     parser.add_argument("--client", action="store_true", help="the client of tests/e2e too")
+    parser.add_argument(
+        "--spark", action="store_true", help="our jobs for Spark and the spark-operator, and nothing else"
+    )
     parser.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
 
 
@@ -50,7 +53,10 @@ def run_images(arguments: argparse.Namespace) -> None:
         ran = docker.running()
         docker.start()
         try:
-            make_images(docker, base=arguments.base, client=arguments.client)
+            if arguments.spark:
+                load_where_one_runs(docker, spark_images.build_spark_images(docker, base=arguments.base))
+            else:
+                make_images(docker, base=arguments.base, client=arguments.client)
         finally:
             if not ran:
                 docker.stop()
@@ -58,7 +64,11 @@ def run_images(arguments: argparse.Namespace) -> None:
 
 def make_images(docker: cluster.Docker, *, base: str = "", client: bool = False) -> None:
     """Build them, and load them when a cluster runs."""
-    names = images.build_images(docker, base=base, client=client)
+    load_where_one_runs(docker, images.build_images(docker, base=base, client=client))
+
+
+def load_where_one_runs(docker: cluster.Docker, names: list[str]) -> None:
+    """Copy images to the nodes, if there are nodes."""
     if cluster.NAME in cluster.clusters(docker):
         cluster.load(docker, names)
 

@@ -98,14 +98,15 @@ class Builder:
         install_packages()
         with stage("root file systems with Python"):
             tars = {BASE: roots.PYTHON.tar(), BUILD: roots.PYTHON_BUILD.tar()}
-        names = []
-        for name, tar in tars.items():
-            # Named after its contents, so that Docker is asked for an import once only.
-            image = f"{name.split(':')[0]}:{tar.stem.rsplit('-', 1)[1]}"
-            if not self.docker("image", "ls", "--quiet", image).strip():
-                self.docker("import", '--change=CMD ["python3"]', tar, image)
-            names.append(image)
+        names = [self.imported(name.split(":")[0], tar) for name, tar in tars.items()]
         return names[0], names[1]
+
+    def imported(self, name: str, tar: Path) -> str:
+        """The image of a root file system, tagged by its contents so that Docker is asked for an import once only."""
+        image = f"{name}:{tar.stem.rsplit('-', 1)[1]}"
+        if not self.docker("image", "ls", "--quiet", image).strip():
+            self.docker("import", '--change=CMD ["python3"]', tar, image)
+        return image
 
     def build_image(self, bench: str, wheels: Path) -> None:
         """The bench with everything that pip may install, and a pip that looks nowhere else."""
@@ -153,12 +154,12 @@ def download(lock: str, folder: Path, target: list[str]) -> None:
         call(*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", *target, f"--dest={folder}", "-r", file.name)
 
 
-def pinned(names: tuple[str, ...]) -> str:
-    """The entries of those packages in constraints.txt."""
-    entries = (ROOT / "constraints.txt").read_text().replace("\\\n", "\\").splitlines()
+def pinned(names: tuple[str, ...], lock: str = "constraints.txt") -> str:
+    """The entries of those packages in a lock file."""
+    entries = (ROOT / lock).read_text().replace("\\\n", "\\").splitlines()
     found = {line.split("==")[0]: line.replace("\\", "\\\n") for line in entries if "==" in line}
     if absent := [name for name in names if name not in found]:
-        raise StartError(f"constraints.txt does not pin {', '.join(absent)}")
+        raise StartError(f"{lock} does not pin {', '.join(absent)}")
     return "".join(f"{found[name]}\n" for name in names)
 
 

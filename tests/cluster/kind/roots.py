@@ -60,3 +60,8 @@ NODE = Root(
 PROXY = Root("kube-proxy", "extract", ("iptables",))
 PYTHON = Root("python", "extract", ("base-files", "dash", "python3"))
 PYTHON_BUILD = Root("python-build", "extract", ("base-files", "coreutils", "dash", "grep", "python3-venv", "sed"))
+JAVA = Root(
+    "java",
+    "extract",
+    ("base-files", "bash", "coreutils", "dash", "grep", "openjdk-17-jre-headless", "procps", "python3", "sed"),
+)
