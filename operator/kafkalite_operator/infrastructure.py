@@ -59,7 +59,9 @@ class Infrastructure:
         if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
-        await self._client.merge_patch(kind, namespace, name, changeable(wanted), deadline_s=CALL_DEADLINE_S)
+        # Only on what was just compared: a patch that comes late must not undo what another replica has applied since.
+        version = existing["metadata"]["resourceVersion"]
+        await self._client.merge_patch(kind, namespace, name, changeable(wanted, version), deadline_s=CALL_DEADLINE_S)
         self._tell(settings, f"{kind.kind} {name} updated")
 
     def _tell(self, settings: ClusterSettings, message: str) -> None:
@@ -69,8 +71,9 @@ class Infrastructure:
             self._events.record(regarding, "Normal", "ObjectApplied", message)
 
 
-def changeable(wanted: dict[str, Any]) -> dict[str, Any]:
-    """The manifest without the fields that Kubernetes never lets anybody change."""
+def changeable(wanted: dict[str, Any], resource_version: str) -> dict[str, Any]:
+    """The manifest without the fields that Kubernetes never lets anybody change, as a compare-and-swap."""
+    wanted = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": resource_version}}
     if wanted["kind"] != STATEFUL_SETS.kind:
         return wanted
     immutable = {"volumeClaimTemplates", "selector", "serviceName", "podManagementPolicy"}

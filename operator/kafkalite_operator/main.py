@@ -19,6 +19,7 @@ from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import Store
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.events import EventRecorder
+from kafkalite_runtime.kube.guarded import GuardedClient
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
 from kafkalite_runtime.logging import configure_logging, get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
@@ -42,7 +43,7 @@ class Operator:
             client, namespace=settings.namespace, identity=settings.identity, instance=settings.instance
         )
         self.controller = Controller(
-            client=client,
+            client=GuardedClient(client, self.elector.held, "the operator's Lease is not held any more"),
             store=self.store,
             elector=self.elector,
             settings=settings,
