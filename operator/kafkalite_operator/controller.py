@@ -27,6 +27,7 @@ from kafkalite_core.resources.manifests import default_cluster
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.infrastructure import Infrastructure
 from kafkalite_operator.lease_reader import LeaseReader
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -85,6 +86,7 @@ class Controller:
         self._wake = asyncio.Event()
         self._in_flight: dict[Key, asyncio.Task[None]] = {}
         self._failures: dict[Key, int] = {}
+        self._complaints = Complaints(_log)
         self._not_before: dict[Key, float] = {}
         self._epochs: dict[str, int] = {}
         self._brokers_read_at = float("-inf")
@@ -308,6 +310,7 @@ class Controller:
                 return
             await work
             self._failures.pop(key, None)
+            self._complaints.well(key, "action applied again", key=key)
         except KafkaLiteError as error:
             delay = max(pause_s, self._back_off(key, error))
         except Exception:
@@ -329,8 +332,10 @@ class Controller:
         self._metrics.reconcile_failures.labels(key[0]).inc()
         # One lost race is nothing to talk about: the next round decides on the newer state at once.
         lost_race = isinstance(error, KubeInvalid | KubeConflict) and failures == 0
-        log = _log.debug if lost_race else _log.warning
-        log("action not applied", key=key, failures=failures + 1, error=str(error))
+        if lost_race:
+            _log.debug("action not applied", key=key, error=str(error))
+        else:
+            self._complaints.wrong(key, "action not applied", error, key=key, failures=failures + 1)
         if isinstance(error, KubeThrottled):
             return error.retry_after_s
         first = 1 if isinstance(error, KubeUnavailable) else 0

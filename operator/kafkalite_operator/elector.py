@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import LeaseRecord, parse_lease, render_lease
 from kafkalite_core.resources.naming import OPERATOR_LEASE
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import LEASES
 from kafkalite_runtime.logging import get_logger
@@ -55,6 +56,7 @@ class Elector:
         self._renewed_at: float | None = None
         self._observed: tuple[str, str, str] | None = None
         self._observed_at = 0.0
+        self._complaints = Complaints(_log)
         self.acquired = asyncio.Event()
         self.terms = 0
         """How often the Lease was acquired: a term is served by one holder without a break."""
@@ -69,8 +71,9 @@ class Elector:
             started = self._clock()
             try:
                 await self.attempt()
+                self._complaints.well("lease", "operator lease answered again")
             except KafkaLiteError as error:
-                _log.debug("operator lease not renewed", error=str(error))
+                self._complaints.wrong("lease", "operator lease not answered", error)
             if self._renewed_at is not None and not self.held():
                 self._lose("not renewed in time")
             await asyncio.sleep(max(0.0, RETRY_S * random.uniform(0.8, 1.0) - (self._clock() - started)))

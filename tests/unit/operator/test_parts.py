@@ -1,6 +1,7 @@
 """Elector, executor and Lease reader against a client that does as it is told."""
 
 import copy
+import logging
 from dataclasses import replace
 
 import jsonpatch
@@ -15,6 +16,7 @@ from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.elector import Elector
 from kafkalite_operator.executor import Executor, ready_event
+from kafkalite_operator.handlers import first_attempt
 from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
@@ -377,3 +379,15 @@ def test_the_names_of_the_metrics():
 )
 def test_only_what_does_not_pass_by_itself_is_a_warning(status, reason, event):
     assert ready_event(status, reason) == event
+
+
+def test_of_kopf_s_attempts_the_first_is_told():
+    def told(name, text):
+        return first_attempt(logging.LogRecord(name, logging.ERROR, "", 0, text, (), None))
+
+    kopf = "kopf._cogs.clients.watching"
+    assert told(kopf, "Request attempt #1 failed; will retry: GET http://x -> ClientConnectorError()")
+    assert not told(kopf, "Request attempt #2 failed; will retry: GET http://x -> ClientConnectorError()")
+    assert not told(kopf, "Request attempt #31/40 failed; escalating: GET http://x")
+    assert told(kopf, "Watch-stream is gone")
+    assert told("kafkalite_operator.elector", "Request attempt #2 failed; will retry")
