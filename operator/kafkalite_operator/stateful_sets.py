@@ -69,6 +69,8 @@ def changes(existing: dict[str, Any], wanted: dict[str, Any]) -> list[dict[str, 
     annotations = {**(existing["metadata"].get("annotations") or {}), **wanted["metadata"]["annotations"]}
     return [
         {"op": "test", "path": "/metadata/uid", "value": existing["metadata"]["uid"]},
+        # A late patch must not undo what another replica has applied since.
+        {"op": "test", "path": "/metadata/resourceVersion", "value": existing["metadata"]["resourceVersion"]},
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
         {"op": "add", "path": "/metadata/labels", "value": wanted["metadata"]["labels"]},
         {"op": "add", "path": "/metadata/ownerReferences", "value": wanted["metadata"]["ownerReferences"]},
