@@ -1,6 +1,7 @@
 """The chart on a cluster of the user's choice: KUBECONFIG names it, `make kind-up images` makes one.
 
 KAFKALITE_E2E_REGISTRY    where the nodes find the three images (empty: they have them, by `make images`)
+KAFKALITE_E2E_SPARK       1: the images of `make spark-images` are there, too
 KAFKALITE_E2E_PATIENCE    factor for limits of time, for a machine that has something else to do
 """
 
