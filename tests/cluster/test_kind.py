@@ -188,18 +188,21 @@ class FakeCluster:
     def end_with_us(self):
         self.done.append("end with us")
 
+    def start(self):
+        self.done.append("start")
+
 
 def test_a_command_runs_in_a_cluster_that_is_taken_away_again(monkeypatch, tmp_path):
     fake, said = FakeCluster(monkeypatch, there=False), tmp_path / "said"
     assert commands.run_within(["sh", "-c", f"echo $KUBECONFIG >{said}; exit 3"]) == 3
     assert said.read_text() == "/config\n"
-    assert fake.done == ["end with us", "up", "images", "down"]
+    assert fake.done == ["end with us", "start", "up", "images", "down"]
 
 
 def test_a_cluster_that_was_there_before_stays(monkeypatch):
     fake = FakeCluster(monkeypatch, there=True)
     assert commands.run_within(["true"]) == 0
-    assert fake.done == ["end with us", "up", "images"]
+    assert fake.done == ["end with us", "start", "up", "images"]
 
 
 def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):
@@ -211,7 +214,19 @@ def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):
     monkeypatch.setattr(commands, "make_images", fail)
     with pytest.raises(StartError, match="no wheels"):
         commands.run_within(["true"])
-    assert fake.done == ["end with us", "up", "down"]
+    assert fake.done == ["end with us", "start", "up", "down"]
+
+
+def test_what_could_not_be_started_is_not_taken_away(monkeypatch):
+    fake = FakeCluster(monkeypatch, there=False)
+
+    def fail():
+        raise StartError("a cluster of another checkout runs")
+
+    monkeypatch.setattr(fake, "start", fail)
+    with pytest.raises(StartError, match="another checkout"):
+        commands.run_within(["true"])
+    assert fake.done == ["end with us"]
 
 
 @pytest.mark.parametrize("number", commands.ENDING)
@@ -222,5 +237,5 @@ def test_a_signal_ends_the_command_and_then_the_cluster(monkeypatch, tmp_path, n
         commands.run_within(["sh", "-c", script])
     assert ended.value.code == 128 + number
     assert said.read_text() == "ended\n"
-    assert fake.done == ["end with us", "up", "images", "down"]
+    assert fake.done == ["end with us", "start", "up", "images", "down"]
     assert signal.getsignal(number) is not signal.SIG_IGN

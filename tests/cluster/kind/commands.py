@@ -104,6 +104,8 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
         ran = docker.running() and cluster.NAME in cluster.clusters(docker)
         docker.end_with_us()
     with ended_by_signals():
+        with locked():
+            docker.start()  # cleans up behind itself when it fails, as it does beside a cluster of another checkout
         try:
             with locked():
                 kubeconfig = cluster.up(docker)
