@@ -167,6 +167,13 @@ def test_one_broker_stays_even_without_topics():
     assert roll(everything, NOW).status.restarting == (name(0),)
 
 
+def test_the_last_one_that_runs_stays_while_the_others_start():
+    down = with_brokers(cluster(brokers=2), make_broker(1, fenced=99))
+    down = with_pods(down, b1=pod(1, ready=False, unready_since=NOW))
+    assert not roll(down, NOW).status.restarting
+    assert reasons(down) == [(name(0), "", "one broker has to stay")]
+
+
 def test_a_broker_that_is_catching_up_goes_first_if_nobody_waits_for_it():
     state = cluster(ALL, ((2, 0, 1), 1))
     behind = with_entry(state, 1, isr=(IsrEntry(2, 12), IsrEntry(1, 11)))
@@ -186,6 +193,12 @@ def test_a_partition_at_its_min_isr_blocks_and_is_named():
     assert decided.status.in_progress, "waiting is no failure"
     away = "would keep 1 of min.insync.replicas 2 in sync: broker 2 is fenced"
     assert reasons(state) == [(name(1), "t0-0", away), (name(0), "t0-0", away)]
+
+
+def test_a_member_of_the_isr_that_is_down_does_not_count():
+    down = with_brokers(cluster(ALL), make_broker(2, fenced=12))
+    down = with_pods(down, b2=pod(2, ready=False, unready_since=NOW))
+    assert not roll(down, NOW).status.restarting
 
 
 def test_who_may_be_the_first_to_end_a_shortage_is_not_restarted():

@@ -60,7 +60,6 @@ class Machinery:
         if broker.registration is not None and broker_id in self.made:
             await broker.freeze()
             await broker.start()
-        self.made.append(broker_id)
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -75,6 +74,7 @@ class Machinery:
         await self.client.create(PODS, NAMESPACE, body)
         ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
         await self.client.merge_patch(PODS, NAMESPACE, f"{SET}-{broker_id}", ready, subresource="status")
+        self.made.append(broker_id)
 
     async def revisions(self):
         listed = (await self.client.list(PODS, NAMESPACE)).items
@@ -86,6 +86,7 @@ async def machinery(harness):
     await running_cluster(harness)
     machinery = Machinery(harness)
     await eventually(lambda: sorted(machinery.made) == [0, 1, 2])
+    await eventually(lambda: rolling(harness))
     yield machinery
     await machinery.stop()
 
@@ -95,7 +96,8 @@ async def change(harness, **spec):
 
 
 async def rolling(harness):
-    return (await harness.client.get(CLUSTERS, NAMESPACE, "kafkalite"))["status"]["rolling"]
+    status = (await harness.client.get(CLUSTERS, NAMESPACE, "kafkalite")).get("status") or {}
+    return status.get("rolling")
 
 
 async def reasons(harness):
