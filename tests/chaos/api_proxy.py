@@ -25,11 +25,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp import web
 from yarl import URL
+
+if TYPE_CHECKING:
+    import ssl
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
@@ -80,11 +83,15 @@ class Rule:
 
 @dataclass(slots=True)
 class Proxy:
-    """The rules in force, what they did, and the open connections."""
+    """The rules in force, what they did, and the open connections.
+
+    `upstream` is HOST:PORT, or a whole address with its scheme; `ssl` is for https.
+    """
 
     upstream: str
     random: random.Random = field(default_factory=random.Random)
     counters: Counter[str] = field(default_factory=Counter)
+    ssl: ssl.SSLContext | None = None
     _rules: tuple[Rule, ...] = ()
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _open: dict[asyncio.Transport, str] = field(default_factory=dict)
@@ -198,8 +205,11 @@ class Proxy:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
             self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP]
-        url = URL(f"http://{self.upstream}{request.raw_path}", encoded=True)
-        return self._session.request(request.method, url, headers=headers, data=body or None)
+        server = self.upstream if "://" in self.upstream else f"http://{self.upstream}"
+        url = URL(server + request.raw_path, encoded=True)
+        return self._session.request(
+            request.method, url, headers=headers, data=body or None, ssl=True if self.ssl is None else self.ssl
+        )
 
     async def _ask(self, request: web.Request, body: bytes) -> tuple[int, bytes]:
         async with self._upstream(request, body) as answer:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from kafkalite_core.model.cluster import BrokerState, Registration
+from kafkalite_core.model.topic import Stray
 from kafkalite_core.resources import naming, patches
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
@@ -33,8 +34,9 @@ async def eventually(check, timeout_s=60.0, every_s=0.01):
 
 
 class FakeBroker:
-    def __init__(self, client, broker_id, cluster="kafkalite", directory=None):
+    def __init__(self, client, broker_id, cluster="kafkalite", directory=None, namespace=NAMESPACE):
         self.client = client
+        self.namespace = namespace
         self.id = broker_id
         self.cluster = cluster
         self.name = naming.broker_name(cluster, broker_id)
@@ -73,7 +75,7 @@ class FakeBroker:
 
     async def _get(self, kind, name):
         with contextlib.suppress(KubeNotFound):
-            return await self.client.get(kind, NAMESPACE, name)
+            return await self.client.get(kind, self.namespace, name)
         return None
 
     async def _draw_epoch(self):
@@ -81,7 +83,7 @@ class FakeBroker:
             cluster = await eventually(self._initialised_cluster)
             with contextlib.suppress(KubeInvalid):
                 operations = patches.next_broker_epoch(cluster)
-                await self.client.json_patch(CLUSTERS, NAMESPACE, self.cluster, operations, subresource="status")
+                await self.client.json_patch(CLUSTERS, self.namespace, self.cluster, operations, subresource="status")
                 return cluster.next_broker_epoch
 
     async def _initialised_cluster(self):
@@ -92,19 +94,25 @@ class FakeBroker:
         return cluster if cluster.cluster_id else None
 
     async def _patch(self, operations):
-        return await self.client.json_patch(BROKERS, NAMESPACE, self.name, operations, subresource="status")
+        return await self.client.json_patch(BROKERS, self.namespace, self.name, operations, subresource="status")
 
     async def become(self, state):
         broker = parse_broker(await self._get(BROKERS, self.name))
         self.registration = replace(self.registration, state=state)
         await self._patch(patches.registration_update(broker, self.registration))
 
+    async def holds_strays(self, topic, topic_id, *, partitions, leader_epoch, partition_epoch):
+        """It says that it has directories of a topic that is gone, as every broker does for itself."""
+        strays = [Stray(topic, topic_id, number, leader_epoch, partition_epoch, 100) for number in range(partitions)]
+        broker = parse_broker(await self._get(BROKERS, self.name))
+        await self._patch(patches.registration_update(broker, self.registration, strays=strays))
+
     async def renew(self):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         existing = await self._get(LEASES, self.name)
         version = existing["metadata"]["resourceVersion"] if existing else ""
         body = render_lease(
-            NAMESPACE,
+            self.namespace,
             self.name,
             holder=self.incarnation,
             renewed=now,
@@ -113,9 +121,9 @@ class FakeBroker:
             resource_version=version,
         )
         if existing:
-            await self.client.replace(LEASES, NAMESPACE, self.name, body)
+            await self.client.replace(LEASES, self.namespace, self.name, body)
         else:
-            await self.client.create(LEASES, NAMESPACE, body)
+            await self.client.create(LEASES, self.namespace, body)
 
     async def _renew_for_ever(self):
         while True:
@@ -141,13 +149,13 @@ class FakeBroker:
                 "kind": "Pod",
                 "metadata": {
                     "name": self.name,
-                    "namespace": NAMESPACE,
+                    "namespace": self.namespace,
                     "labels": naming.broker_labels(self.cluster, self.id),
                 },
                 "spec": {"containers": [{"name": "broker", "image": "none"}]},
             }
             with contextlib.suppress(KubeConflict):
-                await self.client.create(PODS, NAMESPACE, body)
+                await self.client.create(PODS, self.namespace, body)
         terminated = {"exitCode": 137, "reason": "Error", "message": message}
         status = {
             "status": {
@@ -166,5 +174,5 @@ class FakeBroker:
             }
         }
         written_at = time.monotonic()
-        await self.client.merge_patch(PODS, NAMESPACE, self.name, status, subresource="status")
+        await self.client.merge_patch(PODS, self.namespace, self.name, status, subresource="status")
         return written_at
