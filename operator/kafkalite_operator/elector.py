@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import LeaseRecord, parse_lease, render_lease
 from kafkalite_core.resources.naming import OPERATOR_LEASE
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import LEASES
 from kafkalite_runtime.logging import get_logger
@@ -79,6 +80,7 @@ class Elector:
         self._main_loop_age_s = main_loop_age_s
         self._on_change = on_change
         self._blocked = False
+        self._complaints = Complaints(_log)
         self.terms = 0
         """How often the Lease was acquired: a term is served by one holder without a break."""
 
@@ -99,8 +101,9 @@ class Elector:
         if self._may_try():
             try:
                 await self.attempt()
+                self._complaints.well("lease", "operator lease answered again")
             except KafkaLiteError as error:
-                _log.debug("operator lease not renewed", error=str(error))
+                self._complaints.wrong("lease", "operator lease not answered", error)
         if self._renewed_at is not None and not self.held():
             self._lose("not renewed in time")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
@@ -18,17 +19,23 @@ from typing import TYPE_CHECKING, Any, cast
 import kopf
 
 from kafkalite_core.resources.naming import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, VERSION
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import logging
+    from collections.abc import Callable, Coroutine, Iterator
 
     Deliver = Callable[[Kind, str, dict[str, Any]], None]
 
 RESTART_S = 1.0
 IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
+STEADY_S = 60.0
+"""When kopf ran that long, its next end is a new trouble."""
+
+_ATTEMPT = re.compile(r"Request attempt #(\d+)")
 _log = get_logger(__name__)
 
 
@@ -80,14 +87,27 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.queueing.worker_limit = None
 
 
+def first_attempt(record: logging.LogRecord) -> bool:
+    """A filter of the log: kopf tells of each attempt of a request that failed, and we have it try for ever."""
+    found = _ATTEMPT.match(record.getMessage()) if record.name.startswith("kopf") else None
+    return found is None or found[1] == "1"
+
+
 class Watcher:
-    """Runs kopf in a daemon thread and starts it again whenever it ends."""
+    """Runs kopf in a daemon thread and starts it again whenever it ends, once the kinds that it is for are served."""
 
     def __init__(
-        self, on_object: Deliver, namespaces: tuple[str, ...] = (), loop: asyncio.AbstractEventLoop | None = None
+        self,
+        on_object: Deliver,
+        served: Callable[[], Coroutine[Any, Any, None]],
+        namespaces: tuple[str, ...] = (),
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        """`on_object(kind, type, object)` is called on `loop` (default: the running one)."""
+        """`on_object(kind, type, object)` and `served()`, which returns when they are, run on `loop` (default: the
+        running one).
+        """
         self._on_object = on_object
+        self._served = served
         self._namespaces = namespaces
         self._loop = loop or asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -131,19 +151,24 @@ class Watcher:
             self._loop.call_soon_threadsafe(self._on_object, kind, type_, obj)
 
     def _run(self) -> None:
+        complaints = Complaints(_log)
         while not self._stop.is_set():
+            started = time.monotonic()
             try:
                 asyncio.run(self._operate())
-            except (Exception, asyncio.CancelledError):
+            except (Exception, asyncio.CancelledError) as error:
+                if time.monotonic() - started > STEADY_S:
+                    complaints.well("kopf")
                 if not self._stop.is_set():
-                    _log.exception("kopf ended")
+                    cause = error if isinstance(error, Exception) else RuntimeError("cancelled")
+                    complaints.wrong("kopf", "kopf ended, and is started again", cause, exc_info=cause)
             self._running = None
             if not self._stop.wait(RESTART_S):
                 self.restarts += 1
-                _log.warning("kopf is started again", restarts=self.restarts)
 
     async def _operate(self) -> None:
         self._running = asyncio.current_task()
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._served(), self._loop))
         await kopf.operator(
             registry=build_registry(self._deliver),
             settings=kopf.OperatorSettings(),

@@ -10,6 +10,7 @@ from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.membership.lease import LeaseObserver
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import parse_lease
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.kinds import LEASES
 from kafkalite_runtime.logging import get_logger
 
@@ -46,6 +47,7 @@ class LeaseReader:
         self._on_read = on_read
         self._clock = clock
         self._observers: dict[str, LeaseObserver] = {}
+        self._complaints = Complaints(_log)
 
     def observing_since(self, namespace: str) -> float | None:
         """Since when Leases have been read without a gap; None when the last read is too old."""
@@ -63,8 +65,9 @@ class LeaseReader:
     async def _read_quietly(self, namespace: str) -> None:
         try:
             await self.read(namespace)
+            self._complaints.well(namespace, "broker leases read again", namespace=namespace)
         except KafkaLiteError as error:
-            _log.warning("broker leases not read", namespace=namespace, error=str(error))
+            self._complaints.wrong(namespace, "broker leases not read", error, namespace=namespace)
 
     async def read(self, namespace: str) -> None:
         """One consistent read. Raises errors of the client."""
@@ -74,7 +77,8 @@ class LeaseReader:
             try:
                 records.append(parse_lease(item))
             except KafkaLiteError as error:
-                _log.warning("lease not understood", error=str(error))
+                uid = (item.get("metadata") or {}).get("uid")
+                self._complaints.wrong(("lease", uid), "lease not understood", error)
         observer = self._observers.setdefault(namespace, LeaseObserver(gap_s=GAP_S))
         observer.read({record.name: record.signature for record in records}, now_s=self._clock())
         for record in records:

@@ -13,10 +13,11 @@ from kafkalite_core.model.errors import ConfigError, KafkaLiteError
 from kafkalite_operator.acting import ActingClient
 from kafkalite_operator.controller import Controller
 from kafkalite_operator.elector_thread import ElectorThread
-from kafkalite_operator.handlers import Watcher
+from kafkalite_operator.handlers import Watcher, first_attempt
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import Store
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.events import EventRecorder
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
@@ -24,6 +25,7 @@ from kafkalite_runtime.logging import configure_logging, get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
 
 STUCK_S = 30.0
+SERVED_PAUSE_S = 0.3
 _log = get_logger(__name__)
 
 
@@ -51,6 +53,7 @@ class Operator:
             self.metrics.registry, settings.metrics_port, healthz=self._healthz, readyz=self._readyz
         )
         self.watcher: Watcher | None = None
+        self._reached = False
 
     def _main_loop_age_s(self) -> float:
         return time.monotonic() - self._beat_at
@@ -60,7 +63,7 @@ class Operator:
         return True if silence < STUCK_S else f"the event loop last ran {silence:.0f} s ago"
 
     def _readyz(self) -> bool | str:
-        return self.watcher is not None or "the API server has not been reached yet"
+        return self._reached or "the API server has not been reached yet"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop`, then release the Lease."""
@@ -96,19 +99,24 @@ class Operator:
             await asyncio.sleep(1.0)
 
     async def _watch(self) -> None:
-        """Start kopf once the API serves our kinds: it looks for them only once."""
+        self.watcher = Watcher(self.controller.on_object, self._kinds_are_served, self.settings.watch_namespaces)
+        self.watcher.start()
+        await asyncio.Event().wait()
+
+    async def _kinds_are_served(self) -> None:
+        """Wait until the API serves our kinds: kopf looks for them only once, when it starts."""
+        complaints = Complaints(_log)
         while True:
             try:
                 for kind in (TOPICS, CLUSTERS, BROKERS):
                     for namespace in self.settings.watch_namespaces or (None,):
                         await self._client.list(kind, namespace, deadline_s=3.0)
-                break
             except KafkaLiteError as error:
-                _log.warning("waiting for the API server and its custom resources", error=str(error))
-                await asyncio.sleep(0.3)
-        self.watcher = Watcher(self.controller.on_object, self.settings.watch_namespaces)
-        self.watcher.start()
-        await asyncio.Event().wait()
+                complaints.wrong("kinds", "waiting for the API server and its custom resources", error)
+                await asyncio.sleep(SERVED_PAUSE_S)
+            else:
+                self._reached = True
+                return
 
 
 async def serve(settings: OperatorSettings) -> None:
@@ -132,6 +140,8 @@ def main() -> None:
         configure_logging("operator", settings.log_level, settings.log_json)
         # One line per object that passes through says nothing about a decision.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(first_attempt)
         asyncio.run(serve(settings))
         code = 0
     except (ConfigError, OSError) as error:

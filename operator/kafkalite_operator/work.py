@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.pacing import PLAN_FRESH_S, Urgency, may_begin
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
@@ -54,6 +55,7 @@ class Work:
         self._clock = clock
         self._under_way: dict[Key, asyncio.Task[None]] = {}
         self._failures: dict[Key, int] = {}
+        self._complaints = Complaints(_log)
         self._not_before: dict[Key, float] = {}
         self._waiting: dict[Urgency, deque[_Waiting]] = {urgency: deque() for urgency in Urgency}
         self._planned_at = 0.0
@@ -139,6 +141,7 @@ class Work:
                 return
             await work
             self._failures.pop(key, None)
+            self._complaints.well(key, "action applied again", key=key)
         except KafkaLiteError as error:
             delay = max(pause_s, self._back_off(key, error))
             hurry = urgency <= Urgency.ELECTION
@@ -162,8 +165,10 @@ class Work:
         self._metrics.reconcile_failures.labels(key[0]).inc()
         # One lost race is nothing to talk about: the next round decides on the newer state at once.
         lost_race = isinstance(error, KubeInvalid | KubeConflict) and failures == 0
-        log = _log.debug if lost_race else _log.warning
-        log("action not applied", key=key, failures=failures + 1, error=str(error))
+        if lost_race:
+            _log.debug("action not applied", key=key, error=str(error))
+        else:
+            self._complaints.wrong(key, "action not applied", error, key=key, failures=failures + 1)
         if isinstance(error, KubeThrottled):
             return error.retry_after_s
         first = 1 if isinstance(error, KubeUnavailable) else 0

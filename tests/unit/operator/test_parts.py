@@ -1,6 +1,7 @@
 """Elector, executor and Lease reader against a client that does as it is told."""
 
 import copy
+import logging
 from dataclasses import replace
 
 import jsonpatch
@@ -15,6 +16,7 @@ from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.elector import Elector
 from kafkalite_operator.executor import Executor, ready_event
+from kafkalite_operator.handlers import first_attempt
 from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
@@ -408,3 +410,15 @@ def test_memory_and_processor_time_of_the_operator_are_seen():
     registry = OperatorMetrics().registry
     assert registry.get_sample_value("process_resident_memory_bytes") > 1e6
     assert registry.get_sample_value("process_cpu_seconds_total") > 0
+
+
+def test_of_kopf_s_attempts_the_first_is_told():
+    def told(name, text):
+        return first_attempt(logging.LogRecord(name, logging.ERROR, "", 0, text, (), None))
+
+    kopf = "kopf._cogs.clients.watching"
+    assert told(kopf, "Request attempt #1 failed; will retry: GET http://x -> ClientConnectorError()")
+    assert not told(kopf, "Request attempt #2 failed; will retry: GET http://x -> ClientConnectorError()")
+    assert not told(kopf, "Request attempt #31/40 failed; escalating: GET http://x")
+    assert told(kopf, "Watch-stream is gone")
+    assert told("kafkalite_operator.elector", "Request attempt #2 failed; will retry")
