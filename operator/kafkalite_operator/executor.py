@@ -11,7 +11,6 @@ import asyncio
 import random
 import time
 import uuid
-from base64 import urlsafe_b64encode
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +34,7 @@ from kafkalite_core.resources.manifests import broker_object
 from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.restarts import rolling_events
+from kafkalite_operator.identity import cluster_id_for
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -409,7 +409,7 @@ class Executor:
         obj = self._store.raw(CLUSTERS, cluster.uid)
         if obj is None:
             return
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = cluster.cluster_id or await cluster_id_for(self._client, cluster)
         operations = patches.take_control(
             obj, holder=holder, epoch=epoch, cluster_id=cluster_id, first_broker_epoch=first_broker_epoch
         )

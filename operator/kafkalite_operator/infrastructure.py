@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
 from kafkalite_operator.stateful_sets import StatefulSets
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 CALL_DEADLINE_S = 3.0
 _KINDS = {kind.kind: kind for kind in (STATEFUL_SETS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)}
 _log = get_logger(__name__)
+
+
+class NotYetCollected(KafkaLiteError):
+    """An object of a deleted cluster is in the way of its successor's: try again."""
 
 
 class Infrastructure:
@@ -69,7 +74,11 @@ class Infrastructure:
         if applied_hash(existing) == applied_hash(wanted):
             return
         owners = existing["metadata"].get("ownerReferences") or []
-        if any(owner.get("controller") and owner.get("uid") != settings.cluster.uid for owner in owners):
+        other = next((o for o in owners if o.get("controller") and o.get("uid") != settings.cluster.uid), None)
+        if other is not None:
+            if (other.get("kind"), other.get("name")) == (CLUSTERS.kind, settings.cluster.name):
+                # The cluster was deleted and made again. What was made of the earlier one is about to be collected.
+                raise NotYetCollected(f"{kind.kind} {name} belongs to the cluster of that name that was deleted")
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
         done = "updated"

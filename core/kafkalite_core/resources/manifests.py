@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Cluster
     from kafkalite_core.model.listener import Listener
 
+CLUSTER_ID = "clusterId"
+"""Key of the ConfigMap with the cluster's identity."""
+
 DEFAULT_IMAGE = "kafkalite-broker:0.1.0"
 DEFAULT_STORAGE_SIZE = "10Gi"
 DEFAULT_SERVICE_ACCOUNT = "kafkalite-broker"
@@ -134,6 +137,14 @@ def config_map(settings: ClusterSettings) -> dict[str, Any]:
     }
 
 
+def identity(settings: ClusterSettings) -> dict[str, Any]:
+    """The ConfigMap that keeps the cluster's id. Nobody owns it: like the volumes, which name the id, it stays."""
+    metadata = settings.metadata(naming.identity_name(settings.cluster.name))
+    del metadata["ownerReferences"]
+    data = {CLUSTER_ID: settings.cluster.cluster_id}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
 def _ports(settings: ClusterSettings) -> list[dict[str, Any]]:
     ports = [
         {"name": port_name(each), "port": each.port, "targetPort": each.port}
@@ -201,6 +212,7 @@ def infrastructure(settings: ClusterSettings, broker_ids: Iterable[int]) -> list
     """
     ids = sorted(broker_ids)
     objects = [
+        *([identity(settings)] if settings.cluster.cluster_id else []),
         config_map(settings),
         *services(settings, ids),
         disruption_budget(settings),

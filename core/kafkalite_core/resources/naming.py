@@ -128,6 +128,11 @@ def config_map_name(cluster: str) -> str:
     return f"{cluster}-config"
 
 
+def identity_name(cluster: str) -> str:
+    """Name of the ConfigMap that keeps the cluster's id."""
+    return f"{cluster}-identity"
+
+
 def broker_id_of(cluster: str, name: str) -> int | None:
     """The broker id in the name of a pod, Lease or `KafkaLiteBroker`; None when it is not one of that cluster."""
     prefix = f"{stateful_set_name(cluster)}-"
