@@ -83,7 +83,7 @@ run() {
   case $1 in
     lint) make --no-print-directory lint ;; # with tests/test_tidy.py
     search) SEARCH_SECONDS=${SEARCH_SECONDS:-300} "$BIN/pytest" "tests/$1" ;;
-    contract) "$BIN/pytest" tests/cluster tests/contract ;; # the embedded server, then a real one
+    contract) "$BIN/pytest" tests/cluster tests/contract tests/ha ;; # the embedded server, a real one, operators at it
     e2e)
       if [[ -n ${KUBECONFIG:-} ]]; then
         "$BIN/pytest" tests/e2e

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import ssl
 import subprocess
 import time
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 READY_LIMIT_S = 120.0  # a few seconds on a quiet machine
 POLL_S = 0.05
-SERVICE_NETWORK = "10.96.0.0/24"
+SERVICE_NETWORK = "10.96.0.0/16"  # room for the Services of some thousand clusters
 # kubeadm puts an address that is no loopback into the certificate; nothing listens there (RFC 5737).
 UNUSED_ADDRESS = "192.0.2.1"
 CONTROLLERS = (
@@ -93,6 +94,25 @@ class ControlPlane:
         """Raises StartError when one of the programs has ended."""
         for program in self._running:
             program.check()
+
+    def back_up(self, folder: Path) -> None:
+        """A snapshot of what etcd has on its disk now."""
+        etcd = self._program("etcd")
+        etcd.process.send_signal(signal.SIGSTOP)  # nobody writes meanwhile
+        try:
+            shutil.copytree(self.folder / "etcd", folder)
+        finally:
+            etcd.process.send_signal(signal.SIGCONT)
+
+    def restore(self, folder: Path) -> None:
+        """Go back to a snapshot: the API server is stopped meanwhile, as the procedure asks for; its clients are not."""
+        for name in ("kube-apiserver", "etcd"):
+            program = self._program(name)
+            self._running.remove(program)
+            program.stop()
+        shutil.rmtree(self.folder / "etcd")
+        shutil.copytree(folder, self.folder / "etcd")
+        self._start_etcd_and_apiserver()
 
     def kubectl(self, *arguments: str) -> str:
         """Run kubectl as the administrator; what it printed. Raises StartError with its complaint."""
@@ -186,6 +206,9 @@ class ControlPlane:
         self._tell("kube-controller-manager")
 
     # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _program(self, name: str) -> Program:
+        return next(program for program in self._running if program.name == name)
 
     def _run(self, name: str, *arguments: str) -> None:
         command = [str(self._programs / name), *arguments]

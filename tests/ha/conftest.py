@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.control_plane import control_plane
-from tests.ha.world import World
+from tests.ha.world import World, sockets_closed
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +23,4 @@ async def world(plane, tmp_path):
         yield await made.open()
     finally:
         await made.close()
+        await sockets_closed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,24 @@ async def _nothing(_: World) -> None:
     return None
 
 
-async def _a_topic(world: World) -> None:
-    await world.make_topic()
-    await world.start_brokers(3, renew=False)
-    await world.ready()
+async def _all_made(world: World) -> bool:
+    counts = {STATEFUL_SETS: 1, SERVICES: 5, CONFIG_MAPS: 2, POD_DISRUPTION_BUDGETS: 1, BROKERS: 3}
+    return [len(await names(world, kind)) for kind in counts] == list(counts.values())
+
+
+async def _well(world: World, kind: Any, name: str) -> bool:
+    """As many partitions as asked for, and Ready with this generation."""
+    obj = await world.get(kind, name)
+    status = (obj or {}).get("status") or {}
+    return (
+        obj is not None
+        and len(status.get("partitions") or {}) == obj["spec"].get("partitions", 0)
+        and status.get("observedGeneration") == obj["metadata"]["generation"]
+        and any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+    )
+
+
+# -- a topic without a cluster
 
 
 async def _make_topic(world: World) -> None:
@@ -61,50 +76,38 @@ async def _brokers_come(world: World) -> None:
 
 
 async def _is_ready(world: World) -> bool:
-    """As many partitions as asked for, all conditions of topic and cluster about this generation, and good."""
-    obj = await world.get(TOPICS, "orders")
-    status = (obj or {}).get("status") or {}
-    if obj is None or len(status.get("partitions") or {}) != obj["spec"]["partitions"]:
-        return False
-    return await _well(world, CLUSTERS, "kafkalite") and await _well(world, TOPICS, "orders")
+    return await _well(world, CLUSTERS, "kafkalite") and await _well(world, TOPICS, "orders") and await _all_made(world)
 
 
-async def _well(world: World, kind: Any, name: str) -> bool:
-    obj = await world.get(kind, name)
-    status = (obj or {}).get("status") or {}
-    return (
-        obj is not None
-        and status.get("observedGeneration") == obj["metadata"]["generation"]
-        and any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
-    )
+# -- three topics: one grows, one moves, one that was deleted is made again
 
 
-async def _grow(world: World) -> None:
-    await world.client.merge_patch(
-        TOPICS, world.ns, "orders", {"spec": {"partitions": 7, "config": {"min.insync.replicas": "2"}}}
-    )
-
-
-async def _grown(world: World) -> bool:
-    found = await world.topic()
-    return await _is_ready(world) and all(entry.min_isr == 2 for entry in found.partitions.values())
-
-
-async def _two_replicas(world: World) -> None:
-    await world.make_topic(partitions=2, replicas=2, replicaAssignment={"0": [0, 1], "1": [1, 0]})
+async def _three_topics(world: World) -> None:
+    await world.make_topic("orders")
+    await world.make_topic("moving", partitions=2, replicas=2, replicaAssignment={"0": [0, 1], "1": [1, 0]})
+    await world.make_topic("kept", deletionPolicy="Retain")
     await world.start_brokers(3, renew=False)
-    await world.ready()
+    for name in ("orders", "moving", "kept"):
+        await world.ready(name)
+    topic_id = (await world.topic("kept")).ref.topic_id
+    await world.client.delete(TOPICS, world.ns, "kept")
+    for broker in world.brokers.values():
+        await broker.holds_strays("kept", topic_id, partitions=3, leader_epoch=5, partition_epoch=17)
+    await eventually(lambda: _all_made(world))
 
 
-async def _move(world: World) -> None:
-    spec = {"spec": {"replicaAssignment": {"0": [2, 1], "1": [1, 2]}}}
-    await world.client.merge_patch(TOPICS, world.ns, "orders", spec)
+async def _change_all(world: World) -> None:
+    grown = {"spec": {"partitions": 7, "config": {"min.insync.replicas": "2"}}}
+    moved = {"spec": {"replicaAssignment": {"0": [2, 1], "1": [1, 2]}}}
+    await world.client.merge_patch(TOPICS, world.ns, "orders", grown)
+    await world.client.merge_patch(TOPICS, world.ns, "moving", moved)
+    await world.make_topic("kept")
 
 
 async def _leaders_take_them_in(world: World) -> None:
     """For ever: each leader takes what is being added into the ISR."""
     while True:
-        found = await world.topic()
+        found = await world.topic("moving")
         for number, entry in found.partitions.items():
             missing = [broker for broker in entry.adding if broker not in entry.isr_ids()]
             if not missing or not entry.has_leader:
@@ -112,17 +115,32 @@ async def _leaders_take_them_in(world: World) -> None:
             joined = tuple(IsrEntry(broker, world.brokers[broker].registration.broker_epoch) for broker in missing)
             proposed = replace(entry, isr=(*entry.isr, *joined), partition_epoch=entry.partition_epoch + 1)
             operations = patches.isr_change(found.ref, number, entry, proposed)
-            try:
-                await world.client.json_patch(TOPICS, world.ns, "orders", operations, subresource="status")
-            except KubeError:
-                continue  # the operator was faster
+            # The operator may have been faster.
+            with contextlib.suppress(KubeError):
+                await world.client.json_patch(TOPICS, world.ns, "moving", operations, subresource="status")
         await asyncio.sleep(0.05)
 
 
-async def _moved(world: World) -> bool:
-    found = await world.topic()
-    placed = {number: entry.replicas for number, entry in found.partitions.items()}
-    return placed == {0: (2, 1), 1: (1, 2)} and await _is_ready(world)
+async def _all_changed(world: World) -> bool:
+    for name in ("orders", "moving", "kept"):
+        if not await _well(world, TOPICS, name):
+            return False
+    orders, moving, kept = [await world.topic(name) for name in ("orders", "moving", "kept")]
+    return (
+        all(entry.min_isr == 2 for entry in orders.partitions.values())
+        and {number: entry.replicas for number, entry in moving.partitions.items()} == {0: (2, 1), 1: (1, 2)}
+        and all(entry.leader_epoch > 5 and entry.partition_epoch > 17 for entry in kept.partitions.values())
+    )
+
+
+# -- a broker dies
+
+
+async def _a_topic(world: World) -> None:
+    await world.make_topic()
+    await world.start_brokers(3, renew=False)
+    await world.ready()
+    await eventually(lambda: _all_made(world))
 
 
 async def _broker_dies(world: World) -> None:
@@ -131,64 +149,44 @@ async def _broker_dies(world: World) -> None:
 
 async def _led_by_others(world: World) -> bool:
     broker = parse_broker(await world.client.get(BROKERS, world.ns, f"kafkalite-broker-{VICTIM}"))
-    found = await world.topic()
-    status = (await world.get(CLUSTERS, "kafkalite"))["status"]  # type: ignore[index]
+    status = (await world.client.get(CLUSTERS, world.ns, "kafkalite"))["status"]
     return (
         broker.fenced
-        and all(entry.leader not in {VICTIM, -1} for entry in found.partitions.values())
-        and status["brokers"]["ready"] == 2
+        and all(entry.leader not in {VICTIM, -1} for entry in (await world.topic()).partitions.values())
+        and (status.get("brokers") or {}).get("ready") == 2
         and (await world.condition(TOPICS, "orders", "Healthy"))[0] == "False"
     )
 
 
-async def _strays(world: World) -> None:
-    """A topic with `Retain` was deleted; two brokers hold what is left of it."""
-    await world.make_topic("orders", deletionPolicy="Retain")
-    await world.start_brokers(3, renew=False)
-    await world.ready()
-    topic_id = (await world.topic()).ref.topic_id
-    await world.client.delete(TOPICS, world.ns, "orders")
-    await eventually(lambda: _gone(world))
-    for broker in world.brokers.values():
-        await broker.holds_strays("orders", topic_id, partitions=3, leader_epoch=5, partition_epoch=17)
-
-
-async def _gone(world: World) -> bool:
-    return await world.get(TOPICS, "orders") is None
-
-
-async def _adopted(world: World) -> bool:
-    entries = (await world.topic()).partitions.values()
-    return await _is_ready(world) and all(e.leader_epoch > 5 and e.partition_epoch > 17 for e in entries)
-
-
 SCENARIOS = [
     Scenario("a topic without a cluster", None, _make_topic, _brokers_come, _is_ready),
-    Scenario("more partitions and another configuration", _a_topic, _grow, _nothing, _grown),
-    Scenario("replicas move", _two_replicas, _move, _leaders_take_them_in, _moved),
+    Scenario("topics grow, move and are made again", _three_topics, _change_all, _leaders_take_them_in, _all_changed),
     Scenario("a broker dies", _a_topic, _broker_dies, _nothing, _led_by_others),
-    Scenario("a topic is made again", _strays, _make_topic, _nothing, _adopted),
 ]
+
+
+async def names(world: World, kind: Any) -> list[str]:
+    """Of the objects that the operator makes."""
+    listed = (await world.client.list(kind, world.ns)).items
+    return sorted(item["metadata"]["name"] for item in listed if item["metadata"]["name"] != "kube-root-ca.crt")
 
 
 async def summary(world: World) -> dict[str, Any]:
     """What a user could tell one end from another by: everything but uids, times, versions and who was when first."""
     found: dict[str, Any] = {}
     for kind in (STATEFUL_SETS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKERS):
-        listed = (await world.client.list(kind, world.ns)).items
-        names = sorted(item["metadata"]["name"] for item in listed)
-        found[kind.plural] = [name for name in names if name != "kube-root-ca.crt"]
+        found[kind.plural] = await names(world, kind)
     for kind in (CLUSTERS, TOPICS):
         for item in (await world.client.list(kind, world.ns)).items:
             status = item.get("status") or {}
-            found[kind.plural] = {
+            found[item["metadata"]["name"]] = {
                 "spec": item["spec"],
                 "conditions": sorted((c["type"], c["status"], c["reason"]) for c in status.get("conditions") or []),
                 "inSync": status.get("inSync"),
                 "brokers": status.get("brokers"),
                 "partitions": {
                     number: {
-                        "replicas": entry["replicas"],
+                        "replicas": sorted(entry["replicas"]),
                         "isr": sorted(member["id"] for member in entry["isr"]),
                         "elr": sorted(member["id"] for member in entry.get("elr") or []),
                         "moving": [entry.get("adding") or [], entry.get("removing") or []],

@@ -45,6 +45,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+async def sockets_closed() -> None:
+    """TLS ends with a dialogue, which would outlive the loop: wait until nothing but the loop's own pipe is left."""
+    selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+    await eventually(lambda: len(selector.get_map()) <= 1)
+
+
 class OperatorProcess:
     """One replica of the operator, as in its pod."""
 

@@ -103,7 +103,8 @@ class FakeBroker:
 
     async def holds_strays(self, topic, topic_id, *, partitions, leader_epoch, partition_epoch):
         """It says that it has directories of a topic that is gone, as every broker does for itself."""
-        strays = [Stray(topic, topic_id, number, leader_epoch, partition_epoch, 100) for number in range(partitions)]
+        known = {"topic": topic, "topic_id": topic_id, "leader_epoch": leader_epoch, "partition_epoch": partition_epoch}
+        strays = [Stray(**known, partition=number, end_offset=100) for number in range(partitions)]
         broker = parse_broker(await self._get(BROKERS, self.name))
         await self._patch(patches.registration_update(broker, self.registration, strays=strays))
 
