@@ -73,6 +73,7 @@ class Store:
         self._registered: dict[str, tuple[int, float]] = {}
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
+        self._left: OrderedDict[tuple[str, str, str], tuple[bool, frozenset[int]]] = OrderedDict()
         self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
         self.pods = PodStore(clock)
         self.served: dict[str, str] = {}
@@ -131,7 +132,14 @@ class Store:
             remembered.pop(uid, None)
         self._grouped = None
         self._unread.pop(uid, None)
-        return self._objects[kind.plural].pop(uid, None) is not None
+        gone = self._objects[kind.plural].pop(uid, None)
+        if gone is not None and isinstance(gone.view, TopicView) and gone.view.placed:
+            spec, entries = gone.view.spec, gone.view.topic.partitions.values()
+            name = (gone.view.topic.ref.namespace, spec.cluster, spec.topic_name)
+            self._left[name] = (spec.deletion_policy == "Retain", frozenset(i for e in entries for i in e.replicas))
+            while len(self._left) > REMEMBERED_MAX:
+                self._left.popitem(last=False)
+        return gone is not None
 
     def relist(
         self,
@@ -247,13 +255,21 @@ class Store:
             self._grouped = {}
             for view in self.topic_views():
                 key = (view.topic.ref.namespace, view.spec.cluster)
-                self._grouped.setdefault(key, {})[view.topic.ref.uid] = view
+                self._grouped.setdefault(key, {})[view.topic.ref.uid] = self._with_predecessor(view)
         return self._grouped
 
     def places_of(self, namespace: str, cluster: str) -> list[PodPlace]:
         """Where the pods of a cluster's brokers run, by name."""
         places = self._places.get((namespace, cluster), {})
         return [places[name] for name in sorted(places)]
+
+    def _with_predecessor(self, view: TopicView) -> TopicView:
+        """A topic that is to be placed, with the brokers that may hold data of the one that was deleted before it."""
+        key = (view.topic.ref.namespace, view.spec.cluster, view.spec.topic_name)
+        if view.placed or key not in self._left:
+            return view
+        kept, brokers = self._left[key]
+        return replace(view, left_by=brokers) if kept or view.adopt_strays else view
 
     def clusters(self) -> dict[ClusterKey, ClusterSettings]:
         """All clusters by (namespace, name)."""

@@ -325,7 +325,12 @@ def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stra
     """
     listed = {broker_id for broker_id, _ in strays}
     silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
-    if not strays or not silent or now - view.first_seen >= ADOPTION_GRACE_S:
+    if not strays and view.adopt_strays is not False:
+        # A topic that is made again in the moment of its deletion: nobody has set its data aside so far.
+        silent = sorted(view.left_by.intersection(silent))
+    elif not strays:
+        return None
+    if not silent or now - view.first_seen >= ADOPTION_GRACE_S:
         return None
     message = (
         f"brokers hold data of a lost topic of this name; brokers {silent} list none, and have up to "

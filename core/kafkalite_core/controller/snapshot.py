@@ -44,6 +44,8 @@ class TopicView:
         observed_generation: `status.observedGeneration`.
         conditions: `status.conditions`.
         in_sync: `status.inSync`.
+        left_by: Brokers with replicas of the topic of this name whose deletion the observer saw, when its policy was
+            `Retain` or this one adopts: they may have to hear of it yet.
         first_seen: When the observer first saw this object.
         generation_seen: When the observer first saw the present `metadata.generation`.
     """
@@ -63,6 +65,7 @@ class TopicView:
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     in_sync: str = ""
+    left_by: frozenset[int] = frozenset()
     first_seen: float = 0.0
     generation_seen: float = 0.0
     _facts: list[TopicFacts] = field(init=False, default_factory=list, compare=False, repr=False)

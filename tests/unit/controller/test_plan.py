@@ -220,6 +220,24 @@ def test_adoption_gives_live_brokers_that_list_nothing_time_to_notice_the_loss()
     assert of(plan(alone, NOW), CreateTopicStatus), "who is fenced serves nobody"
 
 
+def test_a_topic_that_is_made_again_in_the_moment_of_its_deletion_waits_for_what_was_kept():
+    """Brokers have not heard of the deletion, so nobody lists anything: without waiting it would begin empty."""
+    held = brokers(*(make_broker(number) for number in range(3)))
+    new = snapshot(topic_view(first_seen=NOW, left_by=frozenset({0, 1, 2})), brokers=held)
+    assert of(plan(new, NOW), CreateTopicStatus) == []
+    assert "brokers [0, 1, 2] list none" in str(plan(new, NOW))
+    for view in (
+        topic_view(first_seen=NOW - ADOPTION_GRACE_S, left_by=frozenset({0, 1, 2})),
+        topic_view(first_seen=NOW, left_by=frozenset({0, 1, 2}), adopt_strays=False),
+        topic_view(first_seen=NOW, left_by=frozenset({7})),
+    ):
+        (action,) = of(plan(snapshot(view, brokers=held), NOW), CreateTopicStatus)
+        assert action.topic_id == ""
+    told = snapshot(topic_view(first_seen=NOW, left_by=frozenset({0, 1, 2})), brokers=with_strays())
+    (action,) = of(plan(told, NOW), CreateTopicStatus)
+    assert action.topic_id == "old"
+
+
 @pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True)])
 def test_adoption_waits_for_a_broker_that_was_scaled_away_only_when_it_holds_data(strays, waits):
     gone = make_broker(3, strays=strays, fenced=13)

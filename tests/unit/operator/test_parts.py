@@ -422,3 +422,20 @@ def test_of_kopf_s_attempts_the_first_is_told():
     assert not told(kopf, "Request attempt #31/40 failed; escalating: GET http://x")
     assert told(kopf, "Watch-stream is gone")
     assert told("kafkalite_operator.elector", "Request attempt #2 failed; will retry")
+
+
+@pytest.mark.parametrize(
+    ("policy", "annotations", "waits"),
+    [("Retain", {}, True), ("Delete", {}, False), ("Delete", {"kafkalite.io/adopt-strays": "true"}, True)],
+)
+def test_the_store_tells_whose_data_a_new_topic_may_take_over(policy, annotations, waits):
+    store = Store(Clock(), "image")
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+    old = topic_object(spec={"partitions": 1, "replicas": 3, "deletionPolicy": policy}, status={"topicId": "t", "partitions": {"0": partition_json()}})
+    store.apply(TOPICS, "ADDED", old)
+    assert store.forget(TOPICS, old["metadata"]["uid"])
+    new = topic_object(uid="another", spec={"partitions": 1, "replicas": 3}, annotations=annotations)
+    store.apply(TOPICS, "ADDED", new)
+    snapshot = store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+    (view,) = snapshot.topics.values()
+    assert view.left_by == (frozenset({0, 1, 2}) if waits else frozenset())
