@@ -126,7 +126,10 @@ def test_a_topic_that_was_kept_comes_back_with_its_records(cluster):
 
 
 def test_a_cluster_that_was_deleted_comes_back_with_its_records(cluster):
-    """For its topics are there, the operator makes it again; volumes and ids are those that it had."""
+    """For its topics are there, the operator makes it again; id and volumes are those that it had.
+
+    Its brokers are new registrations: nobody can tell whether their disks are older copies, so it takes consent.
+    """
     apply(cluster, manifest("orders"))
     cluster.wait_topic("orders", is_ready, LIMIT_S)
     cluster.wait_known("orders", 1)
@@ -141,6 +144,13 @@ def test_a_cluster_that_was_deleted_comes_back_with_its_records(cluster):
     made = cluster._wait("kafkaliteclusters", "kafkalite", again, LIMIT_S)
     assert made["status"]["clusterId"] == old["status"]["clusterId"]
     brokers_of(cluster, made)
+
+    def says_why(topic: dict) -> bool:
+        ready = condition(topic, "Ready")
+        return ready is not None and ready["status"] == "False" and "partition 0" in ready["message"]
+
+    cluster.wait_topic("orders", says_why, LIMIT_S)
+    cluster.patch_topic("orders", {"metadata": {"annotations": {"kafkalite.io/elect-unclean": "0"}}})
     cluster.wait_topic("orders", is_ready, LIMIT_S)
     cluster.wait_known("orders", 1)
     assert read(cluster, "orders") == written

@@ -431,7 +431,10 @@ def test_of_kopf_s_attempts_the_first_is_told():
 def test_the_store_tells_whose_data_a_new_topic_may_take_over(policy, annotations, waits):
     store = Store(Clock(), "image")
     store.apply(CLUSTERS, "ADDED", cluster_object())
-    old = topic_object(spec={"partitions": 1, "replicas": 3, "deletionPolicy": policy}, status={"topicId": "t", "partitions": {"0": partition_json()}})
+    old = topic_object(
+        spec={"partitions": 1, "replicas": 3, "deletionPolicy": policy},
+        status={"topicId": "t", "partitions": {"0": partition_json()}},
+    )
     store.apply(TOPICS, "ADDED", old)
     assert store.forget(TOPICS, old["metadata"]["uid"])
     new = topic_object(uid="another", spec={"partitions": 1, "replicas": 3}, annotations=annotations)
