@@ -33,8 +33,8 @@ from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import broker_object
 from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
-from kafkalite_operator.restarts import rolling_events
 from kafkalite_operator.identity import cluster_id_for
+from kafkalite_operator.restarts import rolling_events
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger

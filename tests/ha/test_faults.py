@@ -258,6 +258,7 @@ async def test_definitions_that_are_removed_and_come_back(world):
         "--all",
         "--timeout=60s",
     )
+    await asyncio.gather(*(broker.freeze() for broker in world.brokers.values()))
     world.brokers.clear()
     await eventually(lambda: served(world))
     await world.make_topic()
