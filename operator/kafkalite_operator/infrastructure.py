@@ -85,9 +85,9 @@ class Infrastructure:
         if kind is STATEFUL_SETS:
             done = await self._stateful_sets.update(existing, wanted)
         else:
-            # Only on what was just compared: a late patch must not undo what another replica has applied since.
-            patch = with_removals(wanted, existing)
-            patch["metadata"] = {**patch["metadata"], "resourceVersion": existing["metadata"]["resourceVersion"]}
+            # Only on what was just compared: a patch that comes late must not undo what another replica has applied.
+            version = existing["metadata"]["resourceVersion"]
+            patch = with_removals({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}, existing)
             await self._client.merge_patch(kind, namespace, name, patch, deadline_s=CALL_DEADLINE_S)
         self._tell(settings, f"{kind.kind} {name} {done}")
 
