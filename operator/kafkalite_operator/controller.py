@@ -12,12 +12,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, RestartPods, UpdateTopicStatus
+from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, RemoveBroker, RestartPods, UpdateTopicStatus
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
-from kafkalite_core.controller.plan import plan, wanted_brokers
+from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.scale_down import removals, wanted_brokers
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources.manifests import default_cluster
 from kafkalite_operator.cluster_status import ClusterStatus
@@ -27,6 +28,7 @@ from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
+from kafkalite_operator.removal import BrokerRemoval
 from kafkalite_operator.restarts import Restarts
 from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
@@ -90,6 +92,7 @@ class Controller:
         self._racks = Racks(client, store, nodes, status)
         self._volumes = Volumes(client, store, events)
         self._restarts = Restarts(client, store, metrics, events, clock)
+        self._removal = BrokerRemoval(client, store, self._infrastructure, events, clock)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
         self._wake = asyncio.Event()
@@ -270,6 +273,9 @@ class Controller:
                 read_again = partial(self._read_again, (namespace, settings.cluster.name), epoch)
                 self._work.start(action.key, self._restarts.carry_out(settings, action, read_again))
                 continue
+            if isinstance(action, RemoveBroker):
+                self._work.start(action.key, self._removal.remove(settings, action), pause_s=TICK_S)
+                continue
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
                 busy |= self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
@@ -280,8 +286,8 @@ class Controller:
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
-        if settings.cluster.paused:
-            return
+        if settings.cluster.paused or removals(snapshot):
+            return  # a StatefulSet shrinks only after another look: `BrokerRemoval`
         state = (snapshot.generation, tuple(ids))
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S

@@ -59,6 +59,9 @@ SENTENCES_MAX = 3
 WAITING_REASONS = frozenset({"WaitingForBrokers", "WaitingForCluster", "Placing"})
 """Reasons of Ready=False that pass by themselves."""
 
+SCALING_EVENTS = {"ScalingDown": "Normal", "NotEnoughBrokers": "Warning"}
+"""Types of the Events that tell of the beginning of such a condition of a cluster."""
+
 _log = get_logger(__name__)
 
 
@@ -389,10 +392,14 @@ class Executor:
         )
         if action.rolling is not None:  # whoever is no controller any more restarts nobody
             operations += patches.rolling(action.rolling, controller_epoch)
+        before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
         await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
         if action.rolling is not None:
             for reason, message in rolling_events(parse_rolling(Fields(status or {}, "status")), action.rolling):
                 self._record(CLUSTERS, action.uid, "Normal", reason, message)
+        for said in action.conditions:
+            if said.reason in SCALING_EVENTS and before.get(said.type) != said.reason:
+                self._record(CLUSTERS, action.uid, SCALING_EVENTS[said.reason], said.reason, said.message)
 
     async def take_control(
         self, settings: ClusterSettings, *, holder: str, epoch: int, first_broker_epoch: int

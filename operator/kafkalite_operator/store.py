@@ -80,6 +80,8 @@ class Store:
         self.volumes: dict[str, tuple[Volume, ...]] = {}
         """By uid of the cluster: the claims of its brokers' volumes, as last read."""
         self._revisions: dict[str, tuple[ClusterSettings, str]] = {}
+        self._unread: dict[str, str] = {}
+        """Namespace by uid of topics whose newest version is not understood."""
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -128,6 +130,7 @@ class Store:
         for remembered in (self._registered, self._epochs_seen, self.served, self.volumes, self._revisions):
             remembered.pop(uid, None)
         self._grouped = None
+        self._unread.pop(uid, None)
         return self._objects[kind.plural].pop(uid, None) is not None
 
     def relist(
@@ -148,6 +151,10 @@ class Store:
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_at=asked_at)
+        if kind is TOPICS:
+            gone = [uid for uid, where in self._unread.items() if uid not in listed and namespace in {None, where}]
+            for uid in gone:
+                del self._unread[uid]
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
@@ -207,7 +214,11 @@ class Store:
                 entry.view = cluster_settings(entry.obj, default_image=self._default_image)
         except KafkaLiteError as error:
             _log.warning("object not understood", kind=kind.kind, error=str(error))
+            if kind is TOPICS:
+                self._unread[_uid(entry.obj)] = str(entry.obj["metadata"].get("namespace"))
             return False
+        if kind is TOPICS:
+            self._unread.pop(_uid(entry.obj), None)
         return True
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
@@ -304,6 +315,7 @@ class Store:
             rolling=parse_rolling(Fields(status, "status")),
             storage_size=settings.storage_size,
             volumes=self.volumes.get(settings.cluster.uid, ()),
+            complete=key[0] not in self._unread.values(),
         )
 
     def _revision(self, settings: ClusterSettings) -> str:
@@ -317,6 +329,10 @@ class Store:
     def note_expiry_fence(self, key: ClusterKey) -> None:
         """A broker was fenced by Lease expiry just now; the cap on fencing looks at these."""
         self.expiry_fences.setdefault(key, deque(maxlen=64)).append(self._clock())
+
+
+def _uid(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"].get("uid", ""))
 
 
 def _number(version: str) -> int:

@@ -210,6 +210,16 @@ def in_turn():
     return [(state, NOW), (with_topic(state, topic_view("b", partitions=moved, spec={"replicas": 4})), NOW)]
 
 
+def blocked():
+    """A broker may leave when another topic has become narrow enough."""
+    wide = topic_view("b", partitions={0: entry()}, spec={"replicas": 3})
+    narrow = topic_view(
+        "a", partitions={0: entry(isr=((2, 12), (0, 10)), replicas=(2, 0), leader=2)}, spec={"replicas": 2}
+    )
+    state = snapshot(narrow, wide, cluster={"replicas": 2})
+    return [(state, NOW), (with_spec(state, wide, replicas=2), NOW)]
+
+
 def returned():
     """A broker comes back."""
     state = calm()
@@ -217,7 +227,7 @@ def returned():
     return [(state, NOW), (dead, NOW), (state, NOW)]
 
 
-@pytest.mark.parametrize("scene", [tightened, patience, balanced, inherited, crowded, in_turn, returned])
+@pytest.mark.parametrize("scene", [tightened, patience, balanced, inherited, crowded, in_turn, blocked, returned])
 def test_what_more_than_the_topic_decides_is_decided_anew(scene):
     rest = AtRest()
     plans = []

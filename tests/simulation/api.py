@@ -238,11 +238,14 @@ class ApiServer:
             return Outcome.CONFLICT, None
         return Outcome.OK, self._write(kind, found, {**obj, "metadata": {**found["metadata"], **obj["metadata"]}})
 
-    def delete(self, kind: str, name: str) -> tuple[Outcome, Any]:
-        """The object is gone."""
-        found = self.objects[kind].pop(name, None)
+    def delete(self, kind: str, name: str, version: str = "") -> tuple[Outcome, Any]:
+        """The object is gone; with `version` only if it still has that resourceVersion."""
+        found = self.objects[kind].get(name)
         if found is None:
             return Outcome.NOT_FOUND, None
+        if version and version != found["metadata"]["resourceVersion"]:
+            return Outcome.CONFLICT, None
+        del self.objects[kind][name]
         self.version += 1
         self.on_change(kind, found, None)
         self._publish(kind, "DELETED", found)

@@ -84,6 +84,15 @@ class SimCluster:
         for client in (*self.producers, *self.consumers, *self.members):
             self.world.at(0.0, client.process, client.begin)
 
+    def run_brokers(self, count: int) -> None:
+        """The operator gives the StatefulSet so many pods."""
+        for host in self.host_list:
+            if host.id >= count and not host.removed:
+                self.oracles.removal.pod_ends(self.api, host.id)
+                host.scale_away()
+            elif host.id < count and host.removed:
+                host.bring_back()
+
     def annotate(self, topic: str, name: str, value: str) -> None:
         """The user sets an annotation of a topic."""
         obj = self.api.objects["topics"].get(object_name(topic))

@@ -11,6 +11,7 @@ from kafkalite_core.controller.actions import (
     CreateBroker,
     CreateTopicStatus,
     Fence,
+    RemoveBroker,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -20,6 +21,7 @@ from kafkalite_core.resources.conditions import set_conditions
 from tests.simulation.api import Outcome
 from tests.simulation.oracles.decided_on import DecidedOn
 from tests.simulation.parsed import topic_of
+from tests.simulation.removal import Removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +67,8 @@ class Executor:
             self._update_topic_status(action, done)
         elif isinstance(action, UpdateClusterStatus):
             self._update_cluster_status(action, done)
+        elif isinstance(action, RemoveBroker):
+            Removal(self._operator, action.broker, done).look()
         else:
             assert isinstance(action, CreateBroker), action
             self._create_broker(action, done)

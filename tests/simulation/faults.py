@@ -348,7 +348,7 @@ class Faults(UserActions):
             api.start()
         self._keep_up(list(api.watches))
         for host in cluster.host_list:
-            host.held = 0
+            host.held = int(host.removed)
             host.disk.room = max(host.disk.room, cluster.shape.disk_room)
             host.disk.sync_errors, host.disk.fuse = 0, 0
             host.fsync_ms, host.late_completions = cluster.shape.fsync_ms, 0
@@ -366,3 +366,5 @@ class Faults(UserActions):
                 world.resume(operator.operator.process)
         for topic in cluster.shape.topics:
             self._create_again(topic)
+        if cluster.shape.scales:
+            self._scale_to(cluster.shape.brokers)

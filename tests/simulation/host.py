@@ -24,6 +24,7 @@ class Host:
     Attributes:
         broker: The process that runs, None while there is none.
         held: The kubelet does not start it.
+        removed: The StatefulSet is smaller: there is no pod for it.
         damaged: The disk lost data since the last registration; the store does not know yet.
         forgot_unsynced: The power, or a sync, failed since the last registration: what was not synced may be gone.
         late_completions: While it is above 0, the disk has what was flushed long before the broker learns of that.
@@ -43,6 +44,7 @@ class Host:
         self.broker: Broker | None = None
         self.incarnations = 0
         self.held = 0
+        self.removed = False
         self.damaged = False
         self.forgot_unsynced = False
         self.silent = False
@@ -68,6 +70,19 @@ class Host:
         self.held = max(0, self.held - 1)
         if not self.held and self.broker is None:
             self.start(self.chance.random() * 500.0)
+
+    def scale_away(self) -> None:
+        """The StatefulSet becomes smaller: the broker is asked to end and not started again."""
+        self.removed = True
+        self.held += 1
+        broker = self.broker
+        if broker is not None and not broker.stopping:
+            self.world.at(0.0, broker.process, broker.stop)
+
+    def bring_back(self) -> None:
+        """The StatefulSet has a pod for it again."""
+        self.removed = False
+        self.release()
 
     def died(self, death: ProcessDied) -> None:
         """The process is gone, by whatever cause."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import Fence, ReadBrokers, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.actions import Fence, ReadBrokers, RemoveBroker, UpdateClusterStatus, UpdateTopicStatus
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.scale_down import removals, wanted_brokers
 from tests.simulation.api import Outcome
 from tests.simulation.elector import Elector, LeaseReader
 from tests.simulation.executor import Executor
@@ -178,6 +179,8 @@ class Operator:
             brokers_age_s=now_s - self._brokers_read_s,
         )
         self._dispatch(plan(snapshot, now_s, self._at_rest), epoch)
+        if self.host.cluster.shape.scales and not removals(snapshot):
+            self.host.cluster.run_brokers(len(wanted_brokers(snapshot)))
 
     def _resync(self, done: Callable[[Outcome], None]) -> None:
         kinds = ["clusters", "brokers", "topics", "pods"]
@@ -258,6 +261,9 @@ class Operator:
             if isinstance(action, UpdateTopicStatus | UpdateClusterStatus):
                 if not urgent:
                     self._act(action, epoch, pause_ms=STATUS_PAUSE_MS)
+                continue
+            if isinstance(action, RemoveBroker):
+                self._act(action, epoch, pause_ms=TICK_MS)
                 continue
             if isinstance(action, ReadBrokers):
                 urgent |= self.start(("read brokers", ""), self._read_brokers)

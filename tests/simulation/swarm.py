@@ -95,6 +95,7 @@ class Shape:
     faults: dict[str, float] = field(default_factory=dict)
     clock_rate_spread: float = 0.0
     auto_balance_s: int = 300
+    scales: bool = False
 
     def lines(self) -> list[str]:
         """For people."""
@@ -110,6 +111,10 @@ def draw(seed: int) -> Shape:
     if not any(faults.values()):
         faults["crash"] = 1.0
     partitions = sum(topic.partitions for topic in topics)
+    # A stream of its own: other histories stay what they were.
+    scales = brokers >= 4 and Random(f"{seed}/scale").random() < 0.5
+    if scales:
+        faults["scale"] = 3.0
     return Shape(
         brokers=brokers,
         operators=chance.choice((1, 1, 2, 2, 3)),
@@ -138,6 +143,7 @@ def draw(seed: int) -> Shape:
         faults={kind: weight for kind, weight in faults.items() if weight},
         clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
         auto_balance_s=chance.choice((5, 20, 300)),
+        scales=scales,
     )
 
 

@@ -326,6 +326,18 @@ class UserActions:
             self._cluster.api.patch("topics", topic.name, [{"op": "replace", "path": "/spec/config", "value": config}])
             self._world.bite("min_isr")
 
+    def _scale(self) -> None:
+        """The user wants fewer brokers, or more again."""
+        count = self._chance.randint(2, self._cluster.shape.brokers)
+        self._scale_to(count)
+        self._world.bite("scale")
+
+    def _scale_to(self, count: int) -> None:
+        self._world.trace("user", f"wants {count} brokers")
+        api = self._cluster.api
+        (name,) = api.objects["clusters"]
+        api.patch("clusters", name, [{"op": "replace", "path": "/spec/replicas", "value": count}])
+
     def _grow(self) -> None:
         topic = self._chance.choice(self._cluster.shape.topics)
         obj = self._cluster.api.objects["topics"].get(topic.name)

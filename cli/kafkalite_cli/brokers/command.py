@@ -79,7 +79,9 @@ def decommission(
 ) -> None:
     r"""Empty a broker: no new replicas come (it is cordoned), and those that it has move to the others.
 
-    Waits until nothing is left, then says how to remove it. What was broken off goes on when it is begun again.
+    Waits until nothing is left, then says how to remove it. What was broken off goes on when it is begun again. The
+    broker with the highest id needs none of it: lower spec.replicas of the cluster, and the operator empties and
+    removes it; then this command waits for that.
 
     \b
     Examples:
@@ -99,6 +101,13 @@ def decommission(
         view = await read_view(client, namespace, options.cluster)
         if cancel:
             _tell_restored(broker, await work_on.cancel(client, view, broker))
+            return
+        if broker in view.brokers and broker >= view.wanted and not dry_run:
+            with Steps(stderr_console()) as steps:
+                steps.begin(f"broker {broker} leaves")
+                await work_on.follow(client, view, broker, steps, timeout_s=timeout)
+                steps.done(f"broker {broker} has left")
+            click.echo(f"broker {broker} is removed: spec.replicas of {view.name} is {view.wanted}")
             return
         wanted = work_on.plan(view, broker)
         if dry_run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,9 @@ from kafkalite_cli.brokers.safety import living
 from kafkalite_cli.brokers.view import ClusterView, read_view
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
-from kafkalite_cli.reassign.session import Session
-from kafkalite_cli.rebalance.planning import evacuated
+from kafkalite_cli.reassign.session import POLL_S, Session
+from kafkalite_cli.snapshot import condition
+from kafkalite_core.controller.balancing import NoRoom, evacuated
 from kafkalite_core.resources.topics import parse_topic_spec
 from kafkalite_runtime.kube import BROKERS, KubeError, KubeForbidden
 
@@ -43,7 +46,10 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
         raise Failure(f"there is no broker {broker_id} in cluster {view.name}; there are: {known}")
     current = view.wishes()
     racks = {i: rack for i, rack in view.taking().items() if i != broker_id}
-    moves = evacuated(current, racks, broker_id)
+    try:
+        moves = evacuated(current, racks, broker_id)
+    except NoRoom as error:
+        raise Failure(_no_room(error.keys, current, racks)) from error
     only = [key for key in moves if living(view, key) <= {broker_id}]
     if only and not broker.alive:
         raise Failure(
@@ -54,6 +60,15 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
         key for key, entry in sorted(view.partitions.items()) if broker_id in entry.replicas and key not in moves
     ]
     return Plan(moves, current, leaving)
+
+
+def _no_room(stuck: tuple[Key, ...], current: Assignment, racks: dict[int, str]) -> str:
+    most = max(len(current[key]) for key in stuck)
+    return (
+        f"there is no broker left that could take the replicas of {_named(list(stuck))}: up to {most} replicas, and "
+        f"brokers {sorted(racks)} run and are not cordoned; add a broker, or lower the number of replicas "
+        f"(kafkalite topics alter {stuck[0][0]} --replicas {most - 1})"
+    )
 
 
 def held(view: ClusterView, broker_id: int) -> list[Key]:
@@ -109,10 +124,32 @@ async def empty(
     raise Failure(f"replicas are placed on broker {broker_id} again and again: {_named(held(view, broker_id))}")
 
 
+async def follow(client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, *, timeout_s: float) -> None:
+    """Wait until the operator has emptied and removed a broker that leaves. Raises Failure."""
+    limit = time.monotonic() + timeout_s
+    while broker_id in view.brokers:
+        if broker_id < view.wanted:
+            raise Failure(f"spec.replicas of {view.name} is {view.wanted} now: broker {broker_id} stays")
+        said = condition(view.cluster, "Progressing")
+        words = str(said.get("message", ""))
+        if said.get("reason") == "NotEnoughBrokers":
+            raise Failure(words)
+        steps.waiting(words or "the operator has not taken it up yet")
+        if time.monotonic() > limit:
+            raise Failure(f"broker {broker_id} is not removed in time; the operator goes on: {words}")
+        await asyncio.sleep(POLL_S)
+        view = await read_view(client, view.namespace, view.name)
+
+
 async def cancel(client: KubeClient, view: ClusterView, broker_id: int) -> Assignment:
     """Uncordon, and take back the moves that are not over; the replicas that are gone back to. Raises Failure."""
     if broker_id not in view.brokers:
         raise Failure(f"there is no broker {broker_id} in cluster {view.name}")
+    if broker_id >= view.wanted:
+        raise Failure(
+            f"broker {broker_id} leaves, for spec.replicas of {view.name} is {view.wanted}; to keep it: "
+            f"kubectl -n {view.namespace} scale klc {view.name} --replicas={broker_id + 1}"
+        )
     await cordon(client, view, broker_id, cordoned=False)
     wishes = view.wishes()
     leaving = {
@@ -125,13 +162,12 @@ async def cancel(client: KubeClient, view: ClusterView, broker_id: int) -> Assig
 
 def how_to_shrink(view: ClusterView, broker_id: int) -> str:
     """What to do with an empty broker. A StatefulSet gives up its highest ordinals only."""
-    wanted = int(view.cluster["spec"].get("replicas", 3))
-    if broker_id >= wanted:
-        return f"spec.replicas of {view.name} is {wanted} already: the operator removes its pod by itself"
+    wanted = view.wanted
     if broker_id == wanted - 1:
+        deleted = bool((view.cluster["spec"].get("storage") or {}).get("deleteClaim"))
         return (
             f"to remove it: kubectl -n {view.namespace} scale klc {view.name} --replicas={wanted - 1} "
-            "(its volume stays)"
+            f"(its volume {'is deleted with it' if deleted else 'stays'})"
         )
     above = range(broker_id + 1, wanted)
     which = f"broker {above[0]}" if len(above) == 1 else f"brokers {above[0]} to {above[-1]}"

@@ -46,22 +46,29 @@ class ClusterView:
         return str(self.cluster["metadata"]["name"])
 
     def taking(self) -> dict[int, str]:
-        """Rack by id of the brokers that take replicas: alive, and not cordoned."""
+        """Rack by id of the brokers that take replicas: alive, not cordoned, and not about to leave."""
         return {
             i: broker.registration.rack
             for i, broker in sorted(self.brokers.items())
-            if broker.alive and not broker.cordoned and broker.registration is not None
+            if broker.alive and not broker.cordoned and i < self.wanted and broker.registration is not None
         }
 
+    @property
+    def wanted(self) -> int:
+        """`spec.replicas`: brokers with higher ids leave, by the operator's hand."""
+        return int(self.cluster["spec"].get("replicas", 3))
+
     def scaled_away(self, broker_id: int) -> bool:
-        """It is not wanted any more, and gone; its object stays."""
-        wanted = int(self.cluster["spec"].get("replicas", 3))
-        return broker_id >= wanted and self.brokers[broker_id].fenced
+        """It is not wanted any more, and has ended; its object goes next."""
+        return broker_id >= self.wanted and self.brokers[broker_id].fenced
 
     def state_of(self, broker_id: int) -> str:
         """`broker 3 is fenced`, and whether it is cordoned."""
         broker = self.brokers.get(broker_id)
-        return describe_broker(broker_id, self.brokers) + (" and cordoned" if broker and broker.cordoned else "")
+        words = describe_broker(broker_id, self.brokers)
+        if broker_id >= self.wanted:
+            return f"{words} and leaves"
+        return f"{words} and cordoned" if broker and broker.cordoned else words
 
     def wishes(self) -> Assignment:
         """The replicas that every partition has, or shall have when what is wished for has been done."""

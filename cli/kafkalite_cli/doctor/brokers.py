@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             yield _unmade(evidence, broker_id)
             continue
         if broker_id >= evidence.replicas and broker.fenced:
-            continue  # scaled away; what it holds is told with the partitions
+            continue  # it leaves; what it holds is told with the partitions
         yield from _broker(evidence, broker)
     yield from _claims(evidence)
     yield from _strays(evidence)
@@ -150,11 +150,12 @@ def _running(evidence: Evidence, broker: Broker, why: str, todo: str) -> Iterato
         )
     if broker.id >= evidence.replicas:
         yield Finding(
-            code="BrokerSurplus",
+            code="BrokerLeaving",
             about=f"broker/{broker.object_name}",
-            what=f"broker {broker.id} runs, and spec.replicas is {evidence.replicas}",
-            why="brokers that hold replicas are kept",
-            todo=f"kafkalite decommission {broker.id}, or set spec.replicas back to {broker.id + 1}",
+            what=f"broker {broker.id} runs, and leaves: spec.replicas is {evidence.replicas}",
+            why="a broker stays until its replicas are elsewhere and those with higher ids are gone",
+            todo=f"wait, or set spec.replicas to {broker.id + 1} or more to keep it",
+            severity=NOTE,
         )
 
 

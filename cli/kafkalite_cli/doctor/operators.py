@@ -128,11 +128,21 @@ def _cluster(evidence: Evidence) -> Iterator[Finding]:
             "write kafkaliteclusters/status? Its log says so",
         )
     progressing = condition(evidence.cluster, "Progressing")
-    if progressing.get("reason") == "NotSupported":
+    if progressing.get("reason") == "NotEnoughBrokers":
         yield Finding(
-            code="NotSupported",
+            code="NotEnoughBrokers",
             about=about,
-            what=f"the cluster {evidence.name} cannot become what its spec says",
+            what=f"brokers of {evidence.name} cannot leave, though spec.replicas is {evidence.replicas}",
             why=str(progressing.get("message", "")),
-            todo="kafkalite decommission empties a broker, so that its pod can go",
+            todo="kafkalite topics alter NAME --replicas N for the topics that are named, or raise spec.replicas again",
+        )
+    elif progressing.get("reason") == "ScalingDown":
+        yield Finding(
+            code="ScalingDown",
+            about=about,
+            what=f"brokers leave the cluster {evidence.name}",
+            why=str(progressing.get("message", "")),
+            todo="wait; what a partition waits for is in the condition Progressing of its topic. Raising spec.replicas "
+            "again takes back what is not over",
+            severity=NOTE,
         )

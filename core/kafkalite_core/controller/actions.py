@@ -187,6 +187,24 @@ class CreateBroker:
         return ("new-broker", str(self.broker_id))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveBroker:
+    """Take the last pod from the StatefulSet, and what belongs to it: nothing is on the broker, and it is not wanted.
+
+    Attributes:
+        broker: Which one.
+        unclaimed: Topics that were lost, not deleted, and of which its volume has data: then the volume is kept.
+    """
+
+    broker: Broker
+    unclaimed: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`; not that of the broker, which has to be fenced when its pod has ended."""
+        return ("remove-broker", self.broker.uid)
+
+
 Action = (
     Fence
     | ChangePartitions
@@ -196,6 +214,7 @@ Action = (
     | UpdateTopicStatus
     | UpdateClusterStatus
     | CreateBroker
+    | RemoveBroker
     | ReadBrokers
     | RestartPods
 )

@@ -8,6 +8,7 @@ from kafkalite_core.controller.configs import flush_settled, relaxed_flush, was_
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import Obstacle, spec_problem
 from kafkalite_core.controller.reassignment import target_of
+from kafkalite_core.controller.scale_down import scale_down_progress
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import check_broker_config, check_topic_config
 from kafkalite_core.model.topic import FLUSH_CONDITION, Condition
@@ -38,7 +39,7 @@ def topic_conditions(
     conditions: tuple[Condition, ...] = (
         _ready(snapshot, view, obstacle, behind or []),
         _healthy(snapshot, view, obstacle),
-        _progressing(view, obstacle),
+        _progressing(snapshot, view, obstacle),
         _paused(view.paused),
     )
     if snapshot.topic_config(view).relaxed_flush:
@@ -112,7 +113,7 @@ def _behind(snapshot: Snapshot, view: TopicView) -> list[str]:
     return behind
 
 
-def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
+def _progressing(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> Condition:
     spec = view.spec
     if obstacle is not None:
         return _condition("Progressing", obstacle.waiting, obstacle.reason, obstacle.message)
@@ -132,6 +133,13 @@ def _progressing(view: TopicView, obstacle: Obstacle | None) -> Condition:
         message = (
             f"partitions {', '.join(pinned)} have the replicas that spec.replicaAssignment names; remove them there to "
             f"give them the {spec.replicas} of spec.replicas"
+        )
+        return _condition("Progressing", False, "Stable", message)
+    beyond = sorted({i for ids in spec.replica_assignment.values() for i in ids if i >= snapshot.cluster.replicas})
+    if beyond:
+        message = (
+            f"spec.replicaAssignment names brokers {beyond}, and the cluster has {snapshot.cluster.replicas}: others "
+            "stand in for them until they come back; name others to make that last"
         )
         return _condition("Progressing", False, "Stable", message)
     return _condition("Progressing", False, "Stable", "nothing is left to do")
@@ -187,21 +195,12 @@ def cluster_conditions(snapshot: Snapshot) -> tuple[Condition, ...]:
         healthy = _condition("Healthy", False, "BrokersMissing", states)
     else:
         healthy = _condition("Healthy", True, "AllBrokersRun")
-    surplus = sorted(i for i in occupied_brokers(snapshot) if i >= cluster.replicas)
+    leaving = scale_down_progress(snapshot)
     starting = [i for i in absent if i not in snapshot.brokers or snapshot.brokers[i].registration is None]
-    if surplus:
-        message = (
-            f"brokers {surplus} still hold replicas and are kept; this version does not move replicas away: "
-            f"set spec.replicas back to {surplus[-1] + 1}"
-        )
-        progressing = _condition("Progressing", False, "NotSupported", message)
+    if leaving is not None:
+        progressing = _condition("Progressing", leaving.waiting, leaving.reason, leaving.message)
     elif starting:
         progressing = _condition("Progressing", True, "StartingBrokers", f"waiting for brokers {starting}")
     else:
         progressing = _condition("Progressing", False, "Stable", "nothing is left to do")
     return (ready, healthy, progressing, _paused(cluster.paused))
-
-
-def occupied_brokers(snapshot: Snapshot) -> set[int]:
-    """Broker ids that hold a replica of some topic: none of them may be scaled away."""
-    return set().union(*(view.facts.occupied for view in snapshot.topics.values()))

@@ -138,6 +138,8 @@ def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     preferred = entry.replicas[0] if entry.replicas else NO_LEADER
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
+    if (broker := brokers.get(preferred)) is not None and broker.leaving:
+        return Verdict(change=None, reason=f"the preferred leader {preferred} leaves the cluster")
     if not may_lead(entry, preferred, brokers):
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
     return hand_over(entry, preferred, f"broker {preferred} is the preferred leader and in sync")

@@ -6,6 +6,7 @@ A view of a topic never changes, so they are added up once for every version of 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ class TopicFacts:
     Attributes:
         leaderless: Partitions without leader.
         load: Replicas, those under way at the place where they go.
-        occupied: Brokers that hold a replica, or are to get one.
+        held: How many replicas each broker holds or is to get; brokers without any are not named.
         preferred: By broker: how many partitions it should lead but does not, and how many it should lead.
         moving: Entries with a reassignment under way.
         min_isr: The greatest effective `min.insync.replicas`; 0 without partitions.
@@ -34,7 +35,7 @@ class TopicFacts:
 
     leaderless: int
     load: Load
-    occupied: frozenset[int]
+    held: Mapping[int, int]
     preferred: Mapping[int, tuple[int, int]]
     moving: tuple[Partition, ...]
     min_isr: int
@@ -55,7 +56,7 @@ def topic_facts(partitions: Mapping[int, Partition]) -> TopicFacts:
     return TopicFacts(
         leaderless=sum(not entry.has_leader for entry in entries),
         load=load,
-        occupied=frozenset(broker_id for entry in entries for broker_id in entry.replicas),
+        held=Counter(broker_id for entry in entries for broker_id in entry.replicas),
         preferred=preferred,
         moving=tuple(entry for entry in entries if is_moving(entry)),
         min_isr=max((entry.min_isr for entry in entries), default=0),

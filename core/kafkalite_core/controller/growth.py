@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.placement import Load, place
+from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
@@ -92,14 +93,15 @@ def spec_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
 
 
 def _assignment_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
-    known = set(range(snapshot.cluster.replicas)) | set(snapshot.brokers)
+    known = set(range(snapshot.cluster.replicas))
     for number, replicas in sorted(view.spec.replica_assignment.items()):
         if number in view.topic.partitions:
             continue
         if not replicas or len(set(replicas)) != len(replicas):
             text = f"partition {number} names a broker twice, or none"
         elif not set(replicas) <= known:
-            text = f"partition {number} names unknown brokers {sorted(set(replicas) - known)}"
+            beyond = sorted(set(replicas) - known)
+            text = f"partition {number} names brokers {beyond}, and the cluster has {snapshot.cluster.replicas}"
         else:
             continue
         return Obstacle("InvalidReplicaAssignment", f"correct spec.replicaAssignment: {text}")
@@ -180,7 +182,7 @@ def _racks(brokers: Mapping[int, Broker]) -> dict[int, str]:
     return {
         broker_id: broker.registration.rack
         for broker_id, broker in brokers.items()
-        if broker.alive and not broker.cordoned and broker.registration is not None
+        if takes_replicas(broker) and broker.registration is not None
     }
 
 

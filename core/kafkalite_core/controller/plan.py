@@ -19,7 +19,7 @@ from kafkalite_core.controller.actions import (
     UpdateTopicStatus,
 )
 from kafkalite_core.controller.at_rest import AtRest
-from kafkalite_core.controller.conditions import cluster_conditions, occupied_brokers, problem_of, topic_conditions
+from kafkalite_core.controller.conditions import cluster_conditions, problem_of, topic_conditions
 from kafkalite_core.controller.configs import effective_min_isr, flush_settles, relaxed_flush
 from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
@@ -28,6 +28,7 @@ from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
 from kafkalite_core.controller.rolling import Roll, roll, rolling_condition
+from kafkalite_core.controller.scale_down import removals, wanted_brokers, with_leaving
 from kafkalite_core.controller.store_recovery import StoreRecovery
 from kafkalite_core.controller.volumes import volumes_condition
 from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
@@ -50,7 +51,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
 
     `rest` is the memory of earlier plans for this cluster; with it a plan is the same and costs what has changed.
     """
-    snapshot = replace(snapshot, owners=owners_of(snapshot))
+    snapshot = with_leaving(replace(snapshot, owners=owners_of(snapshot)))
     fences = judge(snapshot, now)
     if fences:
         return [*fences]
@@ -69,6 +70,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     actions += [
         CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
     ]
+    actions += removals(snapshot)
     load: Load | None = None
     for uid, view in sorted(snapshot.topics.items(), key=itemgetter(0)):
         if uid in busy or view.topic.deleting:
@@ -110,11 +112,6 @@ def _others(
     if not (waits or moves.depends_on_others(view) or flush_settles(snapshot, view)):
         rest.remember(view, None, tuple(actions))
     return actions
-
-
-def wanted_brokers(snapshot: Snapshot) -> list[int]:
-    """Broker ids that shall exist: those asked for, and every one that still holds a replica."""
-    return sorted({*range(snapshot.cluster.replicas), *occupied_brokers(snapshot)})
 
 
 def _partition_changes(
@@ -162,6 +159,8 @@ def _topic_change(
         if verdict.change is None and number in view.elect_preferred:
             verdict = prefer(entry, snapshot.brokers)
         if verdict.change is None:
+            verdict = moves.hand_over(view, entry)
+        if verdict.change is None:
             verdict = moves.decide(view, number, entry, relaxed_flush=relaxed)
             moved |= {number} if verdict.change is not None else set()
         if verdict.change is None:
@@ -206,7 +205,7 @@ def _topic_status(
 
 def _cluster_status(snapshot: Snapshot, restarts: Roll) -> list[UpdateClusterStatus]:
     conditions = (*rolling_condition(cluster_conditions(snapshot), restarts), *volumes_condition(snapshot))
-    total = snapshot.cluster.replicas
+    total = len(wanted_brokers(snapshot))
     ready = sum(broker.alive for broker in snapshot.brokers.values())
     if (
         _same(snapshot.conditions, conditions)

@@ -1,9 +1,10 @@
-"""Where replicas of a partition that exists go when its number of replicas changes, with as little movement as can be.
+"""Where replicas of a partition that exists go when their number changes or brokers leave, with as little movement as
+can be.
 
 Replicas that stay keep their places, so nothing is copied that need not be. A replica that comes goes to a rack that
 the partition does not use yet, then where the load is least; one that leaves is, in this order: one whose copying has
-not ended, one that is not in sync, one on a cordoned broker, one that shares its rack, one that does not lead, one
-that is not the preferred leader, and one where the load is greatest.
+not ended, one that is not in sync, one on a broker that leaves the cluster, one on a cordoned broker, one that shares
+its rack, one that does not lead, one that is not the preferred leader, and one where the load is greatest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.reassignment import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kafkalite_core.controller.placement import Load
     from kafkalite_core.model.cluster import Broker
@@ -29,33 +30,81 @@ def rack_of(broker_id: int, brokers: Mapping[int, Broker]) -> str:
 
 def takes_replicas(broker: Broker) -> bool:
     """Whether replicas are placed there by themselves."""
-    return broker.alive and not broker.cordoned
+    return broker.alive and not broker.cordoned and not broker.leaving
 
 
 def grown(
-    entry: Partition, replicas: int, brokers: Mapping[int, Broker], load: Load, number: int
+    entry: Partition,
+    replicas: int,
+    brokers: Mapping[int, Broker],
+    load: Load,
+    number: int,
+    *,
+    begin: tuple[int, ...] | None = None,
 ) -> tuple[int, ...] | None:
-    """The present target and as many more as it takes to be `replicas`; None when too few brokers can take one."""
-    chosen = list(target_of(entry))
-    used = Counter(rack_of(broker_id, brokers) for broker_id in chosen)
-    ids = sorted(brokers)
+    """`begin` (the present target) and as many more as it takes to be `replicas`; None when too few brokers can take
+    one.
+    """
+    chosen = list(target_of(entry) if begin is None else begin)
     while len(chosen) < replicas:
-        free = [i for i in ids if i not in chosen and takes_replicas(brokers[i])]
-        if not free:
+        best = _best(entry, chosen, len(chosen), brokers, load, number)
+        if best is None:
             return None
-        best = min(
-            free,
-            key=lambda i: (
-                i not in entry.replicas,
-                used[rack_of(i, brokers)],
-                load.replicas[i],
-                load.places[len(chosen), i],
-                (ids.index(i) - number) % len(ids),
-            ),
-        )
         chosen.append(best)
-        used[rack_of(best, brokers)] += 1
     return tuple(chosen)
+
+
+def _best(
+    entry: Partition, others: list[int], place: int, brokers: Mapping[int, Broker], load: Load, number: int
+) -> int | None:
+    """The best broker for a place in the list, beside `others`; None when nobody can take it."""
+    ids = sorted(brokers)
+    free = [i for i in ids if i not in others and takes_replicas(brokers[i])]
+    if not free:
+        return None
+    used = Counter(rack_of(broker_id, brokers) for broker_id in others)
+    return min(
+        free,
+        key=lambda i: (
+            i not in entry.replicas,
+            used[rack_of(i, brokers)],
+            load.replicas[i],
+            load.places[place, i],
+            (ids.index(i) - number) % len(ids),
+        ),
+    )
+
+
+def stood_in(
+    entry: Partition,
+    wished: tuple[int, ...],
+    leaving: Collection[int],
+    brokers: Mapping[int, Broker],
+    load: Load,
+    number: int,
+) -> tuple[int, ...] | None:
+    """The list that is wished for with another broker in the place of each one that leaves.
+
+    Whoever stands in already goes on doing so, so that the answer stays the same while the replicas move and after.
+    None when too few brokers can take one.
+    """
+    ready = [i for i in target_of(entry) if i not in wished and i not in leaving]
+    chosen = list(wished)
+    for place, broker_id in enumerate(wished):
+        if broker_id not in leaving:
+            continue
+        others = [i for i in chosen if i not in leaving]
+        best = ready.pop(0) if ready else _best(entry, others, place, brokers, load, number)
+        if best is None:
+            return None
+        chosen[place] = best
+    return tuple(chosen)
+
+
+def led_by_least(target: tuple[int, ...], load: Load) -> tuple[int, ...]:
+    """The same replicas with the one first that is the preferred leader of the fewest partitions: copies nothing."""
+    first = min(target, key=lambda i: (load.places[0, i], target.index(i)))
+    return (first, *(i for i in target if i != first))
 
 
 def shrunk(entry: Partition, replicas: int, brokers: Mapping[int, Broker], load: Load) -> tuple[int, ...]:
@@ -71,6 +120,7 @@ def shrunk(entry: Partition, replicas: int, brokers: Mapping[int, Broker], load:
             return (
                 broker_id not in entry.adding,
                 broker_id in in_sync,
+                broker is not None and not broker.leaving,
                 broker is not None and not broker.cordoned,
                 used[rack_of(broker_id, brokers)] == 1,
                 broker_id == entry.leader,

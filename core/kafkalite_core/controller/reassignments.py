@@ -5,6 +5,9 @@ chosen. A move begins when every broker that it adds is alive and fewer than
 `kafkalite.reassignment.partitions.max` partitions are being copied in the cluster (a move whose new brokers are away
 copies nothing and does not count). Changes that copy nothing (another order, a cancellation, fewer replicas) and new
 targets of moves under way need no slot.
+
+A broker that leaves (`scale_down`) is in no wish: another one stands in for it, also where a list names it. A partition
+without a list that moves although nobody it gives up leaves any more goes back to where it was.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.election import Verdict, describe_broker
 from kafkalite_core.controller.growth import Obstacle, topic_load
 from kafkalite_core.controller.preferred import setting
-from kafkalite_core.controller.reassignment import is_moving, move, retargeted, target_of
-from kafkalite_core.controller.reassignment_targets import grown, shrunk, takes_replicas
+from kafkalite_core.controller.reassignment import is_moving, move, origin_of, retargeted, target_of
+from kafkalite_core.controller.reassignment_targets import grown, led_by_least, shrunk, stood_in, takes_replicas
+from kafkalite_core.controller.scale_down import hand_over, leaving_of
 from kafkalite_core.model.limits import REPLICAS_PER_PARTITION_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from kafkalite_core.controller.placement import Load
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.partition import Partition
@@ -35,6 +41,7 @@ class Reassignments:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._leaving = leaving_of(snapshot)
         limit = setting(snapshot.cluster.config, MOVES_KEY)
         assert isinstance(limit, int)
         self._limit = limit
@@ -50,7 +57,11 @@ class Reassignments:
     def depends_on_others(self, view: TopicView) -> bool:
         """Whether a topic moves, or what was decided of it looked at the load of brokers or at what else moves."""
         uid = view.topic.ref.uid
-        return uid in self._wished or uid in self._waiting or bool(view.facts.moving)
+        if uid in self._wished or uid in self._waiting or view.facts.moving:
+            return True
+        # Whether brokers may leave is a question of all topics.
+        leaving = self._leaving.ids
+        return bool(leaving) and (bool(view.spec.replica_assignment) or not leaving.isdisjoint(view.facts.held))
 
     def _copies(self, entry: Partition) -> bool:
         return bool(entry.adding) and not self._absent(entry.adding)
@@ -84,6 +95,12 @@ class Reassignments:
             self._wait(view, number, f"moving to {list(target_of(entry))}, {verdict.reason}")
         return verdict
 
+    def hand_over(self, view: TopicView, entry: Partition) -> Verdict:
+        """Another leader for a partition whose leader is on a broker that leaves."""
+        if view.paused or entry.leader not in self._leaving.evacuated:
+            return NOTHING
+        return hand_over(entry, self._snapshot.brokers)
+
     def _has_to_wait(self, view: TopicView, number: int, entry: Partition, target: tuple[int, ...]) -> bool:
         new = tuple(broker_id for broker_id in target if broker_id not in entry.replicas)
         absent = self._absent(new)
@@ -104,25 +121,61 @@ class Reassignments:
 
     def _wish(self, view: TopicView, number: int, entry: Partition) -> tuple[int, ...] | None:
         """The target that is wanted and not there yet; None without such a wish, or with one that cannot be."""
-        target = view.spec.replica_assignment.get(number)
+        listed = view.spec.replica_assignment.get(number)
         present = target_of(entry)
-        if target is not None:
-            if target == present:
-                return None
-            problem = assignment_problem(self._snapshot, number, target)
-            if problem:
-                self._problem(view, "InvalidReplicaAssignment", f"correct spec.replicaAssignment: {problem}")
-                return None
-            return target
-        if len(present) == view.spec.replicas:
-            return None
-        if len(present) > view.spec.replicas:
-            return shrunk(entry, view.spec.replicas, self._snapshot.brokers, self._load)
-        return self._grown(view, number, entry)
+        if listed is not None:
+            target = self._listed(view, number, entry, listed)
+            return None if target == present else target
+        wished = self._before(entry, view.spec.replicas)
+        if len(wished) > view.spec.replicas:
+            wished = shrunk(entry, view.spec.replicas, self._snapshot.brokers, self._load)
+        target = self._stood_in(view, number, entry, wished)
+        if target is not None and target[0] != wished[0]:
+            target = led_by_least(target, self._load)
+        if target is not None and len(target) < view.spec.replicas:
+            target = self._grown(view, number, entry, target)
+        return None if target == present else target
 
-    def _grown(self, view: TopicView, number: int, entry: Partition) -> tuple[int, ...] | None:
+    def _listed(
+        self, view: TopicView, number: int, entry: Partition, listed: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        snapshot, present = self._snapshot, target_of(entry)
+        if listed == present and self._leaving.ids.isdisjoint(listed):
+            return present
+        beyond = {i for i in (*listed, *present) if i >= snapshot.cluster.replicas}
+        if beyond and self._leaving.acts and stood_in(entry, listed, beyond, {}, self._load, number) == present:
+            return present  # others stand in for brokers that have left; the list holds again when they come back
+        known = {*range(snapshot.cluster.replicas), *self._leaving.evacuated, *entry.replicas}
+        problem = assignment_problem(number, listed, known)
+        if problem:
+            self._problem(view, "InvalidReplicaAssignment", f"correct spec.replicaAssignment: {problem}")
+            return None
+        return self._stood_in(view, number, entry, listed)
+
+    def _before(self, entry: Partition, replicas: int) -> tuple[int, ...]:
+        """The present target; of a move away from brokers that do not leave any more, what there was before."""
+        stays = any(i not in self._leaving.ids for i in entry.removing)
+        if self._leaving.acts and stays and entry.adding and len(origin_of(entry)) == replicas:
+            return origin_of(entry)
+        return target_of(entry)
+
+    def _stood_in(
+        self, view: TopicView, number: int, entry: Partition, wished: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """The wish with others in the place of brokers that leave."""
+        leaving = self._leaving.evacuated & set(wished)
+        if not leaving:
+            return wished
+        target = stood_in(entry, wished, self._leaving.evacuated, self._snapshot.brokers, self._load, number)
+        if target is None:
+            ids = ", ".join(map(str, sorted(leaving)))
+            words = f"brokers {ids} leave" if len(leaving) > 1 else f"broker {ids} leaves"
+            self._wait(view, number, f"{words}, and no other broker that runs and is not cordoned can take the replica")
+        return target
+
+    def _grown(self, view: TopicView, number: int, entry: Partition, begin: tuple[int, ...]) -> tuple[int, ...] | None:
         snapshot, wanted = self._snapshot, view.spec.replicas
-        target = grown(entry, wanted, snapshot.brokers, self._load, number)
+        target = grown(entry, wanted, snapshot.brokers, self._load, number, begin=begin)
         if target is not None:
             return target
         message = f"{wanted} replicas need {wanted} brokers"
@@ -155,7 +208,7 @@ class Reassignments:
         return Obstacle("Reassigning", f"{message}{more}", waiting=True)
 
 
-def assignment_problem(snapshot: Snapshot, number: int, target: tuple[int, ...]) -> str:
+def assignment_problem(number: int, target: tuple[int, ...], known: Collection[int]) -> str:
     """What is wrong with a manual list of replicas, as a sentence; empty when it is right."""
     if not target:
         return f"partition {number} names no broker"
@@ -163,5 +216,5 @@ def assignment_problem(snapshot: Snapshot, number: int, target: tuple[int, ...])
         return f"partition {number} names a broker twice"
     if len(target) > REPLICAS_PER_PARTITION_MAX:
         return f"partition {number} names more than {REPLICAS_PER_PARTITION_MAX} brokers"
-    unknown = sorted(set(target) - set(range(snapshot.cluster.replicas)) - set(snapshot.brokers))
+    unknown = sorted(set(target) - set(known))
     return f"partition {number} names unknown brokers {unknown}" if unknown else ""

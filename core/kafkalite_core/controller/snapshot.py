@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,7 @@ class Snapshot:
         rolling: `status.rolling` of the cluster.
         storage_size: `spec.storage.size`, a quantity.
         volumes: The claims of the brokers' volumes, as last read.
+        complete: Every topic object that the observer knows was understood.
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
 
@@ -149,11 +151,23 @@ class Snapshot:
     rolling: Rolling = field(default_factory=Rolling)
     storage_size: str = ""
     volumes: tuple[Volume, ...] = ()
+    complete: bool = True
     owners: Mapping[str, str] = field(default_factory=dict)
     _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
     _placed: list[TopicView] = field(init=False, default_factory=list, compare=False, repr=False)
+
+    _held: list[Counter[int]] = field(init=False, default_factory=list, compare=False, repr=False)
+
+    def replicas_held(self) -> Counter[int]:
+        """How many replicas each broker has in the status of topics, those that come and go included."""
+        if not self._held:
+            held: Counter[int] = Counter()
+            for view in self.topics.values():
+                held.update(view.facts.held)
+            self._held.append(held)
+        return self._held[0]
 
     def topic_config(self, view: TopicView) -> TopicConfig:
         """The configuration in force of a topic; it is asked for many times in one round, and resolved once."""

@@ -65,6 +65,7 @@ class Broker:
         fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
         cordoned: No new replicas are placed here.
         hold: It is left out of rolling restarts.
+        leaving: Its replicas move away. `plan` fills it in; see `controller.scale_down`.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
@@ -76,6 +77,7 @@ class Broker:
     fenced_epoch: int = -1
     cordoned: bool = False
     hold: bool = False
+    leaving: bool = False
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()

@@ -102,6 +102,11 @@ def broker_name(cluster: str, broker_id: int) -> str:
     return f"{cluster}-broker-{broker_id}"
 
 
+def data_claim_name(cluster: str, broker_id: int) -> str:
+    """Name of the PersistentVolumeClaim that a StatefulSet makes for a broker's data."""
+    return f"data-{broker_name(cluster, broker_id)}"
+
+
 def headless_service_name(cluster: str) -> str:
     """Name of the headless Service."""
     return f"{cluster}-brokers"

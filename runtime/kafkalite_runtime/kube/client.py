@@ -223,17 +223,19 @@ class KubeClient:
         name: str,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_period_s: int | None = None,
         propagation: str = "Background",
         deadline_s: float = 3.0,
     ) -> None:
         """DELETE, in the background or with another policy (`Foreground`; `Orphan` leaves what it owns alone).
 
-        With `uid` only that very object: KubeConflict when the name holds another.
+        With `uid` only that very object, with `resource_version` only that version of it: KubeConflict otherwise.
         """
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {name: value for name, value in wanted.items() if value is not None}:
+            body["preconditions"] = preconditions
         if grace_period_s is not None:
             body["gracePeriodSeconds"] = grace_period_s
         await self._call("DELETE", kind.path(namespace, name), body=body, deadline_s=deadline_s)

@@ -12,6 +12,7 @@ from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.oracles.lease_justice import LeaseJustice
 from tests.simulation.oracles.ledger import Ledger
 from tests.simulation.oracles.metadata import MetadataIsHistory, PermittedElections
+from tests.simulation.oracles.removal import Removals
 from tests.simulation.oracles.safety import (
     Completeness,
     Durability,
@@ -64,6 +65,7 @@ class Oracles:
         self.metadata = MetadataIsHistory()
         self.elections = PermittedElections()
         self.justice = LeaseJustice()
+        self.removal = Removals()
         self.groups = GroupPromises()
         self.bounded = Bounded()
 
@@ -97,6 +99,9 @@ class Oracles:
             self._topic_changed(old, new)
         elif kind == "brokers" and new is not None:
             self._broker_changed(new)
+        elif kind == "brokers" and old is not None:
+            gone = broker_of(old).id
+            self.brokers = MappingProxyType({i: broker for i, broker in self.brokers.items() if i != gone})
 
     def store_restored(self, objects: Mapping[str, Mapping[str, Json]]) -> None:
         """The store went back in time (S11)."""

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli.brokers import operator_lease, restart
+from kafkalite_cli.brokers import decommission, operator_lease, restart
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.main import main
 from kafkalite_cli.reassign import session
@@ -14,7 +14,7 @@ from tests.unit.cli.world import OPERATOR, entry, obey
 @pytest.fixture
 def run(world, monkeypatch):
     """Runs a command; at each sentence about what it waits for the next of `steps` happens."""
-    for module in (restart, session):
+    for module in (decommission, restart, session):
         monkeypatch.setattr(module, "POLL_S", 0.001)
     monkeypatch.setattr(operator_lease, "SECOND_LOOK_S", 0.01)
 
@@ -199,8 +199,24 @@ def test_a_broker_is_cordoned_and_emptied(world, run, monkeypatch):
 def test_only_the_highest_ordinal_can_go(world, run):
     assert "gives up its highest ordinals only, so brokers 1 to 2 would have to be" in run("decommission", "0").stdout
     assert "so broker 2 would have to be decommissioned as well" in run("decommission", "1").stdout
+    world.patch(CLUSTERS, "kafkalite", {"spec": {"storage": {"deleteClaim": True}}})
+    assert "--replicas=2 (its volume is deleted with it)" in run("decommission", "2").stdout
+
+
+def test_the_operator_empties_and_removes_a_broker_beyond_the_number_that_is_wanted(world, run):
+    world.topic("orders", entry([0, 2]))
     world.patch(CLUSTERS, "kafkalite", {"spec": {"replicas": 2}})
-    assert "spec.replicas of kafkalite is 2 already" in run("decommission", "2").stdout
+    assert "not removed in time; the operator goes on" in run("decommission", "2", "--timeout", "0.1", code=1).stderr
+    said = {"type": "Progressing", "status": "False", "reason": "NotEnoughBrokers", "message": "orders (3)"}
+    world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [said]}}, status=True)
+    assert "orders (3)" in run("decommission", "2", code=1).stderr
+    assert "--replicas=3" in run("decommission", "2", "--cancel", code=1).stderr
+    said = {"type": "Progressing", "status": "True", "reason": "ScalingDown", "message": "1 replica left on broker 2"}
+    world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [said]}}, status=True)
+    result = run("decommission", "2", steps=[lambda: world.delete(BROKERS, "kafkalite-broker-2")])
+    assert result.stdout == "broker 2 is removed: spec.replicas of kafkalite is 2\n"
+    spec = world.get(TOPICS, "orders")["spec"]
+    assert not spec.get("replicaAssignment"), "the wishes are left alone"
 
 
 def test_a_dry_run_changes_nothing(world, run):

@@ -266,19 +266,22 @@ def test_brokers_of_another_cluster(world, doctor):
     ]
 
 
-def test_cordoned_and_surplus_brokers_and_strays(world, doctor):
+def test_cordoned_and_leaving_brokers_and_strays(world, doctor):
     world.patch(BROKERS, world.broker_name(0), {"spec": {"cordoned": True}})
     world.broker(3)
     world.pod(3)
     world.topic("orders", entry([0, 1, 2]))
     strays = [{"topic": name, "topicId": "t", "partition": 0} for name in ("gone", "orders")]
     world.tell(1, strays=strays)
-    found = doctor()
-    only(found, "BrokerCordoned", "BrokerSurplus", "Strays")
+    found = doctor(rc=0)
+    only(found, "BrokerCordoned", "BrokerLeaving", "Strays")
     assert one(found, "BrokerCordoned")["severity"] == "note"
     assert one(found, "BrokerCordoned")["what"] == "broker 0 is cordoned: no new replicas are placed there"
-    assert one(found, "BrokerSurplus")["what"] == "broker 3 runs, and spec.replicas is 3"
-    assert "kafkalite decommission 3" in one(found, "BrokerSurplus")["todo"]
+    assert one(found, "BrokerLeaving")["what"] == "broker 3 runs, and leaves: spec.replicas is 3"
+    assert (one(found, "BrokerLeaving")["severity"], "to keep it" in one(found, "BrokerLeaving")["todo"]) == (
+        "note",
+        True,
+    )
     gone, moved = found["Strays"]
     assert gone["what"] == "data of topics that are gone are still there, on brokers 1: gone"
     assert "adopt-strays" in gone["todo"]
@@ -289,10 +292,14 @@ def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
     condition = {
         "type": "Progressing",
         "status": "False",
-        "reason": "NotSupported",
-        "message": "brokers [3] still hold",
+        "reason": "NotEnoughBrokers",
+        "message": "broker 2 cannot leave",
     }
     world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
-    finding = one(doctor(), "NotSupported")
-    assert finding["why"] == "brokers [3] still hold"
-    assert "kafkalite decommission" in finding["todo"]
+    finding = one(doctor(), "NotEnoughBrokers")
+    assert (finding["why"], finding["severity"]) == ("broker 2 cannot leave", "problem")
+    assert "kafkalite topics alter NAME --replicas N" in finding["todo"]
+    condition |= {"status": "True", "reason": "ScalingDown", "message": "1 replica left on broker 3"}
+    world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
+    finding = one(doctor(rc=0), "ScalingDown")
+    assert (finding["why"], finding["severity"]) == ("1 replica left on broker 3", "note")

@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     Fence,
     ReadBrokers,
+    RemoveBroker,
     RestartPods,
     UpdateClusterStatus,
     UpdateTopicStatus,
@@ -145,6 +146,12 @@ def apply(snapshot, actions):
                 gone = {each.uid for each in action.restarts}
                 pods = {i: replace(pod, deleting=pod.deleting or pod.uid in gone) for i, pod in snapshot.pods.items()}
                 snapshot = replace(snapshot, pods=pods)
+            case RemoveBroker():
+                held = {i for view in topics.values() for e in view.topic.partitions.values() for i in e.replicas}
+                assert action.broker.id == max(brokers), "StatefulSets give up their highest ordinal"
+                assert action.broker.id not in held, "it is not empty"
+                assert action.broker.id >= snapshot.cluster.replicas, "it is wanted"
+                del brokers[action.broker.id]
             case ReadBrokers():
                 snapshot = replace(snapshot, brokers_age_s=0.0)
             case _:

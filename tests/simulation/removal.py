@@ -1,0 +1,70 @@
+"""What an operator does to take the last broker away, call by call; see the operator's module of that name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.api import Outcome
+from tests.simulation.parsed import cluster_of, topic_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafkalite_core.model.cluster import Broker
+    from tests.simulation.operator import Operator
+
+
+class Removal:
+    """One attempt; `done` is told how it ended."""
+
+    def __init__(self, operator: Operator, broker: Broker, done: Callable[[Outcome], None]) -> None:
+        self._operator = operator
+        self._broker = broker
+        self._done = done
+        self._ended = False
+
+    def look(self) -> None:
+        """List the topics: if nothing is on the broker its pod ends, and when it has ended the object is deleted."""
+        asked_s = self._operator.now_s()
+
+        def listed(outcome: Outcome, result: Any) -> None:
+            if outcome is not Outcome.OK:
+                self._done(outcome)
+                return
+            items, version = result
+            self._operator.store.relist("topics", items, version, asked_s=asked_s)
+            entries = [entry for item in items for entry in topic_of(item).partitions.values()]
+            if any(self._broker.id in entry.replicas for entry in entries) or not self._leaves():
+                self._done(Outcome.OK)
+            else:
+                self._go_on()
+
+        self._operator.call("list", "topics", answer=listed)
+
+    def _leaves(self) -> bool:
+        obj = self._operator.store.cluster_object()
+        return obj is not None and cluster_of(obj).replicas <= self._broker.id
+
+    def _go_on(self) -> None:
+        operator = self._operator
+        cluster = operator.host.cluster
+        known = operator.store.raw("brokers", self._broker.uid)
+        cluster.run_brokers(self._broker.id)
+        fenced = operator.store.brokers().get(self._broker.id, self._broker).fenced
+        if known is None or cluster.hosts[self._broker.id].broker is not None or not fenced:
+            self._done(Outcome.OK)
+            return
+        if not self._ended:
+            self._ended = True
+            self.look()
+            return
+        operator.trace(f"removes broker {self._broker.id}")
+
+        def deleted(outcome: Outcome, _result: Any) -> None:
+            if outcome in {Outcome.OK, Outcome.NOT_FOUND}:
+                operator.store.forget("brokers", self._broker.uid)
+                operator.world.bite("broker_removed")
+            self._done(Outcome.OK if outcome is Outcome.NOT_FOUND else outcome)
+
+        metadata = known["metadata"]
+        operator.call("delete", "brokers", metadata["name"], metadata["resourceVersion"], answer=deleted)

@@ -1,0 +1,262 @@
+"""Brokers that leave: what the operator takes away, in which order, and what it leaves."""
+
+import asyncio
+
+import pytest
+
+from kafkalite_core.resources.naming import data_claim_name
+from kafkalite_operator import removal
+from kafkalite_operator.removal import may_hold
+from kafkalite_runtime.kube.errors import KubeNotFound
+from kafkalite_runtime.kube.kinds import (
+    BROKERS,
+    CLUSTERS,
+    EVENTS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    TOPICS,
+)
+from tests.unit.operator.conftest import SPEC
+from tests.unit.operator.fakes import NAMESPACE, eventually
+
+pytestmark = pytest.mark.timeout(240)
+CLUSTER = "kafkalite"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(removal, "POLL_S", 0.05)
+
+
+async def get(harness, kind, name):
+    try:
+        return await harness.client.get(kind, NAMESPACE, name)
+    except KubeNotFound:
+        return None
+
+
+async def five(harness, *, delete_claim=False, assignment=None):
+    """Five brokers, one topic on the first three of them, and the claims that a StatefulSet would have made."""
+    harness.start_operator()
+    spec = {**SPEC, "replicas": 5, "storage": {"size": "1Gi", "deleteClaim": delete_claim}}
+    metadata = {"name": CLUSTER, "namespace": NAMESPACE}
+    head = {"apiVersion": "kafkalite.io/v1alpha1", "metadata": metadata}
+    await harness.client.create(CLUSTERS, NAMESPACE, {**head, "kind": "KafkaLiteCluster", "spec": spec})
+    assignment = assignment or {"0": [0, 1, 2]}
+    topic = {"partitions": len(assignment), "replicas": 3, "replicaAssignment": assignment}
+    metadata = {"name": "orders", "namespace": NAMESPACE}
+    head = {"apiVersion": "kafkalite.io/v1alpha1", "metadata": metadata}
+    await harness.client.create(TOPICS, NAMESPACE, {**head, "kind": "KafkaLiteTopic", "spec": topic})
+    for broker_id in range(5):
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": data_claim_name(CLUSTER, broker_id), "namespace": NAMESPACE},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        await harness.client.create(PERSISTENT_VOLUME_CLAIMS, NAMESPACE, claim)
+    await harness.start_brokers(5)
+    await eventually(lambda: serves(harness))
+
+
+async def serves(harness):
+    found = await get(harness, TOPICS, "orders")
+    made = await get(harness, STATEFUL_SETS, f"{CLUSTER}-broker")
+    return bool((found.get("status") or {}).get("partitions")) and made
+
+
+async def scale(harness, replicas):
+    await harness.client.merge_patch(CLUSTERS, NAMESPACE, CLUSTER, {"spec": {"replicas": replicas}})
+
+
+async def pods(harness):
+    return (await get(harness, STATEFUL_SETS, f"{CLUSTER}-broker"))["spec"]["replicas"]
+
+
+async def progressing(harness):
+    found = await get(harness, CLUSTERS, CLUSTER)
+    return next(each for each in found["status"]["conditions"] if each["type"] == "Progressing")
+
+
+async def scaling_down(harness):
+    return (await progressing(harness))["reason"] == "ScalingDown"
+
+
+async def names(harness, kind):
+    listed = await harness.client.list(kind, NAMESPACE)
+    return {item["metadata"]["name"] for item in listed.items}
+
+
+async def events(harness, reason):
+    return [e["message"] for e in (await harness.client.list(EVENTS, NAMESPACE)).items if e["reason"] == reason]
+
+
+async def test_empty_brokers_are_removed_one_by_one_the_last_one_first(harness):
+    await five(harness)
+    seen = []
+
+    async def has(count):
+        seen.append(await pods(harness))
+        return seen[-1] == count
+
+    await scale(harness, 3)
+    await eventually(lambda: has(4))
+    assert await get(harness, BROKERS, f"{CLUSTER}-broker-4"), "its object stays until it has ended"
+    await eventually(lambda: scaling_down(harness))
+    await harness.brokers[4].freeze()  # ends: nobody renews the Lease
+    await eventually(lambda: has(3))
+    assert not await get(harness, BROKERS, f"{CLUSTER}-broker-4")
+    await harness.brokers[3].freeze()
+
+    async def done():
+        found = await progressing(harness)
+        return found["reason"] == "Stable" and not await get(harness, BROKERS, f"{CLUSTER}-broker-3")
+
+    await eventually(done)
+    assert sorted(set(seen), reverse=True) == [5, 4, 3]
+    services = await names(harness, SERVICES)
+    assert {f"{CLUSTER}-broker-{i}" for i in range(3)} <= services
+    assert not {f"{CLUSTER}-broker-{i}" for i in (3, 4)} & services
+    assert len(await names(harness, PERSISTENT_VOLUME_CLAIMS)) == 5, "storage.deleteClaim is false"
+    status = (await get(harness, CLUSTERS, CLUSTER))["status"]
+    assert (status["brokers"], status["replicas"]) == ({"ready": 3, "total": 3}, 3)
+    removed = await eventually(lambda: events(harness, "BrokerRemoved"))
+    assert any("broker 4 held no replica and is removed; its volume stays" in message for message in removed)
+    assert any("spec.replicas is 3, brokers 3, 4 leave" in message for message in await events(harness, "ScalingDown"))
+
+
+async def test_the_volume_goes_with_the_broker_when_the_storage_says_so(harness):
+    await five(harness, delete_claim=True)
+    await harness.brokers[4].freeze()
+    await scale(harness, 4)
+    await eventually(lambda: gone(harness, 4))
+    claims = await names(harness, PERSISTENT_VOLUME_CLAIMS)
+    assert claims == {data_claim_name(CLUSTER, broker_id) for broker_id in range(4)}
+
+
+async def gone(harness, broker_id):
+    return not await get(harness, BROKERS, f"{CLUSTER}-broker-{broker_id}")
+
+
+async def test_nothing_is_deleted_before_the_pod_has_ended(harness):
+    await five(harness, delete_claim=True)
+    name = f"{CLUSTER}-broker-4"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"app.kubernetes.io/name": "kafkalite", "app.kubernetes.io/component": "broker"},
+        },
+        "spec": {"containers": [{"name": "broker", "image": "none"}]},
+    }
+    await harness.client.create(PODS, NAMESPACE, pod)
+    await harness.brokers[4].freeze()
+    await scale(harness, 4)
+
+    async def shrunk():
+        fencing = ((await get(harness, BROKERS, name)).get("status") or {}).get("fencing")
+        return await pods(harness) == 4 and fencing
+
+    await eventually(shrunk)
+    for kind, of in ((SERVICES, name), (BROKERS, name), (PERSISTENT_VOLUME_CLAIMS, data_claim_name(CLUSTER, 4))):
+        assert await get(harness, kind, of)
+    await harness.client.delete(PODS, NAMESPACE, name, grace_period_s=0)
+    await eventually(lambda: gone(harness, 4))
+
+
+async def test_a_change_of_mind_brings_the_pod_back(harness):
+    await five(harness)
+    await scale(harness, 4)
+    await eventually(lambda: fewer(harness))
+    await scale(harness, 5)
+
+    async def whole():
+        return await pods(harness) == 5 and (await progressing(harness))["reason"] == "Stable"
+
+    await eventually(whole)
+    await harness.brokers[4].renew()
+    assert await get(harness, BROKERS, f"{CLUSTER}-broker-4")
+
+
+async def fewer(harness):
+    return await pods(harness) == 4
+
+
+async def test_a_broker_with_replicas_keeps_its_pod_and_the_conditions_say_why(harness):
+    await five(harness, assignment={"0": [4, 1, 2], "1": [0, 1, 3]})
+    await scale(harness, 2)
+
+    async def told():
+        found = await progressing(harness)
+        return found if found["reason"] == "NotEnoughBrokers" else None
+
+    found = await eventually(told)
+    assert "orders (3)" in found["message"]
+    assert await pods(harness) == 5
+    await scale(harness, 3)
+
+    async def moving():
+        entries = (await get(harness, TOPICS, "orders"))["status"]["partitions"]
+        return entries["0"]["removing"] == [4] and entries["1"]["removing"] == [3] and entries
+
+    entries = await eventually(moving)
+    assert entries["0"]["leader"] in (1, 2), "handed over before the move"
+    await eventually(lambda: scaling_down(harness))
+    assert await pods(harness) == 5
+    assert await eventually(lambda: events(harness, "NotEnoughBrokers"))
+
+
+async def test_a_topic_that_nobody_understands_keeps_every_broker(harness):
+    await five(harness)
+    operator = harness.operators["operator-1"][0]
+    odd = await get(harness, TOPICS, "orders")
+    odd = {**odd, "metadata": {**odd["metadata"], "uid": "other", "name": "odd"}, "spec": {"partitions": "many"}}
+    operator.store.apply(TOPICS, "ADDED", odd)
+    snapshot = operator.store.snapshot(
+        (NAMESPACE, CLUSTER), controller_epoch=1, observing_since=None, balance_due=False
+    )
+    assert not snapshot.complete
+    operator.store.relist(TOPICS, [], "0", NAMESPACE)
+    snapshot = operator.store.snapshot(
+        (NAMESPACE, CLUSTER), controller_epoch=1, observing_since=None, balance_due=False
+    )
+    assert snapshot.complete
+
+
+async def test_a_replica_that_core_has_not_heard_of_keeps_the_broker(harness, monkeypatch):
+    """What is read just before the pod would end counts, not the snapshot."""
+    looked = asyncio.Event()
+
+    def holds(topic, cluster, broker_id):
+        looked.set()
+        return True
+
+    monkeypatch.setattr(removal, "may_hold", holds)
+    await five(harness)
+    await scale(harness, 4)
+    await asyncio.wait_for(looked.wait(), 30)
+    looked.clear()
+    await asyncio.wait_for(looked.wait(), 30)
+    assert await pods(harness) == 5
+
+
+@pytest.mark.parametrize(
+    ("topic", "answer"),
+    [
+        ({"spec": {}, "status": {"partitions": {"0": {"replicas": [0, 4]}}}}, True),
+        ({"spec": {}, "status": {"partitions": {"0": {"replicas": [0, 3]}, "1": {"replicas": [4]}}}}, True),
+        ({"spec": {}, "status": {"partitions": {"0": {"replicas": [0, 3]}}}}, False),
+        ({"spec": {"clusterRef": {"name": "other"}}, "status": {"partitions": {"0": {"replicas": [4]}}}}, False),
+        ({"spec": {}}, False),
+        ({"spec": {}, "status": {"partitions": {"0": {}}}}, True),
+        ({"spec": {}, "status": {"partitions": {"0": {"replicas": "4"}}}}, True),
+        ({"spec": {}, "status": {"partitions": ["0"]}}, True),
+        ({"spec": "none"}, True),
+    ],
+)
+def test_what_is_not_understood_counts_as_held(topic, answer):
+    assert may_hold(topic, CLUSTER, 4) is answer
