@@ -393,6 +393,7 @@ class Executor:
         before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
         if action.rolling is not None:  # whoever is no controller any more restarts nobody
             operations += patches.rolling(action.rolling, controller_epoch)
+        before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
         await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
         if action.rolling is not None:
             for reason, message in rolling_events(parse_rolling(Fields(status or {}, "status")), action.rolling):

@@ -12,8 +12,8 @@ from kafkalite_cli.brokers.view import ClusterView, read_view
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.reassign.session import POLL_S, Session
-from kafkalite_cli.rebalance.planning import evacuated
 from kafkalite_cli.snapshot import condition
+from kafkalite_core.controller.balancing import NoRoom, evacuated
 from kafkalite_core.resources.topics import parse_topic_spec
 from kafkalite_runtime.kube import BROKERS, KubeError, KubeForbidden
 
@@ -46,7 +46,10 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
         raise Failure(f"there is no broker {broker_id} in cluster {view.name}; there are: {known}")
     current = view.wishes()
     racks = {i: rack for i, rack in view.taking().items() if i != broker_id}
-    moves = evacuated(current, racks, broker_id)
+    try:
+        moves = evacuated(current, racks, broker_id)
+    except NoRoom as error:
+        raise Failure(_no_room(error.keys, current, racks)) from error
     only = [key for key in moves if living(view, key) <= {broker_id}]
     if only and not broker.alive:
         raise Failure(
@@ -57,6 +60,15 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
         key for key, entry in sorted(view.partitions.items()) if broker_id in entry.replicas and key not in moves
     ]
     return Plan(moves, current, leaving)
+
+
+def _no_room(stuck: tuple[Key, ...], current: Assignment, racks: dict[int, str]) -> str:
+    most = max(len(current[key]) for key in stuck)
+    return (
+        f"there is no broker left that could take the replicas of {_named(list(stuck))}: up to {most} replicas, and "
+        f"brokers {sorted(racks)} run and are not cordoned; add a broker, or lower the number of replicas "
+        f"(kafkalite topics alter {stuck[0][0]} --replicas {most - 1})"
+    )
 
 
 def held(view: ClusterView, broker_id: int) -> list[Key]:

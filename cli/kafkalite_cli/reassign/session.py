@@ -11,7 +11,7 @@ from kafkalite_cli.reassign import moves
 from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_cli.topics import sizes
 from kafkalite_cli.topics.objects import Topics, cluster_of
-from kafkalite_core.controller.reassignment_proposals import propose
+from kafkalite_core.controller.balancing import propose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

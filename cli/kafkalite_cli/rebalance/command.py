@@ -72,8 +72,8 @@ async def _propose(client: KubeClient, namespace: str | None, cluster: str | Non
     import asyncio
 
     from kafkalite_cli.brokers.view import moving, read_view
-    from kafkalite_cli.rebalance.planning import rebalanced
     from kafkalite_cli.topics import sizes
+    from kafkalite_core.controller.balancing import rebalanced
 
     view = await read_view(client, namespace, cluster)
     racks = view.taking()

@@ -138,8 +138,7 @@ def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     preferred = entry.replicas[0] if entry.replicas else NO_LEADER
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
-    broker = brokers.get(preferred)
-    if broker is not None and broker.leaving:
+    if (broker := brokers.get(preferred)) is not None and broker.leaving:
         return Verdict(change=None, reason=f"the preferred leader {preferred} leaves the cluster")
     if not may_lead(entry, preferred, brokers):
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import RemoveBroker
 from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lead
-from kafkalite_core.controller.election import hand_over as lead_instead
+from kafkalite_core.controller.election import hand_over as lead
 from kafkalite_core.controller.growth import Obstacle
 
 if TYPE_CHECKING:
@@ -89,14 +89,12 @@ def _width(view: TopicView) -> int:
 def hand_over(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
     """A leader that leaves gives way to the first replica that stays and could lead at once; the ISR stays."""
     leader = brokers.get(entry.leader)
-    if leader is None or not leader.leaving:
+    if leader is None or not leader.leaving or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="")
-    if not leader_is_valid(entry, brokers):
-        return Verdict(change=None, reason="waiting for an election")
     for broker_id in entry.replicas:
         if may_lead(entry, broker_id, brokers) and not brokers[broker_id].leaving:
             reason = f"leader {entry.leader} leaves the cluster; broker {broker_id} is in sync and stays"
-            return lead_instead(entry, broker_id, reason)
+            return lead(entry, broker_id, reason)
     return Verdict(change=None, reason=f"nobody who stays is in sync yet to lead instead of broker {entry.leader}")
 
 

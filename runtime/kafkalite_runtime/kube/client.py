@@ -230,8 +230,7 @@ class KubeClient:
     ) -> None:
         """DELETE, in the background or with another policy (`Foreground`; `Orphan` leaves what it owns alone).
 
-        With `uid` only that very object, with `resource_version` only that version of it: KubeConflict when the name
-        holds another.
+        With `uid` only that very object, with `resource_version` only that version of it: KubeConflict otherwise.
         """
         body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         wanted = {"uid": uid, "resourceVersion": resource_version}

@@ -8,11 +8,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalite_cli.errors import Failure
 from kafkalite_cli.main import main
 from kafkalite_cli.reassign import session
-from kafkalite_cli.rebalance.planning import evacuated, rebalanced
 from kafkalite_cli.topics import sizes
+from kafkalite_core.controller.balancing import NoRoom, evacuated, rebalanced
 from kafkalite_runtime.kube import BROKERS, TOPICS
 from tests.unit.cli.world import entry, obey
 
@@ -127,8 +126,9 @@ def test_a_broker_is_emptied_onto_the_least_loaded_ones():
 
 
 def test_a_broker_that_cannot_be_emptied():
-    with pytest.raises(Failure, match=r"replicas of t-0: up to 3 replicas, and brokers \[1, 2\] run .* --replicas 2"):
-        evacuated(lists([0, 1, 2]), flat(1, 2), 0)
+    with pytest.raises(NoRoom) as stuck:
+        evacuated(lists([0, 1, 2], [1, 2]), flat(1, 2), 0)
+    assert stuck.value.keys == (("t", 0),)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

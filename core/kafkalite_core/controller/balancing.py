@@ -1,13 +1,18 @@
-"""Which replicas move so that brokers carry the same, and where those of a broker go that is to be emptied.
+"""The one planner of moves over many partitions: `rebalance`, `reassign plan` and `decommission` ask it.
 
-The core's `propose` places anew whatever is on a broker that it is not given. Here replicas on brokers that are down
-or cordoned stay where they are: one comes back, and the other one is the business of `decommission`. In this order:
+`rebalanced` leaves replicas on brokers that are down or cordoned where they are: one comes back, and the other one is
+the business of `evacuated`, which moves what is on one broker and nothing else. `propose` places anew whatever is on a
+broker that it is not given, and changes the number of replicas. In this order:
 
-1. a partition with two replicas in one rack gives one of them to a rack that it does not use yet;
-2. while one broker has at least two replicas more than another, one moves, if its partition loses no rack by it; of
+1. replicas that have to go somewhere, and those that are added, go to a rack that the partition does not use yet, then
+   to the broker with the least load, then to that with the fewest of the topic;
+2. a partition with two replicas in one rack gives one of them to a rack that it does not use yet (`rebalanced`);
+3. while one broker has at least two replicas more than another, one moves, if its partition loses no rack by it; of
    the partitions that may move one of the topic that the two share most unevenly;
-3. first places (preferred leaders) are evened out within the replica lists, over several partitions if need be: the
+4. first places (preferred leaders) are evened out within the replica lists, over several partitions if need be: the
    greatest and the smallest number differ by at most one, where the lists allow it. That copies nothing.
+
+What the operator does by itself it does partition by partition, with `reassignment_targets`.
 """
 
 from __future__ import annotations
@@ -17,14 +22,21 @@ from collections import Counter, deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from kafkalite_cli.errors import Failure
-
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from kafkalite_cli.reassign.files import Assignment
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 Key = tuple[str, int]
+"""Topic and partition number."""
+
+Assignment = dict[Key, tuple[int, ...]]
+
+
+class NoRoom(ValueError):
+    """There is no broker that could take the replicas of these partitions."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__(f"there is no broker left for {len(keys)} partitions")
+        self.keys = tuple(keys)
 
 
 class Layout:
@@ -53,6 +65,21 @@ class Layout:
     def of_topic(self, broker_id: int, topic: str) -> int:
         """How many replicas of a topic it has."""
         return len(self.on(broker_id).get(topic, ()))
+
+    def put(self, key: Key, ids: tuple[int, ...]) -> None:
+        """Another list."""
+        for broker_id in self.lists[key]:
+            self._held[broker_id][key[0]].discard(key)
+            self._load[broker_id] -= 1
+        self.lists[key] = ids
+        for broker_id in ids:
+            self._add(broker_id, key)
+
+    def taker(self, key: Key, others: Collection[int], racks: Mapping[int, str]) -> int | None:
+        """The best broker for one more replica of a partition beside `others`; None when there is none."""
+        free = [i for i in racks if i not in others]
+        used = Counter(racks[i] for i in others if i in racks)
+        return min(free, key=lambda i: (used[racks[i]], self._load[i], self.of_topic(i, key[0]), i), default=None)
 
     def move(self, key: Key, source: int, target: int) -> None:
         """Another broker in the same place of the list."""
@@ -91,29 +118,55 @@ def rebalanced(
 def evacuated(current: Mapping[Key, tuple[int, ...]], racks: Mapping[int, str], gone: int) -> Assignment:
     """Other replica lists for every partition that has one on `gone`: it goes to the best of `racks`, the rest stays.
 
-    Raises Failure that names partitions for which there is no broker left.
+    Raises `NoRoom` with the partitions for which there is no broker left.
     """
     layout = Layout(current)
     stuck: list[Key] = []
     for key in sorted(key for keys in layout.on(gone).values() for key in keys):
         ids = layout.lists[key]
-        used = Counter(racks[i] for i in ids if i != gone and i in racks)
-        free = [i for i in racks if i not in ids]
-        if not free:
+        best = layout.taker(key, [i for i in ids if i != gone], {i: rack for i, rack in racks.items() if i != gone})
+        if best is None:
             stuck.append(key)
-            continue
-        best = min(free, key=lambda i: (used[racks[i]], layout.load(i), layout.of_topic(i, key[0]), i))
-        layout.move(key, gone, best)
+        else:
+            layout.move(key, gone, best)
     if stuck:
-        names = ", ".join(f"{topic}-{number}" for topic, number in stuck[:5])
-        more = f" and {len(stuck) - 5} more" if len(stuck) > 5 else ""
-        most = max(len(current[key]) for key in stuck)
-        raise Failure(
-            f"there is no broker left that could take the replicas of {names}{more}: up to {most} replicas, and "
-            f"brokers {sorted(racks)} run and are not cordoned; add a broker, or lower the number of replicas "
-            f"(kafkalite topics alter {stuck[0][0]} --replicas {most - 1})"
-        )
+        raise NoRoom(stuck)
     return {key: ids for key, ids in layout.lists.items() if ids != tuple(current[key])}
+
+
+def propose(
+    current: Mapping[Key, tuple[int, ...]], racks: Mapping[int, str], *, replicas: int | None = None
+) -> Assignment:
+    """The replicas of every partition, on given brokers only.
+
+    Args:
+        current: Present replicas, the preferred leader first.
+        racks: Rack (or the empty string) by id of every broker that may be used.
+        replicas: Replication factor; None keeps that of each partition.
+
+    Raises:
+        ValueError: there are fewer brokers than replicas.
+    """
+    needed = max([replicas or 0, *(0 if replicas else len(ids) for ids in current.values())], default=0)
+    if needed > len(racks):
+        raise ValueError(f"{needed} replicas need {needed} brokers, and {len(racks)} are given")
+    layout = Layout(current)
+    for key, ids in current.items():
+        kept = [i for i in ids if i in racks]
+        wanted = replicas or len(ids)
+        while len(kept) > wanted:
+            used = Counter(racks[i] for i in kept)
+            # The preferred leader stays; of the others one that shares its rack, then the one with the most to carry.
+            kept.remove(max(kept[1:], key=lambda i: (used[racks[i]], layout.load(i), i)))
+        layout.put(key, tuple(kept))
+        while len(kept) < wanted:
+            best = layout.taker(key, kept, racks)
+            assert best is not None, "there are at least as many brokers as replicas"
+            kept.append(best)
+            layout.put(key, tuple(kept))
+    _even_replicas(layout, set(current), racks)
+    _even_leaders(layout, current, racks)
+    return layout.lists
 
 
 def _spread_racks(layout: Layout, free: Iterable[Key], racks: Mapping[int, str]) -> None:
