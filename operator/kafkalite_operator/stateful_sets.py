@@ -6,7 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.resources import naming
 from kafkalite_core.resources.claims import templates_differ
+from kafkalite_core.resources.manifests import applied_hash
 from kafkalite_runtime.kube.errors import KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import STATEFUL_SETS
 from kafkalite_runtime.logging import get_logger
@@ -64,13 +66,17 @@ class StatefulSets:
 
 
 def changes(existing: dict[str, Any], wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """The JSON Patch to what may be changed. Whole values: a merge would keep fields that were taken back."""
+    """The JSON Patch to what may be changed. Whole values: a merge would keep fields that were taken back.
+
+    It tests what was compared: when it comes late, it must not undo what another replica has applied since.
+    """
     spec = wanted["spec"]
+    compared = applied_hash(existing)
+    path = "/metadata/annotations/" + naming.ANNOTATION_HASH.replace("~", "~0").replace("/", "~1")
     annotations = {**(existing["metadata"].get("annotations") or {}), **wanted["metadata"]["annotations"]}
     return [
         {"op": "test", "path": "/metadata/uid", "value": existing["metadata"]["uid"]},
-        # A late patch must not undo what another replica has applied since.
-        {"op": "test", "path": "/metadata/resourceVersion", "value": existing["metadata"]["resourceVersion"]},
+        *([{"op": "test", "path": path, "value": compared}] if compared else []),
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
         {"op": "add", "path": "/metadata/labels", "value": wanted["metadata"]["labels"]},
         {"op": "add", "path": "/metadata/ownerReferences", "value": wanted["metadata"]["ownerReferences"]},

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import structlog
+
+
+REMEMBERED_MAX = 4096
+"""Things that go wrong at once; what is forgotten is told again."""
 
 
 class Complaints:
@@ -19,12 +24,14 @@ class Complaints:
 
     def __init__(self, log: structlog.stdlib.BoundLogger) -> None:
         self._log = log
-        self._said: dict[Hashable, set[tuple[str, int]]] = {}
+        self._said: OrderedDict[Hashable, set[tuple[str, int]]] = OrderedDict()
 
     def wrong(self, key: Hashable, sentence: str, error: Exception, /, **fields: Any) -> None:
         """`key` went wrong (again)."""
         kind = (type(error).__name__, int(getattr(error, "status", 0)))
         said = self._said.setdefault(key, set())
+        while len(self._said) > REMEMBERED_MAX:
+            self._said.popitem(last=False)
         log = self._log.debug if kind in said else self._log.warning
         log(sentence, **fields, error=str(error))
         said.add(kind)

@@ -39,28 +39,30 @@ class Fault:
         return f"write {self.number} {'applied' if self.applied else 'lost'}, {'lives' if self.lives else 'dies'}"
 
 
-class FaultyClient(KubeClient):
-    """The API as a replica sees it that meets one fault."""
+class FaultyCalls:
+    """What lies between a replica's controller and the API: it counts the writes, and does what the fault says."""
 
-    def __init__(self, config: KubeConfig, fault: Fault | None) -> None:
-        super().__init__(config)
+    def __init__(self, client: KubeClient, fault: Fault | None) -> None:
         self._fault = fault
+        self._call = client._call
         self.writes = 0
         self.struck = asyncio.Event()
         self._dead = False
+        client._call = self.call  # type: ignore[method-assign]
 
-    async def _call(self, method: str, path: str, **options: Any) -> JsonObject:
+    async def call(self, method: str, path: str, **options: Any) -> JsonObject:
+        """As the client's own."""
         if self._dead:
             await asyncio.Event().wait()
         if method == "GET" or any(part in path for part in BOOKKEEPING):
-            return await super()._call(method, path, **options)
+            return await self._call(method, path, **options)
         self.writes += 1
         if self._fault is None or self.writes != self._fault.number:
-            return await super()._call(method, path, **options)
+            return await self._call(method, path, **options)
         self._dead = not self._fault.lives
         if self._fault.applied:
             with contextlib.suppress(KafkaLiteError):  # refused: there is no answer to that either
-                await super()._call(method, path, **options)
+                await self._call(method, path, **options)
         self.struck.set()
         if self._dead:
             await asyncio.Event().wait()
@@ -79,8 +81,9 @@ class Replica(Operator):
             watch_namespaces=(namespace,),
             default_cluster=SPEC | {"failureDetection": {"leaseDurationSeconds": 300, "renewIntervalSeconds": 1}},
         )
-        self.client = FaultyClient(config, fault)
+        self.client = KubeClient(config)
         super().__init__(settings, self.client)
+        self.calls = FaultyCalls(self._acting, fault)
         self._stopping = asyncio.Event()
         self._running = asyncio.create_task(self.run(self._stopping))
 
@@ -108,7 +111,7 @@ class Replica(Operator):
 
     async def kill(self) -> None:
         """As SIGKILL: it does not give the Lease back."""
-        self.elector._renewed_at = None
+        self.elector._elector.release = lambda: asyncio.sleep(0)  # type: ignore[method-assign, assignment, return-value]
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running

@@ -69,8 +69,8 @@ class Run:
             if self._fault is not None and not self._fault.lives:
                 replica = await self._succeeded(world, replica)
             await eventually(lambda: self._ended(world), timeout_s=RUN_LIMIT_S, every_s=0.05)
-            self.struck |= replica.client.struck.is_set()
-            self.writes = replica.client.writes
+            self.struck |= replica.calls.struck.is_set()
+            self.writes = replica.calls.writes
         finally:
             others.cancel()
             await asyncio.gather(others, return_exceptions=True)
@@ -86,7 +86,7 @@ class Run:
 
     async def _succeeded(self, world: World, replica: Replica) -> Replica:
         """The next process of the pod, once the fault has struck; the same one when it is done without."""
-        while not replica.client.struck.is_set():
+        while not replica.calls.struck.is_set():
             if await self._ended(world):
                 return replica
             await asyncio.sleep(0.02)

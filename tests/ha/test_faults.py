@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(150)
 LINES_MAX = 12
 """Of one sentence, while one thing is wrong."""
 
-DECISIONS = {"object applied", "partition changed", "broker object made", "topic placed"}
+DECISIONS = {"object", "partition changed", "broker object made", "topic placed"}
 """What it says whenever it has done something."""
 
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role")
@@ -258,6 +258,7 @@ async def test_definitions_that_are_removed_and_come_back(world):
         "--all",
         "--timeout=60s",
     )
+    await asyncio.gather(*(broker.freeze() for broker in world.brokers.values()))
     world.brokers.clear()
     await eventually(lambda: served(world))
     await world.make_topic()
