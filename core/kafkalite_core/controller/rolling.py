@@ -232,18 +232,16 @@ class _Round:
 
     def _obstacle(self, broker_id: int, batch: list[int]) -> str:
         """What speaks against one more broker in the batch, partitions aside."""
-        if not self._available(broker_id):
-            return ""
         away = [i for i in self._ids if not self._available(i)]
         taken = sum(self._available(i) for i in batch)
         limit = self._snapshot.cluster.max_unavailable
-        if limit is not None and len(away) + taken + 1 > limit:
+        if limit is not None and self._available(broker_id) and len(away) + taken + 1 > limit:
             others = f", and away are {', '.join(f'broker {i}' for i in away)}" if away else ""
             return f"spec.rolling.maxUnavailable is {limit}{others}"
         proven = any(i not in self._outdated and i not in self._waits for i in self._ids)
-        if taken and not proven:
+        if batch and not proven:
             return "one broker shows first that the new revision runs"
-        if len(self._ids) > 1 and sum(self._alive(i) for i in self._ids) - taken < 2:
+        if len(self._ids) > 1 and sum(self._alive(i) for i in self._ids) - len(batch) < 2:
             return "one broker has to stay"
         return ""
 
@@ -274,7 +272,7 @@ class _Round:
                     if i not in batch
                     and i in self._safety.living(each.key)
                     and may_lead(entry, i, self._brokers)
-                    and not self._brokers[i].leaving  # it would be handed back
+                    and i < self._snapshot.cluster.replicas  # who leaves the cluster would hand it back
                 ]
                 if able:
                     to = min(able, key=lambda i: (i in self._outdated, entry.replicas.index(i)))

@@ -92,6 +92,14 @@ def test_a_leadership_moves_to_a_broker_that_is_not_restarted_later():
     assert [verdict.change.proposed.leader for verdict in roll(state, NOW).moves.values()] == [2]
 
 
+def test_no_leadership_moves_to_a_broker_that_leaves_the_cluster():
+    state = replace(cluster(((0, 2), 1), brokers=3), rolling=rolling(0, pending=(0, 1, 2)))
+    assert [verdict.change.proposed.leader for verdict in roll(state, NOW).moves.values()] == [2]
+    leaving = replace(state, cluster=replace(state.cluster, replicas=2))
+    assert not roll(leaving, NOW).moves, "it would come back at once"
+    assert restarted(leaving) == [0], "it leads once broker 0 stops"
+
+
 def test_a_partition_that_nobody_else_can_lead_holds_nothing_up():
     assert restarted(replace(cluster(((0,), 1), brokers=1), rolling=rolling(0))) == [0]
 
