@@ -51,9 +51,6 @@ class Verdict:
     unclean: bool = False
 
 
-STAYS = Verdict(change=None, reason="everybody in the ISR lives, and nobody else is eligible")
-
-
 def leader_is_valid(entry: Partition, brokers: Mapping[int, Broker]) -> bool:
     """The leader is alive and its pair holds exactly its present broker epoch (S1)."""
     return may_lead(entry, entry.leader, brokers)
@@ -76,8 +73,6 @@ def decide(
     living = alive(entry.isr)
     refreshed = tuple(IsrEntry(member.id, brokers[member.id].epoch) for member in living)
     if leader_is_valid(entry, brokers) and any(member.id == entry.leader for member in living):
-        if refreshed == entry.isr and not entry.elr and min_isr == entry.min_isr:
-            return STAYS  # as almost every partition of a large cluster does in every plan
         proposed = with_eligible(entry, replace(entry, isr=refreshed, min_isr=min_isr), counts)
         return _verdict(entry, proposed, _shrink_reason(entry, proposed, brokers))
     if living:
