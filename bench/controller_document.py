@@ -41,8 +41,8 @@ All of it, and the program that measures, share one machine.
   action waits for its turn. A property test compares every plan with one that remembers nothing.
 - **Bursts are planned once.** After a round the controller rests as long as the round took, a second at most. Only what
   fences and elections follow from (brokers, pods, the cluster, a refused election) is planned at once.
-- **What goes out is bounded.** Fewer than 16 actions are under way when one more condition is written, 24 for a
-  placement or a move, 40 for an election: a thousand new topics do not hold an election up
+- **What goes out is bounded.** Fewer than 6 actions are under way when one more condition is written, 12 for a
+  placement or a move, 24 for an election: a thousand new topics do not hold an election up
   (`core/…/controller/pacing.py`).
 - **The Lease is renewed by a thread of its own**, so a long round does not lose it. The thread watches the main loop:
   when that has not turned for 15 s it renews no more, and another operator acts 5 s later; the liveness probe ends the

@@ -37,6 +37,14 @@ class _Waiting:
     pause_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _End:
+    """After which delay an object may be written again, and whether a plan is urgent."""
+
+    delay_s: float
+    hurry: bool
+
+
 class Work:
     """See the module. All methods are called on the controller's event loop."""
 
@@ -53,7 +61,7 @@ class Work:
         self._wake = wake
         self._metrics = metrics
         self._clock = clock
-        self._under_way: dict[Key, asyncio.Task[None]] = {}
+        self._under_way: dict[Key, asyncio.Task[_End]] = {}
         self._failures: dict[Key, int] = {}
         self._complaints = Complaints(_log)
         self._not_before: dict[Key, float] = {}
@@ -119,6 +127,20 @@ class Work:
     def _begin(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> None:
         task = asyncio.create_task(self._guard(key, work, urgency, pause_s), name=f"{key[0]} {key[1]}")
         self._under_way[key] = task
+        # Not in `_guard`: a task that is cancelled before its first step never gets there.
+        task.add_done_callback(lambda task: self._ended(key, task, work))
+
+    def _ended(self, key: Key, task: asyncio.Task[_End], work: Coroutine[Any, Any, None]) -> None:
+        del self._under_way[key]
+        work.close()
+        end = _End(0.0, hurry=False) if task.cancelled() else task.result()
+        if end.delay_s > 0:
+            self._not_before[key] = self._clock() + end.delay_s
+            asyncio.get_running_loop().call_later(end.delay_s, self._wake, end.hurry)
+        else:
+            self._not_before.pop(key, None)
+        self._next()
+        self._wake(end.hurry)
 
     def _next(self) -> None:
         """There is room: the most urgent of what waits, unless it was planned too long ago."""
@@ -130,34 +152,23 @@ class Work:
                 if self._free(waiting.key):
                     self._begin(waiting.key, waiting.make(), urgency, waiting.pause_s)
 
-    async def _guard(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> None:
+    async def _guard(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> _End:
         """The root of one action: whatever goes wrong, the object is planned again after a while."""
-        delay = pause_s
         # An election that was refused is decided anew at once; one that was applied leaves nothing urgent.
         hurry = urgency is Urgency.FENCE
+        if not self._may_act():
+            return _End(pause_s, hurry)
         try:
-            if not self._may_act():
-                work.close()
-                return
             await work
-            self._failures.pop(key, None)
-            self._complaints.well(key, "action applied again", key=key)
         except KafkaLiteError as error:
-            delay = max(pause_s, self._back_off(key, error))
-            hurry = urgency <= Urgency.ELECTION
+            return _End(max(pause_s, self._back_off(key, error)), urgency <= Urgency.ELECTION)
         except Exception:
             _log.exception("action failed", key=key)
             self._metrics.reconcile_failures.labels(key[0]).inc()
-            delay = BACKOFFS_S[-1]
-        finally:
-            del self._under_way[key]
-            if delay > 0:
-                self._not_before[key] = self._clock() + delay
-                asyncio.get_running_loop().call_later(delay, self._wake, hurry)
-            else:
-                self._not_before.pop(key, None)
-            self._next()
-            self._wake(hurry)
+            return _End(BACKOFFS_S[-1], hurry)
+        self._failures.pop(key, None)
+        self._complaints.well(key, "action applied again", key=key)
+        return _End(pause_s, hurry)
 
     def _back_off(self, key: Key, error: KafkaLiteError) -> float:
         failures = self._failures.get(key, 0)

@@ -35,9 +35,10 @@ class Urgency(IntEnum):
 
 
 LIMITS: Final[Mapping[Urgency, int]] = MappingProxyType(
-    {Urgency.FENCE: 64, Urgency.ELECTION: 40, Urgency.CHANGE: 24, Urgency.TELLING: 16}
+    {Urgency.FENCE: 64, Urgency.ELECTION: 24, Urgency.CHANGE: 12, Urgency.TELLING: 6}
 )
-"""How many actions of all kinds may be under way for one more to begin; the client has 64 connections."""
+"""How many actions of all kinds may be under way for one more to begin. More of them would only wait in an API server
+that has little to spare, until their deadline; the client has 64 connections."""
 
 
 def urgency_of(action: Action) -> Urgency:

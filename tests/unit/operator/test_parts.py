@@ -164,6 +164,29 @@ async def test_an_outage_ends_the_term():
     assert one.terms == 2, "a new term: everything is read again"
 
 
+async def test_a_renewal_is_one_call_and_notices_who_took_the_lease():
+    client, clock = OneObject(), Clock()
+    first, second = elector(client, clock, "a"), elector(client, clock, "b")
+    assert await first.attempt()
+    reads = []
+    real = client.get
+
+    async def get(*arguments, **more):
+        reads.append(arguments)
+        return await real(*arguments, **more)
+
+    client.get = get
+    for _ in range(3):
+        clock.now += 1.0
+        assert await first.attempt()
+    assert not reads
+    client.obj["spec"]["holderIdentity"] = ""
+    client.obj["metadata"]["resourceVersion"] = "99"
+    assert await second.attempt()
+    assert not await first.attempt()
+    assert not first.held()
+
+
 class NoEvents:
     def record(self, *_):
         pass

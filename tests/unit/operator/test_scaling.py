@@ -77,7 +77,8 @@ async def pods(harness):
 
 async def progressing(harness):
     found = await get(harness, CLUSTERS, CLUSTER)
-    return next(each for each in found["status"]["conditions"] if each["type"] == "Progressing")
+    told = found["status"].get("conditions", [])
+    return next((each for each in told if each["type"] == "Progressing"), {"reason": "", "message": ""})
 
 
 async def scaling_down(harness):

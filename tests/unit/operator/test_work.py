@@ -64,7 +64,9 @@ async def test_a_thousand_placements_go_out_a_few_at_a_time_and_an_election_over
     for n in range(3):
         await desk.end(f"t{n}")
     await eventually(lambda: len(desk.begun) == LIMITS[Urgency.CHANGE] + 1 + 2)
-    assert desk.begun[-2:] == ["t24", "t25"], "in the order of the plan, and without another plan"
+    assert desk.begun[-2:] == [f"t{LIMITS[Urgency.CHANGE] + n}" for n in range(2)], (
+        "in the order of the plan, and without another plan"
+    )
 
 
 async def test_what_waits_gives_way_to_what_is_more_urgent(desk):
@@ -84,7 +86,7 @@ async def test_the_next_plan_replaces_what_waits_and_an_old_plan_is_not_carried_
     await eventually(lambda: len(desk.begun) == LIMITS[Urgency.CHANGE])
     desk.work.plan_anew()
     await desk.end("t0")
-    assert "t24" not in desk.begun
+    assert f"t{LIMITS[Urgency.CHANGE]}" not in desk.begun
     desk.offer("u")
     await eventually(lambda: "u" in desk.begun)
     desk.offer("v")
@@ -112,6 +114,16 @@ async def test_only_a_failed_election_asks_for_a_plan_at_once(desk):
     desk.offer("b")
     await desk.end("b", KubeInvalid(422, "", "somebody was faster"))
     assert desk.woken == [False, True, False]
+
+
+async def test_what_is_cancelled_before_its_first_step_leaves_its_object_free(desk):
+    desk.offer("a")
+    await desk.work.cancel()
+    assert (len(desk.work), desk.begun) == (0, [])
+    assert desk.offer("a")
+    await eventually(lambda: desk.begun == ["a"])
+    await desk.work.cancel()
+    assert len(desk.work) == 0
 
 
 async def test_who_lost_the_lease_begins_nothing_more(desk):

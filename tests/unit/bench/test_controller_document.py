@@ -1,0 +1,43 @@
+"""docs/scale.md says what was measured."""
+
+import copy
+
+from bench.controller_document import pair, render
+
+USED = {"seconds": 61.0, "cpu_s": {"one": 0.44, "two": 3.0}, "peak_mb": {"one": 70.2, "two": 90.7}}
+RESULT = {
+    "when": "2026-01-01 00:00 UTC",
+    "commit": "abc1234",
+    "machine": "2 cores",
+    "load": 0.4,
+    "topics": 1000,
+    "partitions": 10_000,
+    "brokers": 3,
+    "place": {"created_s": 8.0, "placed_s": 9.1, "ready_s": 15.2, **USED},
+    "list": {"s": 0.31, "topics": 1000, "mb": 5.5},
+    "rest": {"writes": {}, "changes": 0, **USED},
+    "fail": {"led": 3334, "detected_s": 5.6, "median_s": 1.25, "max_s": 3.75, **USED},
+    "hands": 0,
+    "take_over": {"s": 6.2},
+}
+
+
+def test_figures_machine_and_commit():
+    text = render(RESULT)
+    for part in ("1,000 topics with 10,000 partitions", "`abc1234`", "2 cores; load before: 0.4", "| none |"):
+        assert part in text
+    assert "| median 1.25 s, last 3.75 s (wanted: 5 s) |" in text
+    assert "| at rest, 61 s | 3.0 s, 0.4 s | 91 MB, 70 MB |" in text
+
+
+def test_what_should_not_be_is_told():
+    worse = copy.deepcopy(RESULT)
+    worse["rest"]["writes"] = {"PATCH kafkalitetopics": 7.0}
+    worse["fail"]["max_s"] = 7.5
+    text = render(worse)
+    assert "| PATCH kafkalitetopics: 7 |" in text
+    assert "last 7.50 s (**wanted: 5 s**)" in text
+
+
+def test_the_one_that_acts_comes_first():
+    assert pair({"a": 1.0, "b": 2.0}, " s", 0) == "2 s, 1 s"
