@@ -108,5 +108,5 @@ class Scaling(Reassignment):
 
 
 TestScaling = Scaling.TestCase
-TestScaling.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestScaling.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 del Reassignment

@@ -129,7 +129,7 @@ class Reassignments:
         wished = self._before(entry, view.spec.replicas)
         if len(wished) > view.spec.replicas:
             wished = shrunk(entry, view.spec.replicas, self._snapshot.brokers, self._load)
-        target = self._stood_in(view, number, entry, wished)
+        target = self._stood_in(view, number, entry, wished, self._leaving.evacuated)
         if target is not None and target[0] != wished[0]:
             target = led_by_least(target, self._load)
         if target is not None and len(target) < view.spec.replicas:
@@ -145,12 +145,15 @@ class Reassignments:
         beyond = {i for i in (*listed, *present) if i >= snapshot.cluster.replicas}
         if beyond and self._leaving.acts and stood_in(entry, listed, beyond, {}, self._load, number) == present:
             return present  # others stand in for brokers that have left; the list holds again when they come back
-        known = {*range(snapshot.cluster.replicas), *self._leaving.evacuated, *entry.replicas}
+        leaving = self._leaving.evacuated
+        if not leaving.isdisjoint(present):
+            leaving |= beyond  # a list that names who has left long ago keeps nobody from leaving now
+        known = {*range(snapshot.cluster.replicas), *leaving, *entry.replicas}
         problem = assignment_problem(number, listed, known)
         if problem:
             self._problem(view, "InvalidReplicaAssignment", f"correct spec.replicaAssignment: {problem}")
             return None
-        return self._stood_in(view, number, entry, listed)
+        return self._stood_in(view, number, entry, listed, leaving)
 
     def _before(self, entry: Partition, replicas: int) -> tuple[int, ...]:
         """The present target; of a move away from brokers that do not leave any more, what there was before."""
@@ -160,13 +163,13 @@ class Reassignments:
         return target_of(entry)
 
     def _stood_in(
-        self, view: TopicView, number: int, entry: Partition, wished: tuple[int, ...]
+        self, view: TopicView, number: int, entry: Partition, wished: tuple[int, ...], gone: frozenset[int]
     ) -> tuple[int, ...] | None:
-        """The wish with others in the place of brokers that leave."""
-        leaving = self._leaving.evacuated & set(wished)
+        """The wish with others in the place of brokers that leave or have left."""
+        leaving = gone & set(wished)
         if not leaving:
             return wished
-        target = stood_in(entry, wished, self._leaving.evacuated, self._snapshot.brokers, self._load, number)
+        target = stood_in(entry, wished, gone, self._snapshot.brokers, self._load, number)
         if target is None:
             ids = ", ".join(map(str, sorted(leaving)))
             words = f"brokers {ids} leave" if len(leaving) > 1 else f"broker {ids} leaves"

@@ -350,6 +350,13 @@ def test_who_leaves_does_not_stand_in_for_another_one():
     assert sorted(state.brokers) == [0, 1, 2]
 
 
+def test_a_list_that_names_who_has_left_keeps_nobody_from_leaving():
+    state = cluster((3, 0), replicas=1, replica_assignment={0: (4,)}, known={i: FIVE[i] for i in range(4)})
+    state = settle(state)
+    assert orders(state)[0].replicas == (0,)
+    assert sorted(state.brokers) == [0, 1, 2]
+
+
 def test_a_list_that_names_who_left_long_ago_is_to_be_corrected():
     state = wish(settle(cluster((0, 1, 2))), replica_assignment={0: (2, 1, 4)})
     before = orders(state)
