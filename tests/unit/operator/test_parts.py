@@ -24,7 +24,6 @@ from kafkalite_operator.store import Store
 from kafkalite_runtime.kube.client import KubeList
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
-from tests.unit.controller.builders import entry, make_broker, snapshot, three, topic_view
 from tests.unit.resources.builders import broker_object, cluster_object, partition_json, topic_object
 
 
@@ -403,36 +402,6 @@ def test_the_names_of_the_metrics():
 )
 def test_only_what_does_not_pass_by_itself_is_a_warning(status, reason, event):
     assert ready_event(status, reason) == event
-
-
-def test_who_stands_down_reports_nothing_of_what_it_saw():
-    metrics = OperatorMetrics()
-    dead = make_broker(2, fenced=12)
-    seen = snapshot(
-        topic_view(partitions={0: entry(), 1: replace(entry(leader=1), leader=-1)}), brokers=three() | {2: dead}
-    )
-    metrics.observe([seen], active=True)
-    names = [
-        "kafka_controller_kafkacontroller_activecontrollercount",
-        "kafka_controller_kafkacontroller_offlinepartitionscount",
-        "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
-        "kafka_controller_kafkacontroller_globaltopiccount",
-        "kafka_controller_kafkacontroller_globalpartitioncount",
-        "kafka_controller_kafkacontroller_activebrokercount",
-        "kafka_controller_kafkacontroller_fencedbrokercount",
-    ]
-    assert [metrics.registry.get_sample_value(name) for name in names] == [1, 1, 1, 1, 2, 2, 1]
-    metrics.last_success.set(7.0)
-    metrics.stand_down()
-    assert [metrics.registry.get_sample_value(name) for name in names] == [0] * len(names)
-    last = "kafkalite_operator_reconcile_last_success_timestamp_seconds"
-    assert metrics.registry.get_sample_value(last) == 7.0, "that stays true"
-
-
-def test_memory_and_processor_time_of_the_operator_are_seen():
-    registry = OperatorMetrics().registry
-    assert registry.get_sample_value("process_resident_memory_bytes") > 1e6
-    assert registry.get_sample_value("process_cpu_seconds_total") > 0
 
 
 def test_of_kopf_s_attempts_the_first_is_told():
