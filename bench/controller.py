@@ -279,7 +279,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """One run on a control plane of its own; its result."""
     WORK.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=WORK))
-    load = os.getloadavg()[0]
+    load, revision = os.getloadavg()[0], commit()
     plane = ControlPlane(folder / "control-plane", say)
     try:
         plane.start()
@@ -296,7 +296,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         shutil.rmtree(folder, ignore_errors=True)
     return {
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit(),
+        "commit": revision,
         "machine": machine(),
         "load": load,
         "topics": options.topics,

@@ -74,7 +74,7 @@ class Work:
     def plan_anew(self) -> None:
         """A plan was made: what still waits of the last one is dropped."""
         self._drop_waiting()
-        self._planned_at = now = self._clock()
+        now = self._clock()
         if len(self._not_before) > REMEMBERED_MAX:
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
             self._failures = {key: count for key, count in self._failures.items() if key in self._not_before}
@@ -107,6 +107,8 @@ class Work:
             self._begin(key, make(), urgency, pause_s)
         else:
             self._waiting[urgency].append(_Waiting(key, make, pause_s))
+            # Now, not when the round began: one that took long would find all that it planned out of date.
+            self._planned_at = self._clock()
         return True
 
     async def cancel(self) -> None:

@@ -95,6 +95,15 @@ async def test_the_next_plan_replaces_what_waits_and_an_old_plan_is_not_carried_
     assert "v" not in desk.begun, "it was decided too long ago"
 
 
+async def test_what_a_long_round_has_planned_is_not_out_of_date_at_its_end(desk):
+    desk.work.plan_anew()
+    desk.now += 10 * PLAN_FRESH_S
+    for n in range(LIMITS[Urgency.CHANGE] + 1):
+        desk.offer(f"t{n}")
+    await desk.end("t0")
+    await eventually(lambda: len(desk.begun) == LIMITS[Urgency.CHANGE] + 1)
+
+
 async def test_one_piece_for_one_object_and_a_pause_after_it(desk):
     assert desk.offer("a", pause_s=5.0)
     assert desk.offer("a"), "under way"
