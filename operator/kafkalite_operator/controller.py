@@ -286,7 +286,7 @@ class Controller:
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
-        if settings.cluster.paused or removals(snapshot):
+        if settings.cluster.paused or settings.cluster.deleting or removals(snapshot):
             return  # a StatefulSet shrinks only after another look: `BrokerRemoval`
         state = (snapshot.generation, tuple(ids))
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))

@@ -82,7 +82,7 @@ class BrokerRemoval:
 
     def _still_leaves(self, settings: ClusterSettings, broker_id: int) -> bool:
         now = self._store.clusters().get((settings.cluster.namespace, settings.cluster.name))
-        if now is None or now.cluster.uid != settings.cluster.uid or now.cluster.paused:
+        if now is None or now.cluster.uid != settings.cluster.uid or now.cluster.paused or now.cluster.deleting:
             return False
         return now.cluster.replicas <= broker_id
 

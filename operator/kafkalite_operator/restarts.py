@@ -50,7 +50,7 @@ class Restarts:
 
     def due(self, settings: ClusterSettings, snapshot: Snapshot) -> bool:
         """Some pod is of another revision than the wanted one, and it is not known what new ones would be made of."""
-        if settings.cluster.paused or snapshot.revision_served:
+        if settings.cluster.paused or settings.cluster.deleting or snapshot.revision_served:
             return False
         return snapshot.rolling.in_progress or any(pod.revision != snapshot.revision for pod in snapshot.pods.values())
 

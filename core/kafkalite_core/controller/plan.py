@@ -67,9 +67,9 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     if restarts.restarts:
         actions.append(RestartPods(uid=snapshot.cluster.uid, restarts=restarts.restarts))
     busy = {change.topic.uid for change in changes}
-    actions += [
-        CreateBroker(broker_id=broker_id) for broker_id in wanted_brokers(snapshot) if broker_id not in snapshot.brokers
-    ]
+    if not snapshot.cluster.deleting:
+        wanted = wanted_brokers(snapshot)
+        actions += [CreateBroker(broker_id=broker_id) for broker_id in wanted if broker_id not in snapshot.brokers]
     actions += removals(snapshot)
     load: Load | None = None
     for uid, view in sorted(snapshot.topics.items(), key=itemgetter(0)):

@@ -78,7 +78,7 @@ class Roll:
 def roll(snapshot: Snapshot, now: float) -> Roll:
     """The decision. `now` is in seconds of the observer's monotonic clock."""
     before = snapshot.rolling
-    if not snapshot.revision:
+    if not snapshot.revision or snapshot.cluster.deleting:
         return Roll(status=before)
     outdated = {
         broker_id: pod

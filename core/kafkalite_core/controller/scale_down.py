@@ -114,6 +114,8 @@ def removals(snapshot: Snapshot) -> list[RemoveBroker]:
     broker = snapshot.brokers.get(highest)
     if highest < snapshot.cluster.replicas or broker is None or _why_kept(snapshot, broker):
         return []
+    if snapshot.cluster.deleting:
+        return []  # the garbage collector does it
     living = {view.topic.ref.topic_id for view in snapshot.topics.values()}
     lost = {stray.topic for stray in broker.strays if not stray.deleted and stray.topic_id not in living}
     return [RemoveBroker(broker=broker, unclaimed=tuple(sorted(lost)))]

@@ -136,6 +136,7 @@ class Cluster:
         lease_duration_s: Silence after which a broker is fenced.
         renew_interval_s: Interval of a broker's Lease renewals.
         paused: The annotation `kafkalite.io/paused` is set.
+        deleting: It is on its way out: nothing is made for it any more, or the garbage collector would never end.
         endpoints: `status.listeners`: what clients of a listener are told, by its name and by broker id.
         max_unavailable: `spec.rolling.maxUnavailable`: most brokers that are away at once in a rolling restart; None:
             as many as the partitions allow.
@@ -154,5 +155,6 @@ class Cluster:
     lease_duration_s: float = 5.0
     renew_interval_s: float = 1.0
     paused: bool = False
+    deleting: bool = False
     endpoints: Mapping[str, Mapping[int, Endpoint]] = field(default_factory=dict)
     max_unavailable: int | None = None

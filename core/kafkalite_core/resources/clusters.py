@@ -42,6 +42,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         lease_duration_s=detection.number("leaseDurationSeconds", 5.0),
         renew_interval_s=detection.number("renewIntervalSeconds", 1.0),
         paused=is_paused(metadata),
+        deleting=metadata.has("deletionTimestamp"),
         endpoints=parse_endpoints(status),
         max_unavailable=rolling.integer("maxUnavailable") if rolling.has("maxUnavailable") else None,
     )

@@ -63,6 +63,11 @@ def test_missing_broker_objects_are_made():
     assert {a.broker_id for a in of(plan(snapshot(brokers={}), NOW), CreateBroker)} == {0, 1, 2}
 
 
+def test_for_a_cluster_that_is_being_deleted_nothing_is_made():
+    state = snapshot(brokers={})
+    assert not of(plan(replace(state, cluster=replace(state.cluster, deleting=True)), NOW), CreateBroker)
+
+
 def test_brokers_with_replicas_are_kept_when_the_cluster_shrinks():
     state = settle(snapshot(topic_view(partitions={0: entry()}), cluster={"replicas": 2}))
     progressing = next(c for c in state.conditions if c.type == "Progressing")
