@@ -123,7 +123,7 @@ async def _leaders_take_them_in(world: World) -> None:
 
 async def _all_changed(world: World) -> bool:
     for name in ("orders", "moving", "kept"):
-        if not await _well(world, TOPICS, name):
+        if not await _well(world, TOPICS, name) or (await world.condition(TOPICS, name, "Progressing"))[0] != "False":
             return False
     orders, moving, kept = [await world.topic(name) for name in ("orders", "moving", "kept")]
     return (
