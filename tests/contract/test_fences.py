@@ -272,16 +272,25 @@ def _listener(name, kind, port, **fields):
 
 
 INSIDE = _listener("plain", "internal", 9092)
+HOST_NETWORK = "a hostport listener puts the pods into the network of their nodes, where no Service leads; it goes with no nodeport and no loadbalancer listener"
+NAMED_AFTER = (
+    "Services are named after a nodeport or loadbalancer listener: its name has lower-case letters, digits and hyphens"
+)
+TOGETHER = "the names of the cluster and of a nodeport or loadbalancer listener have at most 52 characters together, since Services are named after both"
 LISTENERS = {
-    "brokers use the first listener among themselves": [_listener("ext", "loadbalancer", 9094)],
-    "the first listener has no configuration": [{**INSIDE, "configuration": {"advertisedHostTemplate": "h"}}],
-    "a hostport listener puts the pods into the network of their nodes": [
+    "brokers use the first listener among themselves, so it is internal or hostport": [
+        _listener("ext", "loadbalancer", 9094)
+    ],
+    "the first listener has no configuration, since brokers use it among themselves": [
+        {**INSIDE, "configuration": {"advertisedHostTemplate": "h"}}
+    ],
+    HOST_NETWORK: [
         _listener("host", "hostport", 9092),
         _listener("ext", "nodeport", 9094),
     ],
     "listeners have different ports": [INSIDE, _listener("ext", "nodeport", 9092)],
-    "lower-case letters, digits and hyphens": [INSIDE, _listener("EXT", "nodeport", 9094)],
-    "at most 52 characters together": [INSIDE, _listener("e" * 32, "nodeport", 9094)],
+    NAMED_AFTER: [INSIDE, _listener("EXT", "nodeport", 9094)],
+    TOGETHER: [INSIDE, _listener("e" * 32, "nodeport", 9094)],
     "preferredNodePortAddressType": [
         INSIDE,
         _listener("ext", "nodeport", 9094, configuration={"preferredNodePortAddressType": "Any"}),
