@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from kafkalite_core.controller.preferred import imbalanced
 
@@ -24,7 +24,6 @@ class OperatorMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
         self._seen_while_active: list[Gauge] = []
         self.active_controllers = self._gauge(f"{_CONTROLLER}activecontrollercount", "1 while this operator acts.")
         self.offline_partitions = self._gauge(f"{_CONTROLLER}offlinepartitionscount", "Partitions without leader.")
