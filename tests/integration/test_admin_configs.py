@@ -70,6 +70,17 @@ def cluster_object(cluster):
     return cluster.api.get_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite")
 
 
+def rolling(cluster):
+    return cluster_object(cluster)["status"].get("rolling") or {}
+
+
+def hold(cluster, held):
+    """Keep the operator from restarting brokers, or let it again."""
+    for broker_id in range(3):
+        name, body = f"kafkalite-broker-{broker_id}", {"spec": {"hold": held}}
+        cluster.api.patch_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitebrokers", name, body)
+
+
 def patch_cluster(cluster, body):
     cluster.api.patch_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", body)
 
@@ -220,16 +231,18 @@ def test_deleted_records_are_gone_for_consumers_and_on_every_replica(cluster, ad
 
 
 def test_the_preferred_leader_comes_back_when_asked_for_and_follows_a_changed_retention(cluster, topic_name):
-    """The broker is restarted, so it also takes a key that needs that: how often it looks for old segments."""
+    """The broker is killed, so it also takes a key that needs that: how often it looks for old segments."""
     cluster.create_topic(topic_name, segment_bytes="1024", file_delete_delay_ms="0")
     for _ in range(6):
         produce(cluster, topic_name, b"x" * 600)
     partition = TopicPartition(topic_name, 0)
     preferred = cluster.partition(topic_name)["replicas"][0]
+    hold(cluster, True)
     patch_cluster(cluster, {"spec": {"config": {"log.retention.check.interval.ms": "200"}}})
     try:
         file = cluster.home / "pods" / f"kafkalite-broker-{preferred}" / "volumes" / "config" / "broker.json"
         wait_until(lambda: "log.retention.check.interval.ms" in file.read_text())
+        wait_until(lambda: len(rolling(cluster).get("pending", ())) == 3)
         cluster.kill(preferred)
         cluster.wait_topic(topic_name, moved_away(preferred))
         cluster.wait_healed()
@@ -250,6 +263,8 @@ def test_the_preferred_leader_comes_back_when_asked_for_and_follows_a_changed_re
         produce(cluster, topic_name, b"after")
     finally:
         patch_cluster(cluster, {"spec": {"config": {"log.retention.check.interval.ms": None}}})
+        wait_until(lambda: not rolling(cluster).get("pending"))
+        hold(cluster, False)
     cluster.delete_topic(topic_name)
 
 

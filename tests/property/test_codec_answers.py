@@ -70,6 +70,7 @@ class Slot:
     """Where the answer of one request goes."""
 
     peer = "127.0.0.1:1"
+    listener = "plain"
     on_abandoned = None
     attachment = None
 
