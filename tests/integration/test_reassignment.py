@@ -199,6 +199,7 @@ def test_the_throttle_holds_a_move_back(cluster, topic_name, full_speed):
 def test_what_cannot_be_is_refused_with_a_sentence(cluster, topic_name):
     cluster.create_topic(topic_name, partitions=1, replicas=2)
     before = cluster.partition(topic_name)["replicas"]
+    (other,) = {0, 1, 2} - set(before)
 
     def reason(topic):
         progressing = condition(topic, "Progressing") or {}
@@ -209,7 +210,8 @@ def test_what_cannot_be_is_refused_with_a_sentence(cluster, topic_name):
         )
 
     for spec, word in (
-        ({"replicaAssignment": {"0": [0, 7]}}, "InvalidReplicaAssignment"),
+        # With one of the present replicas the other would pass for a stand-in for a broker 7 that was scaled away.
+        ({"replicaAssignment": {"0": [other, 7]}}, "InvalidReplicaAssignment"),
         ({"replicaAssignment": {"0": [1, 1]}}, "InvalidReplicaAssignment"),
         ({"replicaAssignment": None, "replicas": 4}, "NotEnoughBrokers"),
     ):
