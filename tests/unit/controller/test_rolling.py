@@ -250,6 +250,12 @@ def test_paused_restarts_nobody():
     assert reasons(state) == [(name(0), "", "kafkalite.io/paused is set on the cluster")]
 
 
+def test_a_cluster_that_is_being_deleted_restarts_nobody():
+    decided = roll(cluster(ALL, config={"deleting": True}), NOW)
+    assert decided.status.pending == ()
+    assert decided.restarts == ()
+
+
 # --- pods that cannot run --------------------------------------------------------------------------------------------
 
 

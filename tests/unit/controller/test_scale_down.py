@@ -248,6 +248,12 @@ def test_an_empty_broker_is_kept_while_something_speaks_against_it(changes, word
     assert words in progressing(state).message
 
 
+def test_what_a_deleted_cluster_leaves_is_left_to_the_garbage_collector():
+    state = cluster((0, 1, 2), wanted=4)
+    assert of(plan(state, NOW), RemoveBroker)
+    assert not of(plan(replace(state, cluster=replace(state.cluster, deleting=True)), NOW), RemoveBroker)
+
+
 def test_the_volume_of_a_removed_broker_may_hold_what_no_topic_claims():
     def stray(topic, topic_id, **more):
         return Stray(
