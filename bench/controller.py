@@ -52,14 +52,26 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - BEGAN:7.1f} s  {text}", flush=True)
 
 
+class Spent:
+    """CPU seconds of some processes, from now on."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids, self._began = pids, time.monotonic()
+        self._before = {name: cpu_s([pid]) for name, pid in pids.items()}
+
+    def until_now(self) -> dict[str, Any]:
+        """Seconds, CPU seconds by process, and how many CPUs there are."""
+        used = {name: cpu_s([pid]) - self._before[name] for name, pid in self._pids.items()}
+        return {"seconds": time.monotonic() - self._began, "cpu_s": used, "cpus": os.cpu_count() or 1}
+
+
 class Meter:
     """CPU and the greatest memory of some processes between two moments."""
 
     def __init__(self, programs: dict[str, Program]) -> None:
         self._pids = {name: program.process.pid for name, program in programs.items()}
         self._peak: dict[str, float] = {}
-        self._began = time.monotonic()
-        self._cpu = {name: cpu_s([pid]) for name, pid in self._pids.items()}
+        self._spent = Spent(self._pids)
         self._sampling = asyncio.create_task(self._sample())
 
     async def _sample(self) -> None:
@@ -72,11 +84,7 @@ class Meter:
         """Seconds, CPU seconds and peak memory by process."""
         self._sampling.cancel()
         await asyncio.gather(self._sampling, return_exceptions=True)
-        return {
-            "seconds": time.monotonic() - self._began,
-            "cpu_s": {name: cpu_s([pid]) - self._cpu[name] for name, pid in self._pids.items()},
-            "peak_mb": dict(self._peak),
-        }
+        return {**self._spent.until_now(), "peak_mb": dict(self._peak)}
 
 
 class Bench:
@@ -230,8 +238,10 @@ class Bench:
         name, limit_s = f"{CLUSTER}-broker-{victim.id}", self.options.limit_s
         await until("the fence", lambda: name in self.observer.fenced_at, limit_s, self._progress)
         fenced_at = self.observer.fenced_at[name]
+        window = Spent({f"operator {each}": p.process.pid for each, p in self.operators.items()} | self._others())
         say(f"broker {victim.id}, leader of {len(led)} partitions, is fenced after {fenced_at - silent_at:.1f} s")
         await until("all led again", lambda: not self.observer.led(victim.id), limit_s, self._progress)
+        electing = window.until_now()
         after = sorted(self.observer.led_since[partition] - fenced_at for partition in led)
         await self._quiet()
         self.found["fail"] = {
@@ -239,9 +249,14 @@ class Bench:
             "detected_s": fenced_at - silent_at,
             "median_s": statistics.median(after),
             "max_s": after[-1],
+            "electing": electing,
             **await meter.stop(),
         }
         say(f"led again after the fence: median {statistics.median(after):.2f} s, last {after[-1]:.2f} s")
+
+    def _others(self) -> dict[str, int]:
+        """The other processes that work while leaders are elected, by name."""
+        return {**{name: self.plane.pid(name) for name in ("kube-apiserver", "etcd")}, "this program": os.getpid()}
 
     async def _take_over(self) -> None:
         """The operator that acts is killed: the other one takes over."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,7 @@ class Observer:
         self.brokers: dict[str, dict[str, Any]] = {}
         self.changes: Counter[str] = Counter()
         self.led_by: dict[tuple[str, str], int] = {}
+        self._led: defaultdict[int, set[tuple[str, str]]] = defaultdict(set)
         self.led_since: dict[tuple[str, str], float] = {}
         self.fenced_at: dict[str, float] = {}
 
@@ -157,7 +158,7 @@ class Observer:
 
     def led(self, broker_id: int) -> list[tuple[str, str]]:
         """Partitions that the broker leads."""
-        return [partition for partition, leader in self.led_by.items() if leader == broker_id]
+        return list(self._led[broker_id])
 
     async def _follow(self, kind: Kind, handle: Callable[[dict[str, Any]], None]) -> None:
         version = ""
@@ -184,7 +185,11 @@ class Observer:
         now, name = time.monotonic(), obj["metadata"]["name"]
         self.topics[name] = obj
         for number, entry in ((obj.get("status") or {}).get("partitions") or {}).items():
-            if self.led_by.get((name, number)) != entry["leader"]:
+            before = self.led_by.get((name, number))
+            if before != entry["leader"]:
+                if before is not None:
+                    self._led[before].discard((name, number))
+                self._led[entry["leader"]].add((name, number))
                 self.led_by[name, number] = entry["leader"]
                 self.led_since[name, number] = now
 

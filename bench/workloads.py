@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from processes import cpu_s
 
 if TYPE_CHECKING:
@@ -43,10 +43,23 @@ def records_in(system: System, topic: str) -> int:
     """How many records a topic holds below its high watermarks."""
     consumer = consumer_of(system, topic, OFFSET_END)
     try:
-        ends = [consumer.get_watermark_offsets(partition, timeout=20) for partition in consumer.assignment()]
-        return sum(high - low for low, high in ends)
+        return sum(records_of(consumer, partition) for partition in consumer.assignment())
     finally:
         consumer.close()
+
+
+def records_of(consumer: Consumer, partition: TopicPartition) -> int:
+    """The same for a partition. Its leader may not know yet that it leads a topic that was made a moment ago."""
+    until = time.monotonic() + 20
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=20)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+        else:
+            return high - low
 
 
 def produce(system: System, topic: str, *, size: int, count: int, batch: int) -> dict[str, float]:

@@ -6,9 +6,10 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly ALL=(lint unit property scripted simulation search mutants contract helm integration chaos spark)
-readonly EXTRA=(ha e2e) # when they are named: operators harmed (eight minutes), four nodes on one machine (twenty)
+readonly ALL=(lint unit property scripted simulation search mutants chaos spark integration contract helm ha)
+readonly EXTRA=(e2e) # when it is named: four nodes on one machine, harmed; twenty minutes
 readonly BIN=.venv/bin
+readonly AHEAD_LOG=.cache/build-ahead.log
 tiers=("$@")
 if [[ ${#tiers[@]} -eq 0 ]]; then
   tiers=("${ALL[@]}")
@@ -17,6 +18,38 @@ fi
 summary=()
 failed=0
 reason=""
+ahead="" # process that builds what later tiers need
+
+# build_ahead: begin with the programs that take minutes to build. The tiers that need none of them run meanwhile and come
+# first to the processors; whoever needs one waits for its lock, and sees the errors in its own attempt.
+build_ahead() {
+  local tier targets=()
+  for tier in "${tiers[@]}"; do
+    case $tier in
+      contract | ha) targets+=(kubernetes) ;;
+      helm) targets+=(kubernetes helm kubectl) ;;
+      e2e) targets+=(kubernetes helm kind) ;;
+    esac
+  done
+  [[ ${#targets[@]} -gt 0 && ${#tiers[@]} -gt 1 ]] || return 0
+  mkdir -p .cache
+  setsid nice -n 19 tools/build_ahead.sh "${targets[@]}" >"$AHEAD_LOG" 2>&1 & # a process group, which ends as one
+  ahead=$!
+  trap 'kill -- "-$ahead" 2>/dev/null || true' EXIT
+  echo "building beside the first tiers: ${targets[*]} (progress in $AHEAD_LOG)"
+}
+
+# built_ahead: wait for that.
+built_ahead() {
+  [[ -n $ahead ]] || return 0
+  if kill -0 "$ahead" 2>/dev/null; then
+    echo "waiting for what is built beside: $(tail -n 1 "$AHEAD_LOG")"
+    renice -n 0 -g "$ahead" >/dev/null 2>&1 || true # nobody else needs the processors now
+  fi
+  wait "$ahead" || cat "$AHEAD_LOG"
+  ahead=""
+  trap - EXIT
+}
 
 # apt_install COMMAND PACKAGE...: have COMMAND, by way of these Debian packages if need be.
 apt_install() {
@@ -42,6 +75,7 @@ java_version() {
 # prepare TIER: 0 when the tier can run; else `reason` says why it cannot.
 prepare() {
   reason=""
+  case $1 in contract | helm | ha | e2e) built_ahead ;; esac
   case $1 in
     mutants) apt_install patch patch || return 1 ;;
     chaos)
@@ -101,6 +135,10 @@ for tier in "${tiers[@]}"; do
     echo "no tier $tier; there are: ${ALL[*]} ${EXTRA[*]}" >&2
     exit 2
   fi
+done
+build_ahead
+
+for tier in "${tiers[@]}"; do
   echo
   echo "=== $tier"
   started=$SECONDS

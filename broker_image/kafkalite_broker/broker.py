@@ -25,7 +25,10 @@ from kafkalite_broker.telemetry import BrokerTelemetry
 from kafkalite_core.membership.registration import Identity
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.config import valid_broker_config
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.identity import forget_taken
+from kafkalite_core.storage.last_registration import LastRegistration, last_registration, note_registration
 from kafkalite_runtime.kube import KubeClient
 from kafkalite_runtime.logging import get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
+    from kafkalite_broker.log.disk import LocalDisk
     from kafkalite_broker.log.manager import Recovered
     from kafkalite_core.model.partition import Topic, TopicRef
 
@@ -162,7 +166,7 @@ class Broker:
         self._say("waiting for the rack")
         rack = await rack_of(self._settings)
         self._say("registering")
-        await self._link.register(self._identity(recovered, rack))
+        await self._link.register(self._identity(recovered, last_registration(plane.logs.disk), rack))
         self._ticked()
         self._lease.start()
         self._serving = True
@@ -176,7 +180,7 @@ class Broker:
         log.info("broker is up", broker=self._settings.broker_id, epoch=self._link.broker_epoch)
         return plane
 
-    def _identity(self, recovered: Recovered, rack: str) -> Identity:
+    def _identity(self, recovered: Recovered, last: LastRegistration | None, rack: str) -> Identity:
         findings = recovered.findings
         listener = self._settings.inter_broker
         log.info(
@@ -196,6 +200,7 @@ class Broker:
             trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
             taken=findings.taken,
+            last=last,
             host=listener.advertised_host,
             port=listener.advertised_port,
             rack=rack,
@@ -271,8 +276,22 @@ class Broker:
     def _registered(self, broker_epoch: int) -> None:
         self._termination.write(broker_epoch=broker_epoch)
         if self._plane is not None:
+            self._note_registration(self._plane.logs.disk)
             forget_taken(self._plane.logs.disk)
         self._brokers_changed()
+
+    def _note_registration(self, disk: LocalDisk) -> None:
+        """On disk before anything is reported under it: should the store lose it, the directory can prove it (R9)."""
+        registration = self._link.registration
+        assert registration is not None, "it was registered just now"
+        try:
+            note_registration(disk, registration)
+        except StorageError as error:
+            log.error(
+                "no room to note the registration: it counts for less, should the store lose it", error=str(error)
+            )
+        except DiskFailure as error:
+            self._cannot_go_on(error)
 
     def _superseded(self, reason: str) -> None:
         """A newer incarnation of this broker exists (R8): end at once, without the clean marker."""

@@ -25,6 +25,7 @@ LAZY = {
     "rebalance": ("kafkalite_cli.rebalance.command", "rebalance"),
     "restart": ("kafkalite_cli.brokers.command", "restart"),
     "decommission": ("kafkalite_cli.brokers.command", "decommission"),
+    "replace": ("kafkalite_cli.brokers.command", "replace"),
     "doctor": ("kafkalite_cli.doctor.command", "doctor"),
     "produce": ("kafkalite_cli.records.command", "produce"),
     "consume": ("kafkalite_cli.records.command", "consume"),

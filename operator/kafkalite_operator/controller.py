@@ -12,9 +12,21 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import Action, Fence, ReadBrokers, RemoveBroker, RestartPods, UpdateTopicStatus
+from kafkalite_core.controller.actions import (
+    Action,
+    EndReplaceRequest,
+    Fence,
+    ReadBrokers,
+    RemoveBroker,
+    ReplaceBroker,
+    ResizePods,
+    RestartPods,
+    UpdateBrokerStatus,
+    UpdateTopicStatus,
+)
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
+from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import setting
@@ -29,6 +41,8 @@ from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
 from kafkalite_operator.removal import BrokerRemoval
+from kafkalite_operator.replacements import LOOK_S, Replacements
+from kafkalite_operator.resizing import Resizing
 from kafkalite_operator.restarts import Restarts
 from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
@@ -92,14 +106,20 @@ class Controller:
         self._racks = Racks(client, store, nodes, status)
         self._volumes = Volumes(client, store, events)
         self._restarts = Restarts(client, store, metrics, events, clock)
+        self._resizing = Resizing(client, store, events)
+        self._replacements = Replacements(
+            client, store, executor=self._executor, nodes=nodes, volumes=self._volumes, events=events, clock=clock
+        )
         self._removal = BrokerRemoval(client, store, self._infrastructure, events, clock)
         namespaces = self._cluster_namespaces
-        self.leases = LeaseReader(client, store.leases, namespaces, self.wake_up, clock)
+        self.leases = LeaseReader(client, store.leases, namespaces, self.on_leases, clock)
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
         self._epochs: dict[str, int] = {}
         self._brokers_read_at = float("-inf")
+        self._brokers_awaited = False
+        """Elections wait for the brokers to be read: then they are planned at once."""
         self._resynced_at = float("-inf")
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}
@@ -116,6 +136,20 @@ class Controller:
         self._wake.set()
         if urgent:
             self._hurry.set()
+
+    def on_leases(self) -> None:
+        """The Leases were read. Elections that wait for their turn are held up by a plan only if it will fence."""
+        self.wake_up(not self._work.electing or self._will_fence())
+
+    def _will_fence(self) -> bool:
+        clusters, now = self._store.clusters(), self._clock()
+        known = [(key, self._epochs.get(settings.cluster.uid)) for key, settings in clusters.items()]
+        return any(judge(self._snapshot(key, own, balance_due=False), now) for key, own in known if own is not None)
+
+    @property
+    def electing(self) -> bool:
+        """Elections are under way or wait: whatever else is written can wait for them."""
+        return self._work.electing
 
     def _cluster_namespaces(self) -> list[str]:
         return [namespace for namespace, _ in self._store.clusters()]
@@ -154,8 +188,8 @@ class Controller:
             await self._rest(started)
 
     async def _rest(self, started: float) -> None:
-        """Wait for something to do, and for as long as the round took that began at `started`."""
-        until = self._clock() + pause_s(self._clock() - started)
+        """Wait for something to do, and rest after the round that began at `started`."""
+        until = self._clock() + pause_s(self._clock() - started, waits=self._work.waits)
         await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_S):
@@ -185,6 +219,9 @@ class Controller:
         self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
         if kind is BROKERS:
             self._brokers_read_at = started
+            if self._brokers_awaited:
+                self._brokers_awaited = False
+                self.wake_up()
 
     # -- one round ----------------------------------------------------------------------------------------------
 
@@ -203,6 +240,9 @@ class Controller:
             self._ensure(settings, snapshot)
             if self._restarts.due(settings, snapshot):
                 self._work.start(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
+            if self._replacements.due(settings, snapshot):
+                look = self._replacements.look(settings, snapshot)
+                self._work.start(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
         for key, topics in self._store.topics_by_cluster().items():
             if key not in clusters:
                 for view in topics.values():
@@ -214,6 +254,7 @@ class Controller:
             key,
             controller_epoch=epoch,
             observing_since=self.leases.observing_since(key[0]),
+            unheard_until=self.leases.unheard_until(key[0]),
             balance_due=balance_due,
             brokers_age_s=self._clock() - self._brokers_read_at,
         )
@@ -264,25 +305,50 @@ class Controller:
         if any(isinstance(action, Fence) for action in actions):
             # The elections that follow need fresh brokers: read them while the fence is being written.
             self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
+        elif any(urgency_of(action) is Urgency.ELECTION for action in actions):
+            # More of them than go out at once are planned again: by then the brokers have been read, too.
+            self._work.start(("brokers", namespace), self._list(BROKERS, namespace), urgency=Urgency.CHANGE)
         busy = False
         for action in actions:
             urgency = urgency_of(action)
             if urgency is Urgency.TELLING and busy:
                 continue
-            if isinstance(action, RestartPods):
-                read_again = partial(self._read_again, (namespace, settings.cluster.name), epoch)
-                self._work.start(action.key, self._restarts.carry_out(settings, action, read_again))
-                continue
-            if isinstance(action, RemoveBroker):
-                self._work.start(action.key, self._removal.remove(settings, action), pause_s=TICK_S)
+            if isinstance(action, RestartPods | ResizePods | ReplaceBroker | RemoveBroker | EndReplaceRequest):
+                self._dispatch_to_pods(settings, action, epoch)
                 continue
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
+                self._brokers_awaited = True
                 busy |= self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
                 continue
             again_s = STATUS_PAUSE_S if urgency is Urgency.TELLING else 0.0
-            make = partial(self._executor.carry_out, settings, action, epoch)
+            make = (
+                partial(self._replacements.update_status, settings, action)
+                if isinstance(action, UpdateBrokerStatus)
+                else partial(self._executor.carry_out, settings, action, epoch)
+            )
             busy |= self._work.offer(action.key, make, urgency, pause_s=again_s) and urgency is not Urgency.TELLING
+
+    def _dispatch_to_pods(
+        self,
+        settings: ClusterSettings,
+        action: RestartPods | ResizePods | ReplaceBroker | RemoveBroker | EndReplaceRequest,
+        epoch: int,
+    ) -> None:
+        """What takes a second look, and more than one call."""
+        read_again = partial(self._read_again, (settings.cluster.namespace, settings.cluster.name), epoch)
+        match action:
+            case RestartPods():
+                self._work.start(action.key, self._restarts.carry_out(settings, action, read_again))
+            case ResizePods():
+                self._work.start(action.key, self._resizing.carry_out(settings, action))
+            case ReplaceBroker():
+                work = self._replacements.carry_out(settings, action, read_again)
+                self._work.start(action.key, work, pause_s=TICK_S)
+            case EndReplaceRequest():
+                self._work.start(action.key, self._replacements.end(settings, action))
+            case RemoveBroker():
+                self._work.start(action.key, self._removal.remove(settings, action), pause_s=TICK_S)
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)

@@ -2,7 +2,9 @@
 
 The Lease decides who tries, never what is right: every write is a compare-and-swap of its own. Expiry is judged by
 this observer's monotonic clock since it last saw the record change (client-go's semantics); the times in the record
-are for people. A holder that could not renew for `RENEW_DEADLINE_S` stops acting before others may start.
+are for people. A holder whose last confirmed renewal is older than `RENEW_DEADLINE_S` stops acting before others may
+start; until then it tries again, and a slow answer costs nothing. A renewal without an answer that turns out to have
+been applied counts from when it was sent, as if it had been answered.
 
 It runs on a thread of its own (`elector_thread`), so that a long round on the main loop does not lose the Lease, and
 watches that loop: one that has not turned for `BLOCKED_LIMIT_S` is taken for dead, and its Lease runs out.
@@ -30,7 +32,10 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube.client import KubeClient
 
 LEASE_DURATION_S = 5
-RENEW_DEADLINE_S = 3.0
+RENEW_DEADLINE_S = 4.0
+"""The term ends when no renewal was confirmed for so long. The second that is left of the Lease is for what was sent
+just before; two calls fit that time out, so one that hangs on a dead connection does not end the term."""
+
 RETRY_S = 1.0
 CALL_DEADLINE_S = 2.0
 RELEASE_ATTEMPTS = 3
@@ -38,7 +43,7 @@ BLOCKED_LIMIT_S = 15.0
 """A holder whose main loop has not turned for so long renews no more: another one acts 5 s later. Longer than any
 round, shorter than the patience of the liveness probe."""
 
-READY_LIMIT_S = RENEW_DEADLINE_S
+READY_LIMIT_S = 3.0
 """Who does not hold the Lease tries to get it only with a main loop that turned within this time."""
 
 _log = get_logger(__name__)
@@ -78,6 +83,8 @@ class Elector:
         self._observed: tuple[str, str, str] | None = None
         self._observed_at = 0.0
         self._mine: LeaseRecord | None = None
+        self._unanswered: tuple[str, float] | None = None
+        """Time stamp in the last record that was written without an answer, and when it was sent."""
         self._main_loop_age_s = main_loop_age_s
         self._on_change = on_change
         self._blocked = False
@@ -138,6 +145,7 @@ class Elector:
             if self._renewed_at is not None:
                 self._lose(f"{record.holder} holds the lease")
             return False
+        self._settle(record)
         started = self._clock()
         try:
             await self._write(record, holder=self.identity)
@@ -145,6 +153,14 @@ class Elector:
             return self.held()
         self._gain(started)
         return True
+
+    def _settle(self, record: LeaseRecord | None) -> None:
+        """A renewal whose answer was lost is what stands there: it was applied, and nobody has written since."""
+        if self._unanswered is None or record is None or not self.held():
+            return
+        renewed, started = self._unanswered
+        if (record.holder, record.renewed) == (self.identity, renewed):
+            self._gain(started)
 
     def _may_write(self, record: LeaseRecord) -> bool:
         if record.signature != self._observed:
@@ -170,12 +186,17 @@ class Elector:
             transitions=transitions,
             resource_version=record.resource_version if record is not None else "",
         )
-        if record is None:
-            written = await self._client.create(LEASES, self._namespace, body, deadline_s=CALL_DEADLINE_S)
-        else:
-            written = await self._client.replace(
-                LEASES, self._namespace, OPERATOR_LEASE, body, deadline_s=CALL_DEADLINE_S
-            )
+        started = self._clock()
+        try:
+            if record is None:
+                written = await self._client.create(LEASES, self._namespace, body, deadline_s=CALL_DEADLINE_S)
+            else:
+                written = await self._client.replace(
+                    LEASES, self._namespace, OPERATOR_LEASE, body, deadline_s=CALL_DEADLINE_S
+                )
+        except KubeUnavailable:
+            self._mine, self._unanswered = None, (now, started)  # reading it says what became of it
+            raise
         self._mine = parse_lease(written) if holder == self.identity else None
 
     def _gain(self, since: float) -> None:

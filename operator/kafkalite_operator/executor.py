@@ -24,17 +24,18 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
-from kafkalite_core.controller.reassignment import is_moving, origin_of
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_core.model.pods import Rolling
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import broker_object
+from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.identity import cluster_id_for
 from kafkalite_operator.restarts import rolling_events
+from kafkalite_operator.telling import changed, grouped, moves, ready_event, replacing_events, sentences
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -54,10 +55,6 @@ PATCH_DEADLINE_S = 3.0
 CONFLICT_ATTEMPTS = 5
 FAILOVER_LIMIT_S = 60.0
 """An election later than this after the fence has other reasons than the failure."""
-
-SENTENCES_MAX = 3
-WAITING_REASONS = frozenset({"WaitingForBrokers", "WaitingForCluster", "Placing"})
-"""Reasons of Ready=False that pass by themselves."""
 
 SCALING_EVENTS = {"ScalingDown": "Normal", "NotEnoughBrokers": "Warning"}
 """Types of the Events that tell of the beginning of such a condition of a cluster."""
@@ -196,18 +193,13 @@ class Executor:
         if not applied:
             return
         elected = sorted(applied & action.elected)
-        for number in sorted(applied):
-            change = action.changes[number]
-            _log.info(
-                "partition changed",
-                topic=action.topic.name,
-                partition=number,
-                leader=[change.expected.leader, change.proposed.leader],
-                leader_epoch=[change.expected.leader_epoch, change.proposed.leader_epoch],
-                partition_epoch=change.proposed.partition_epoch,
-                isr=[[e.id, e.epoch] for e in change.proposed.isr],
-                why=action.reasons[number],
-            )
+        # One line for one compare-and-swap: one for each of its partitions would cost as much as the write.
+        _log.info(
+            "partitions changed",
+            topic=action.topic.name,
+            changes={number: changed(action.changes[number]) for number in sorted(applied)},
+            why=grouped(action.reasons, sorted(applied)),
+        )
         if elected:
             self._measure(settings, action, elected, started)
         self._tell(action, sorted(applied), elected)
@@ -224,8 +216,8 @@ class Executor:
 
     def _tell(self, action: ChangePartitions, applied: list[int], elected: list[int]) -> None:
         uid = action.topic.uid
-        for reason, numbers in _moves(action, applied).items():
-            self._record(TOPICS, uid, "Normal", reason, _sentences(action, numbers))
+        for reason, numbers in moves(action, applied).items():
+            self._record(TOPICS, uid, "Normal", reason, sentences(action, numbers))
         applied = [number for number in applied if number not in action.moved]
         elected = [number for number in elected if number not in action.moved]
         unclean = [number for number in elected if number in action.unclean]
@@ -239,7 +231,7 @@ class Executor:
             (rest, "Normal", "PartitionChanged"),
         ):
             if numbers:
-                self._record(TOPICS, uid, type_, reason, _sentences(action, numbers))
+                self._record(TOPICS, uid, type_, reason, sentences(action, numbers))
 
     async def _change_some(
         self, action: ChangePartitions, changes: Mapping[int, PartitionChange], controller_epoch: int
@@ -390,14 +382,19 @@ class Executor:
         operations = patches.status_summary(
             action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
         )
-        before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
         if action.rolling is not None:  # whoever is no controller any more restarts nobody
             operations += patches.rolling(action.rolling, controller_epoch)
+        if action.replacing is not None:
+            operations += patches.replacing(status or {}, action.replacing, controller_epoch)
         before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
         await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
         if action.rolling is not None:
             for reason, message in rolling_events(parse_rolling(Fields(status or {}, "status")), action.rolling):
                 self._record(CLUSTERS, action.uid, "Normal", reason, message)
+        if action.replacing is not None:
+            known = parse_replacing(Fields(status or {}, "status"))
+            for type_, reason, message in replacing_events(known, action.replacing):
+                self._record(CLUSTERS, action.uid, type_, reason, message)
         for said in action.conditions:
             if said.reason in SCALING_EVENTS and before.get(said.type) != said.reason:
                 self._record(CLUSTERS, action.uid, SCALING_EVENTS[said.reason], said.reason, said.message)
@@ -418,32 +415,3 @@ class Executor:
         _log.info("controller epoch taken", cluster=cluster.name, namespace=cluster.namespace, epoch=epoch)
         message = f"{holder} is the controller with epoch {epoch}"
         self._record(CLUSTERS, cluster.uid, "Normal", "ControllerElected", message)
-
-
-def _moves(action: ChangePartitions, applied: list[int]) -> dict[str, list[int]]:
-    """Partitions with a step of a reassignment by the reason of the Event."""
-    reasons: dict[str, list[int]] = {}
-    for number in applied:
-        if number in action.moved:
-            change = action.changes[number]
-            if is_moving(change.proposed):
-                reason = "ReassignmentStarted"
-            elif is_moving(change.expected) and set(change.proposed.replicas) == set(origin_of(change.expected)):
-                reason = "ReassignmentCancelled"
-            else:
-                reason = "ReassignmentCompleted"
-            reasons.setdefault(reason, []).append(number)
-    return reasons
-
-
-def _sentences(action: ChangePartitions, numbers: list[int]) -> str:
-    texts = [f"partition {number}: {action.reasons[number]}" for number in numbers[:SENTENCES_MAX]]
-    rest = len(numbers) - SENTENCES_MAX
-    return "; ".join(texts) + (f"; and {rest} more partitions" if rest > 0 else "")
-
-
-def ready_event(status: str, reason: str) -> tuple[str, str]:
-    """Type and reason; waiting for what is about to start is the normal course of things."""
-    if status == "True":
-        return "Normal", "Ready"
-    return "Normal" if reason in WAITING_REASONS else "Warning", reason

@@ -49,6 +49,20 @@ class Backoffs:
             yield random.uniform(0.5, 1.5)
 
 
+class NothingStored(kopf.DiffBaseStorage):
+    """No handler of ours asks what changed, and kopf would copy every object of every event to be able to say it."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Nothing that is worth a comparison."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing was stored."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is written."""
+
+
 def build_registry(deliver: Deliver) -> kopf.OperatorRegistry:
     """Handlers for topics, clusters, brokers and the brokers' pods; all they do is call `deliver`."""
     registry = kopf.OperatorRegistry()
@@ -83,6 +97,7 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.watching.inactivity_timeout = 65
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = NothingStored()
     settings.persistence.finalizer = f"{GROUP}/finalizer"
     settings.queueing.worker_limit = None
 

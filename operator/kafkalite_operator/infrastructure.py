@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.errors import KafkaLiteError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube.events import EventRecorder
 
 CALL_DEADLINE_S = 3.0
+RACES_MAX = 3
+"""Looks at one object in a row; after that it is the turn of the others."""
+
 _KINDS = {kind.kind: kind for kind in (STATEFUL_SETS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)}
 _log = get_logger(__name__)
 
@@ -52,12 +56,20 @@ class Infrastructure:
         refused: KubeInvalid | None = None
         for wanted in infrastructure(settings, broker_ids):
             try:
-                await self._ensure_one(settings, wanted)
+                await self._ensure_again(settings, wanted)
             except KubeInvalid as error:
                 refused = error
                 self._tell(settings, f"{wanted['kind']} {wanted['metadata']['name']} refused: {error}", "ObjectRefused")
         if refused is not None:
             raise refused
+
+    async def _ensure_again(self, settings: ClusterSettings, wanted: dict[str, Any]) -> None:
+        """A lost race is no refusal: what somebody else has written meanwhile is compared anew."""
+        for _ in range(RACES_MAX - 1):
+            with contextlib.suppress(KubeConflict):
+                await self._ensure_one(settings, wanted)
+                return
+        await self._ensure_one(settings, wanted)
 
     async def _ensure_one(self, settings: ClusterSettings, wanted: dict[str, Any]) -> None:
         kind = _KINDS[wanted["kind"]]

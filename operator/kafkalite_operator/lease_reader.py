@@ -26,6 +26,10 @@ GAP_S = 2.5
 """Two reads further apart than this leave a gap: renewals may have been impossible meanwhile, so all Leases are fresh
 again from the next read on."""
 
+GRACE_S = 30.0
+"""After such a gap, on top of the Lease's duration, for brokers that were not heard since. An API server that ends in
+order takes its endpoint away, and each kube-proxy learns of the next one by itself, after back-offs of up to 30 s."""
+
 _log = get_logger(__name__)
 
 
@@ -54,6 +58,11 @@ class LeaseReader:
         observer = self._observers.get(namespace)
         return None if observer is None else observer.since_s(now_s=self._clock())
 
+    def unheard_until(self, namespace: str) -> float:
+        """Until when the silence of brokers that were not heard since then counts for nothing."""
+        observer = self._observers.get(namespace)
+        return 0.0 if observer is None else observer.unheard_until_s
+
     async def run(self) -> None:
         """Read for ever; a failed read only makes the gap."""
         while True:
@@ -79,7 +88,7 @@ class LeaseReader:
             except KafkaLiteError as error:
                 uid = (item.get("metadata") or {}).get("uid")
                 self._complaints.wrong(("lease", uid), "lease not understood", error)
-        observer = self._observers.setdefault(namespace, LeaseObserver(gap_s=GAP_S))
+        observer = self._observers.setdefault(namespace, LeaseObserver(gap_s=GAP_S, grace_s=GRACE_S))
         observer.read({record.name: record.signature for record in records}, now_s=self._clock())
         for record in records:
             changed_at = observer.changed_s(record.name)

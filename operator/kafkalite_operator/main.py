@@ -26,6 +26,10 @@ from kafkalite_runtime.telemetry import TelemetryServer
 
 STUCK_S = 30.0
 SERVED_PAUSE_S = 0.3
+SWITCH_S = 0.001
+"""A thread that came back from a system call waits so long for one that computes. The controller's loop makes several
+of them for every patch, while kopf's thread works on the events of the patches before."""
+
 _log = get_logger(__name__)
 
 
@@ -36,7 +40,7 @@ class Operator:
         self.settings = settings
         self.metrics = OperatorMetrics()
         self._client = client
-        self._events = EventRecorder(client, "kafkalite-operator")
+        self._events = EventRecorder(client, "kafkalite-operator", busy=lambda: self.controller.electing)
         self.store = Store(time.monotonic, settings.default_image)
         self._beat_at = time.monotonic()
         self.elector = ElectorThread(client.config, settings, self._main_loop_age_s)
@@ -137,6 +141,7 @@ def main() -> None:
     """`kafkalite-operator`: exit code 0 after SIGTERM, 2 for wrong settings, 1 for a failure."""
     try:
         settings = OperatorSettings.from_environment(os.environ)
+        sys.setswitchinterval(SWITCH_S)
         configure_logging("operator", settings.log_level, settings.log_json)
         # One line per object that passes through says nothing about a decision.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)

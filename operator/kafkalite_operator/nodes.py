@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.replacement import NodeState
+from kafkalite_core.resources.replacing import node_state
+from kafkalite_runtime.kube.errors import KubeNotFound
 from kafkalite_runtime.kube.kinds import NODES
 
 if TYPE_CHECKING:
@@ -39,3 +42,10 @@ class Nodes:
             self._known.clear()
         self._known[name] = (now, node)
         return node
+
+    async def state(self, name: str) -> NodeState:
+        """Whether a node is there and ready, right now. Raises KubeForbidden and the other errors of the client."""
+        try:
+            return node_state(await self._client.get(NODES, None, name, deadline_s=CALL_DEADLINE_S))
+        except KubeNotFound:
+            return NodeState.GONE

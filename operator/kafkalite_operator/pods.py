@@ -56,12 +56,15 @@ class PodStore:
         if before is not None and version < before.version:
             return False
         try:
-            pod = parse_pod(obj, unready_since=self._clock())
+            now = self._clock()
+            pod = parse_pod(obj, unready_since=now, deleting_since=now if "deletionTimestamp" in metadata else 0.0)
         except KafkaLiteError as error:
             _log.warning("pod not understood", error=str(error))
             return False
         if before is not None and before.pod.ready == pod.ready:
             pod = replace(pod, unready_since=before.pod.unready_since)
+        if before is not None and before.pod.deleting:
+            pod = replace(pod, deleting_since=before.pod.deleting_since)
         self._known[uid] = _Known(str(metadata.get("namespace", "")), cluster, broker_id, version, pod)
         return before is None or before.pod != pod
 

@@ -12,9 +12,10 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.controller.lost_nodes import may_force
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
-from kafkalite_runtime.kube.errors import KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, TOPICS
 from kafkalite_runtime.logging import get_logger
 
@@ -115,10 +116,26 @@ class BrokerRemoval:
             )
             known = self._store.brokers_of((settings.cluster.namespace, settings.cluster.name)).get(broker_id)
             gone = all(pod["metadata"]["name"] != name for pod in listed.items)
+            if not gone:
+                await self._force(settings, broker_id)
             if gone and (known is None or known.fenced):
                 return True
             await asyncio.sleep(POLL_S)
         return False
+
+    async def _force(self, settings: ClusterSettings, broker_id: int) -> None:
+        """A pod on a node that is lost never ends by itself. With `spec.nodeLoss: replace` nobody waits for it."""
+        key = (settings.cluster.namespace, settings.cluster.name)
+        pod = self._store.pods.of(*key).get(broker_id)
+        if pod is None or not may_force(settings.cluster, pod, self._store.nodes().get(pod.node), self._clock()):
+            return
+        with contextlib.suppress(KubeNotFound, KubeConflict):
+            await self._client.delete(PODS, key[0], pod.name, uid=pod.uid, grace_period_s=0, deadline_s=CALL_DEADLINE_S)
+            _log.warning("pod of a lost node deleted", pod=pod.name, node=pod.node, uid=pod.uid)
+            message = f"pod {pod.name} is deleted without its node {pod.node}, which is lost (spec.nodeLoss: replace)"
+            cluster = self._store.raw(CLUSTERS, settings.cluster.uid)
+            if cluster is not None:
+                self._events.record(cluster, "Warning", "PodForced", message)
 
     async def _delete_service(self, settings: ClusterSettings, name: str) -> None:
         namespace = settings.cluster.namespace

@@ -7,10 +7,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.fencing import judge
+from kafkalite_core.controller.resizing import why_restart
 from kafkalite_core.controller.rolling import roll
 from kafkalite_core.resources import naming
+from kafkalite_operator.telling import record_of_broker
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, STATEFUL_SETS
+from kafkalite_runtime.kube.kinds import PODS, STATEFUL_SETS
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Restarts:
         """Some pod is of another revision than the wanted one, and it is not known what new ones would be made of."""
         if settings.cluster.paused or settings.cluster.deleting or snapshot.revision_served:
             return False
-        return snapshot.rolling.in_progress or any(pod.revision != snapshot.revision for pod in snapshot.pods.values())
+        return snapshot.rolling.in_progress or any(why_restart(snapshot, pod) for pod in snapshot.pods.values())
 
     async def look(self, settings: ClusterSettings) -> None:
         """Note of which revision the StatefulSet makes pods by now.
@@ -90,11 +92,8 @@ class Restarts:
             return  # somebody else has replaced it this very moment
         _log.info("pod restarted", pod=restart.pod, broker=restart.broker_id, uid=restart.uid, why=restart.reason)
         self._metrics.pod_restarts.inc()
-        broker = self._store.brokers_of((namespace, settings.cluster.name)).get(restart.broker_id)
-        for kind, uid in ((CLUSTERS, settings.cluster.uid), (BROKERS, broker.uid if broker is not None else "")):
-            regarding = self._store.raw(kind, uid)
-            if regarding is not None:
-                self._events.record(regarding, "Normal", "BrokerRestarted", message)
+        event = ("Normal", "BrokerRestarted", message)
+        record_of_broker(self._events, self._store, settings, restart.broker_id, event)
 
 
 def served_revision(stateful_set: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.claims import templates_differ
 from kafkalite_core.resources.manifests import applied_hash
-from kafkalite_runtime.kube.errors import KubeNotFound, KubeUnavailable
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import STATEFUL_SETS
 from kafkalite_runtime.logging import get_logger
 
@@ -41,10 +41,26 @@ class StatefulSets:
             await self._client.create(STATEFUL_SETS, namespace, wanted, deadline_s=CALL_DEADLINE_S)
             _log.info("stateful set made again, its pods went on", name=name)
             return "made again for new volumes; its pods go on"
-        await self._client.json_patch(
-            STATEFUL_SETS, namespace, name, changes(existing, wanted), deadline_s=CALL_DEADLINE_S
-        )
+        try:
+            await self._client.json_patch(
+                STATEFUL_SETS, namespace, name, changes(existing, wanted), deadline_s=CALL_DEADLINE_S
+            )
+        except KubeInvalid:
+            if await self._is_as_compared(existing):
+                raise  # every test of the patch holds, so it is what is wanted that was refused
+            _log.debug("stateful set changed meanwhile", name=name)
+            raise KubeConflict(409, "Conflict", f"StatefulSet {name} changed while it was compared") from None
         return "updated"
+
+    async def _is_as_compared(self, existing: dict[str, Any]) -> bool:
+        metadata = existing["metadata"]
+        try:
+            now = await self._client.get(
+                STATEFUL_SETS, metadata["namespace"], metadata["name"], deadline_s=CALL_DEADLINE_S
+            )
+        except KubeNotFound:
+            return False
+        return now["metadata"]["uid"] == metadata["uid"] and applied_hash(now) == applied_hash(existing)
 
     async def _delete(self, namespace: str, name: str, uid: str) -> None:
         """Delete that very StatefulSet and leave its pods alone; wait until the name is free."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.model.replacement import Node, NodeState
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
@@ -20,8 +21,9 @@ from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_addres
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
 from kafkalite_core.resources.places import PodPlace, pod_place
 from kafkalite_core.resources.pods import container_exits
+from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling
-from kafkalite_core.resources.statefulset import revision
+from kafkalite_core.resources.statefulset import revision, wanted_amounts
 from kafkalite_core.resources.views import topic_view
 from kafkalite_operator.pods import PodStore
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
@@ -31,10 +33,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.pods import Amount, Pod
     from kafkalite_core.model.volumes import Volume
 
 REMEMBERED_MAX = 4096
 """Deleted uids and ended incarnations that are remembered."""
+
+LATE_S = 3.0
+"""The watch may show an older version for so long after a newer one was an answer to a write: that is nothing odd."""
+
+NODE_FRESH_S = 15.0
+"""What was read of a node says nothing after this time."""
 
 NOT_LISTED = float("-inf")
 
@@ -80,7 +89,12 @@ class Store:
         """By uid of the cluster: the revision of which its StatefulSet makes pods, as last read."""
         self.volumes: dict[str, tuple[Volume, ...]] = {}
         """By uid of the cluster: the claims of its brokers' volumes, as last read."""
-        self._revisions: dict[str, tuple[ClusterSettings, str]] = {}
+        self._revisions: dict[str, tuple[ClusterSettings, str, tuple[Amount, ...]]] = {}
+        self._resize_refused: dict[str, dict[str, tuple[tuple[Amount, ...], str]]] = {}
+        self._volumes_at: dict[str, float] = {}
+        self._nodes: dict[str, tuple[Node, float]] = {}
+        self.nodes_refused: set[str] = set()
+        """Uids of clusters whose nodes have to be looked at, and may not be read."""
         self._unread: dict[str, str] = {}
         """Namespace by uid of topics whose newest version is not understood."""
         self.doubtful = False
@@ -108,7 +122,8 @@ class Store:
         known = self._objects[kind.plural].get(uid)
         if known is not None and not self._newer(known.obj, obj):
             if known.seen_at >= listed_at or _version(obj) == _version(known.obj):
-                self.doubtful = self.doubtful or _version(obj) < _version(known.obj)
+                late = self._clock() - known.seen_at < LATE_S
+                self.doubtful = self.doubtful or (_version(obj) < _version(known.obj) and not late)
                 return False
             _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
         now = self._clock()
@@ -128,8 +143,16 @@ class Store:
         self._tombstones[uid] = self._clock()
         while len(self._tombstones) > REMEMBERED_MAX:
             self._tombstones.popitem(last=False)
-        for remembered in (self._registered, self._epochs_seen, self.served, self.volumes, self._revisions):
+        for remembered in (
+            self._registered,
+            self._epochs_seen,
+            self.served,
+            self.volumes,
+            self._volumes_at,
+            self._revisions,
+        ):
             remembered.pop(uid, None)
+        self._resize_refused.pop(uid, None)
         self._grouped = None
         self._unread.pop(uid, None)
         gone = self._objects[kind.plural].pop(uid, None)
@@ -293,6 +316,7 @@ class Store:
         *,
         controller_epoch: int,
         observing_since: float | None,
+        unheard_until: float = 0.0,
         balance_due: bool,
         brokers_age_s: float = 0.0,
     ) -> Snapshot:
@@ -303,7 +327,8 @@ class Store:
         status = obj.get("status") or {}
         counts = status.get("brokers") or {}
         brokers = self.brokers_of(key)
-        wanted = self._revision(settings)
+        wanted, wanted_of_each = self._revision(settings)
+        pods = self.pods.of(*key)
         names = {broker_id: (key[0], broker_name(key[1], broker_id)) for broker_id in brokers}
         return Snapshot(
             cluster=parse_cluster(obj),
@@ -321,26 +346,62 @@ class Store:
             leases={i: self.leases[name] for i, name in names.items() if name in self.leases},
             exits={incarnation: ended.reason for incarnation, ended in self.exits.items()},
             observing_since=observing_since,
+            unheard_until=unheard_until,
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
             brokers_age_s=brokers_age_s,
             controller_epoch=controller_epoch,
             balance_due=balance_due,
-            pods=self.pods.of(*key),
+            pods=pods,
             revision=wanted,
             revision_served=self.served.get(settings.cluster.uid) == wanted,
+            amounts=wanted_of_each,
+            resize_refused=self._refused_resizes(settings.cluster.uid, wanted_of_each, pods),
             rolling=parse_rolling(Fields(status, "status")),
             storage_size=settings.storage_size,
             volumes=self.volumes.get(settings.cluster.uid, ()),
+            claims_age_s=self._clock() - self._volumes_at.get(settings.cluster.uid, float("-inf")),
+            nodes=self.nodes(),
+            nodes_refused=settings.cluster.uid in self.nodes_refused,
+            replacing=parse_replacing(Fields(status, "status")),
             complete=key[0] not in self._unread.values(),
         )
 
-    def _revision(self, settings: ClusterSettings) -> str:
+    def _revision(self, settings: ClusterSettings) -> tuple[str, tuple[Amount, ...]]:
         """What pods of the cluster shall be made of; it is asked for in every round, and worked out once."""
         uid = settings.cluster.uid
         known = self._revisions.get(uid)
         if known is None or known[0] is not settings:
-            known = self._revisions[uid] = (settings, revision(settings))
-        return known[1]
+            known = self._revisions[uid] = (settings, revision(settings), wanted_amounts(settings))
+        return known[1:]
+
+    def note_resize_refused(self, settings: ClusterSettings, pod_uid: str, why: str) -> None:
+        """A pod cannot have the CPU and memory that are wanted now while it runs."""
+        self._resize_refused.setdefault(settings.cluster.uid, {})[pod_uid] = (wanted_amounts(settings), why)
+
+    def _refused_resizes(self, uid: str, wanted: tuple[Amount, ...], pods: Mapping[int, Pod]) -> dict[str, str]:
+        """What was refused of pods that are there and of amounts that are wanted still; the rest is forgotten."""
+        if uid not in self._resize_refused:
+            return {}
+        there = {pod.uid for pod in pods.values()}
+        still = {pod: note for pod, note in self._resize_refused[uid].items() if pod in there and note[0] == wanted}
+        self._resize_refused[uid] = still
+        return {pod: why for pod, (_, why) in still.items()}
+
+    def note_volumes(self, uid: str, volumes: tuple[Volume, ...]) -> None:
+        """The claims of a cluster's brokers, as just read."""
+        self.volumes[uid] = volumes
+        self._volumes_at[uid] = self._clock()
+
+    def note_node(self, name: str, state: NodeState) -> None:
+        """What was just read of a node. Who did not look for a while knows nothing of the time between."""
+        now, before = self._clock(), self.nodes().get(name)
+        since = before.unready_since if before is not None and before.state is not NodeState.READY else now
+        self._nodes[name] = (Node(state=state, unready_since=since), now)
+
+    def nodes(self) -> dict[str, Node]:
+        """Nodes that were read a moment ago, by name."""
+        self._nodes = {name: each for name, each in self._nodes.items() if self._clock() - each[1] < NODE_FRESH_S}
+        return {name: node for name, (node, _) in self._nodes.items()}
 
     def note_expiry_fence(self, key: ClusterKey) -> None:
         """A broker was fenced by Lease expiry just now; the cap on fencing looks at these."""

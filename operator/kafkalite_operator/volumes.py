@@ -14,7 +14,7 @@ from kafkalite_runtime.kube.kinds import CLUSTERS, PERSISTENT_VOLUME_CLAIMS
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kafkalite_core.model.volumes import Volume
     from kafkalite_core.resources.manifests import ClusterSettings
@@ -40,13 +40,35 @@ class Volumes:
 
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
         """Bring the volumes of these brokers up to the wanted size. Raises errors of the client."""
+        wanted = set(broker_ids)
+        found = {
+            name: each
+            for name, each in (await self._claims(settings)).items()
+            if self._broker(settings, name) in wanted
+        }
+        for volume in to_grow(found.values(), settings.storage_size):
+            found[volume.name] = await self._grow(settings, volume)
+        self._note(settings, found)
+
+    async def look(self, settings: ClusterSettings) -> None:
+        """Read them and change nothing: somebody asks what is behind a broker right now."""
+        refused = {each.uid: each.refused for each in self._store.volumes.get(settings.cluster.uid, ())}
+        listed = await self._claims(settings)
+        self._note(settings, {name: replace(each, refused=refused.get(each.uid, "")) for name, each in listed.items()})
+
+    def _note(self, settings: ClusterSettings, found: Mapping[str, Volume]) -> None:
+        self._store.note_volumes(settings.cluster.uid, tuple(volume for _, volume in sorted(found.items())))
+
+    def _broker(self, settings: ClusterSettings, claim: str) -> int | None:
+        return broker_of_claim(settings.cluster.name, claim)
+
+    async def _claims(self, settings: ClusterSettings) -> dict[str, Volume]:
         cluster = settings.cluster
         labels = naming.broker_labels(cluster.name)
         selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
         listed = await self._client.list(
             PERSISTENT_VOLUME_CLAIMS, cluster.namespace, label_selector=selector, deadline_s=CALL_DEADLINE_S
         )
-        wanted = set(broker_ids)
         found: dict[str, Volume] = {}
         for item in listed.items:
             try:
@@ -54,11 +76,9 @@ class Volumes:
             except KafkaLiteError as error:
                 _log.warning("claim not understood", error=str(error))
                 continue
-            if broker_of_claim(cluster.name, volume.name) in wanted:
+            if self._broker(settings, volume.name) is not None:
                 found[volume.name] = volume
-        for volume in to_grow(found.values(), settings.storage_size):
-            found[volume.name] = await self._grow(settings, volume)
-        self._store.volumes[cluster.uid] = tuple(volume for _, volume in sorted(found.items()))
+        return found
 
     async def _grow(self, settings: ClusterSettings, volume: Volume) -> Volume:
         size, namespace = settings.storage_size, settings.cluster.namespace

@@ -65,11 +65,22 @@ class Work:
         self._failures: dict[Key, int] = {}
         self._complaints = Complaints(_log)
         self._not_before: dict[Key, float] = {}
+        self._electing: set[Key] = set()
         self._waiting: dict[Urgency, deque[_Waiting]] = {urgency: deque() for urgency in Urgency}
         self._planned_at = 0.0
 
     def __len__(self) -> int:
         return len(self._under_way)
+
+    @property
+    def electing(self) -> bool:
+        """Elections are under way or wait for their turn."""
+        return bool(self._electing or self._waiting[Urgency.ELECTION])
+
+    @property
+    def waits(self) -> bool:
+        """Something that was planned waits for its turn."""
+        return any(self._waiting.values())
 
     def plan_anew(self) -> None:
         """A plan was made: what still waits of the last one is dropped."""
@@ -129,11 +140,14 @@ class Work:
     def _begin(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> None:
         task = asyncio.create_task(self._guard(key, work, urgency, pause_s), name=f"{key[0]} {key[1]}")
         self._under_way[key] = task
+        if urgency is Urgency.ELECTION:
+            self._electing.add(key)
         # Not in `_guard`: a task that is cancelled before its first step never gets there.
         task.add_done_callback(lambda task: self._ended(key, task, work))
 
     def _ended(self, key: Key, task: asyncio.Task[_End], work: Coroutine[Any, Any, None]) -> None:
         del self._under_way[key]
+        self._electing.discard(key)
         work.close()
         end = _End(0.0, hurry=False) if task.cancelled() else task.result()
         if end.delay_s > 0:
@@ -145,7 +159,8 @@ class Work:
         self._wake(end.hurry)
 
     def _next(self) -> None:
-        """There is room: the most urgent of what waits, unless it was planned too long ago."""
+        """There is room: the most urgent of what waits, unless it was planned too long ago. Without more, plan."""
+        waited = self.waits
         if self._clock() - self._planned_at > PLAN_FRESH_S:
             self._drop_waiting()
         for urgency, queue in self._waiting.items():
@@ -153,6 +168,8 @@ class Work:
                 waiting = queue.popleft()
                 if self._free(waiting.key):
                     self._begin(waiting.key, waiting.make(), urgency, waiting.pause_s)
+        if waited and not self.waits:
+            self._wake(True)
 
     async def _guard(self, key: Key, work: Coroutine[Any, Any, None], urgency: Urgency, pause_s: float) -> _End:
         """The root of one action: whatever goes wrong, the object is planned again after a while."""

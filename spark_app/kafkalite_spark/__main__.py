@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         return _fail("pyspark is not installed: pip install 'kafkalite[spark]' (700 MB, needs Java 17)")
 
-    from kafkalite_spark.jobs import run_audit, run_flights
+    from kafkalite_spark.jobs import NoTopicError, run_audit, run_flights
     from kafkalite_spark.session import JarsMissingError, build_session, jar_directory
 
     try:
@@ -42,6 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
     run = run_audit if options.job == "audit" else run_flights
     try:
         return 0 if run(spark, options.bootstrap, options.topic) else 1
+    except NoTopicError as error:
+        return _fail(str(error))
     except Py4JJavaError as error:
         return _fail(f"{options.topic} on {options.bootstrap}: {error.java_exception.toString()}")
     except PySparkException as error:

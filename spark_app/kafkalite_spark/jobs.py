@@ -10,6 +10,11 @@ from kafkalite_spark.transforms import audit, delays_by_origin_and_month, displa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+class NoTopicError(Exception):
+    """There is nothing to prove: the topic does not exist. That is no topic which is whole."""
+
+
 BOUNDS = "partition int, earliest long, latest long"
 
 
@@ -18,6 +23,9 @@ def topic_bounds(spark: SparkSession, bootstrap: str, topic: str) -> dict[str, d
 
     Returns:
         {"starting": {partition: earliest}, "ending": {partition: latest}}
+
+    Raises:
+        NoTopicError: nobody there knows it.
     """
     jvm = spark._jvm  # noqa: SLF001 - pyspark has no public door to the classes of its jars
     assert jvm is not None
@@ -29,6 +37,8 @@ def topic_bounds(spark: SparkSession, bootstrap: str, topic: str) -> dict[str, d
         partitions = jvm.java.util.ArrayList()
         for info in consumer.partitionsFor(topic):
             partitions.add(jvm.org.apache.kafka.common.TopicPartition(topic, info.partition()))
+        if partitions.isEmpty():
+            raise NoTopicError(f"topic {topic} does not exist on {bootstrap}")
         earliest, latest = consumer.beginningOffsets(partitions), consumer.endOffsets(partitions)
         return {
             "starting": {str(p.partition()): int(earliest[p]) for p in partitions},

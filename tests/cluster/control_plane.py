@@ -95,6 +95,10 @@ class ControlPlane:
         for program in self._running:
             program.check()
 
+    def pid(self, name: str) -> int:
+        """The process of one of the programs."""
+        return self._program(name).process.pid
+
     def back_up(self, folder: Path) -> None:
         """A snapshot of what etcd has on its disk now."""
         etcd = self._program("etcd")

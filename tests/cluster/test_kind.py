@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -179,7 +180,8 @@ class FakeCluster:
         monkeypatch.setattr(commands.cluster, "choose", lambda **_: self)
         monkeypatch.setattr(commands.cluster, "clusters", lambda _: [cluster.NAME] if there else [])
         monkeypatch.setattr(commands.cluster, "up", lambda _: self.done.append("up") or Path("/config"))
-        monkeypatch.setattr(commands, "make_images", lambda *_, **__: self.done.append("images"))
+        monkeypatch.setattr(commands.images, "build_images", lambda *_, **__: ["a:1"])
+        monkeypatch.setattr(commands.cluster, "load", lambda _, names: self.done.append(f"images {names}"))
         monkeypatch.setattr(commands.cluster, "down", lambda _: self.done.append("down"))
 
     def running(self):
@@ -196,13 +198,13 @@ def test_a_command_runs_in_a_cluster_that_is_taken_away_again(monkeypatch, tmp_p
     fake, said = FakeCluster(monkeypatch, there=False), tmp_path / "said"
     assert commands.run_within(["sh", "-c", f"echo $KUBECONFIG >{said}; exit 3"]) == 3
     assert said.read_text() == "/config\n"
-    assert fake.done == ["end with us", "start", "up", "images", "down"]
+    assert fake.done == ["end with us", "start", "up", "images ['a:1']", "down"]
 
 
 def test_a_cluster_that_was_there_before_stays(monkeypatch):
     fake = FakeCluster(monkeypatch, there=True)
     assert commands.run_within(["true"]) == 0
-    assert fake.done == ["end with us", "start", "up", "images"]
+    assert fake.done == ["end with us", "start", "up", "images ['a:1']"]
 
 
 def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):
@@ -211,10 +213,29 @@ def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):
     def fail(*_, **__):
         raise StartError("no wheels")
 
-    monkeypatch.setattr(commands, "make_images", fail)
+    monkeypatch.setattr(commands.images, "build_images", fail)
     with pytest.raises(StartError, match="no wheels"):
         commands.run_within(["true"])
     assert fake.done == ["end with us", "start", "up", "down"]
+
+
+def test_images_are_built_while_the_nodes_come_up_and_nobody_waits_for_them_when_these_do_not(monkeypatch):
+    fake, down = FakeCluster(monkeypatch, there=False), threading.Event()
+
+    def fail(_):
+        raise StartError("no nodes")
+
+    def build(*_, **__):
+        assert down.wait(60)  # as a build ends that finds its Docker gone
+        fake.done.append("end of the build")
+        raise StartError("no Docker")
+
+    monkeypatch.setattr(commands.images, "build_images", build)
+    monkeypatch.setattr(commands.cluster, "up", fail)
+    monkeypatch.setattr(commands.cluster, "down", lambda _: down.set())
+    with pytest.raises(StartError, match="no nodes"):
+        commands.run_within(["true"])
+    assert fake.done == ["end with us", "start", "end of the build"]
 
 
 def test_what_could_not_be_started_is_not_taken_away(monkeypatch):
@@ -237,5 +258,5 @@ def test_a_signal_ends_the_command_and_then_the_cluster(monkeypatch, tmp_path, n
         commands.run_within(["sh", "-c", script])
     assert ended.value.code == 128 + number
     assert said.read_text() == "ended\n"
-    assert fake.done == ["end with us", "start", "up", "images", "down"]
+    assert fake.done == ["end with us", "start", "up", "images ['a:1']", "down"]
     assert signal.getsignal(number) is before

@@ -122,7 +122,8 @@ async def test_a_claim_grows_if_its_class_lets_it_and_the_refusal_says_why(api, 
         status = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}}
         await client.merge_patch(PERSISTENT_VOLUME_CLAIMS, ns, claim, status, subresource="status")
         settings = await settings_of(client, ns, storage={"size": "2Gi"})
-        store = SimpleNamespace(volumes={}, raw=lambda *_: None)
+        volumes: dict = {}
+        store = SimpleNamespace(volumes=volumes, note_volumes=volumes.__setitem__, raw=lambda *_: None)
         await Volumes(client, store, SimpleNamespace()).ensure(settings, range(3))
         (volume,) = store.volumes[settings.cluster.uid]
         assert (volume.requested, volume.capacity) == (("2Gi", "1Gi") if expandable else ("1Gi", "1Gi"))

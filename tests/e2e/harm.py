@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.kind import cluster as kind
 from tests.cluster.processes import StartError
-from tests.e2e.cluster import CLIENT, client_pod
+from tests.e2e.cluster import CLIENT, PATIENCE, client_pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,13 @@ KILLER = "killer"
 CONTROL_PLANE = f"{kind.NAME}-control-plane"
 CALL_LIMIT_S = 120
 MANIFESTS = "/etc/kubernetes/manifests"
+ETCD = "/var/lib/etcd"
+SNAPSHOT = "/var/lib/etcd-snapshot"
+CONTROL_PLANE_PODS = "etcd kube-apiserver kube-controller-manager kube-scheduler"
+AWAIT_END = "for i in $(seq 300); do pidof {programs} >/dev/null || exit 0; sleep 0.2; done; exit 1"
+# What keeps watching from a version that the store has not reached any more would wait for it in silence. Containers are
+# started again by the kubelet.
+RESTART_AGENTS = "systemctl restart kubelet; kill $(pidof kube-proxy addons)"
 
 
 class Killer:
@@ -74,6 +82,7 @@ class Nodes:
 
     def __init__(self, docker: Docker, cluster: Cluster) -> None:
         self._environment = docker.environment()
+        self._beside = docker.beside_nodes()
         self.cluster = cluster
 
     @classmethod
@@ -89,14 +98,21 @@ class Nodes:
         """The standard output of docker."""
         return kind.call("docker", *arguments, environment=self._environment, limit_s=CALL_LIMIT_S)
 
+    def outside(self, program: str, *arguments: str) -> str:
+        """What a program of the folder `client` prints beside the nodes: it reaches their addresses, but no pod or Service."""
+        words = [*self._beside, sys.executable, str(CLIENT / program), *arguments]
+        return kind.call(*words, limit_s=CALL_LIMIT_S * PATIENCE)
+
     @contextmanager
-    def paused(self, node: str) -> Iterator[None]:
-        """Nothing on the node runs, and its connections stay open."""
+    def paused(self, node: str, *, new_agents: bool = False) -> Iterator[None]:
+        """Nothing on the node runs, and its connections stay open. `new_agents`: see `restart_agents`."""
         self.docker("pause", node)
         try:
             yield
         finally:
             self.docker("unpause", node)
+            if new_agents:
+                self.restart_agents(node)
             self._ready(node)
 
     @contextmanager
@@ -111,12 +127,26 @@ class Nodes:
 
     @contextmanager
     def api_server_stopped(self) -> Iterator[None]:
-        """The API server's process ends, since the kubelet does not find its manifest any more."""
-        self._control_plane(f"mv {MANIFESTS}/kube-apiserver.yaml /etc/kubernetes/")
+        """The API server ends in order, since the kubelet does not find its manifest any more.
+
+        It takes its endpoint off before, and every node learns of the next one by its kube-proxy, which asks again after up
+        to half a minute: some brokers are silent for longer than others.
+        """
+        with self._without_api_server(f"mv {MANIFESTS}/kube-apiserver.yaml /etc/kubernetes/"):
+            yield
+
+    @contextmanager
+    def api_server_killed(self) -> Iterator[None]:
+        """The API server ends without a word."""
+        end = f"mv {MANIFESTS}/kube-apiserver.yaml /etc/kubernetes/ && kill -KILL $(pidof kube-apiserver)"
+        with self._without_api_server(end):
+            yield
+
+    @contextmanager
+    def _without_api_server(self, end: str) -> Iterator[None]:
+        self._control_plane(end)
         try:
-            self._control_plane(
-                "for i in $(seq 300); do pidof kube-apiserver >/dev/null || exit 0; sleep 0.2; done; exit 1"
-            )
+            self._control_plane(AWAIT_END.format(programs="kube-apiserver"))
             yield
         finally:
             self._control_plane(f"mv /etc/kubernetes/kube-apiserver.yaml {MANIFESTS}/")
@@ -132,8 +162,34 @@ class Nodes:
             self._control_plane("kill -CONT $(pidof kube-apiserver)")
             self._api_answers()
 
+    def back_up_etcd(self) -> None:
+        """Keep what etcd has on its disk now, in the place of the snapshot before."""
+        copy = f"rm -rf {SNAPSHOT}; cp -a {ETCD} {SNAPSHOT}; result=$?"
+        self._control_plane(f"kill -STOP $(pidof etcd); {copy}; kill -CONT $(pidof etcd); exit $result")
+
+    def restore_etcd(self) -> None:
+        """Go back to the snapshot, as Kubernetes asks for it: the control plane is stopped meanwhile.
+
+        The agents of nodes are to be restarted afterwards: `restart_agents`.
+        """
+        away = "/etc/kubernetes/stopped"
+        self._control_plane(f"mv {MANIFESTS} {away} && mkdir {MANIFESTS}")
+        try:
+            self._control_plane(AWAIT_END.format(programs=CONTROL_PLANE_PODS))
+            self._control_plane(f"rm -rf {ETCD}/member && mv {SNAPSHOT}/member {ETCD}/")
+        finally:
+            self._control_plane(f"mv {away}/* {MANIFESTS}/ && rmdir {away}")
+        self._api_answers()
+
+    def restart_agents(self, node: str) -> None:
+        """The kubelet and what leads packets; pods go on. After etcd went back: theirs is a cache of what is no more."""
+        self._on(node, RESTART_AGENTS)
+
     def _control_plane(self, script: str) -> None:
-        self.docker("exec", CONTROL_PLANE, "sh", "-c", script)
+        self._on(CONTROL_PLANE, script)
+
+    def _on(self, node: str, script: str) -> None:
+        self.docker("exec", node, "sh", "-c", script)
 
     def _ready(self, node: str) -> None:
         self.cluster.wait("condition=Ready", f"node/{node}", limit_s=120)

@@ -33,9 +33,9 @@ def topic(cluster: Cluster, release: float) -> float:
     return release
 
 
-def start_producing(cluster: Cluster, prefix: str) -> subprocess.Popen[str]:
+def start_producing(cluster: Cluster, prefix: str, topic: str = TOPIC) -> subprocess.Popen[str]:
     """Returns when the first record is acknowledged."""
-    producer = cluster.in_client("produce.py", cluster.bootstrap, TOPIC, prefix)
+    producer = cluster.in_client("produce.py", cluster.bootstrap, topic, prefix)
     assert producer.stdout is not None
     assert producer.stdout.readline() == "first\n"
     return producer

@@ -42,6 +42,26 @@ def test_every_broker_is_restarted_for_a_change_that_needs_it(cluster: Cluster, 
         assert all(after[broker] > epoch for broker, epoch in epochs.items())
 
 
+def memory_limits(cluster: Cluster) -> set[str]:
+    """Of the broker containers, as the kubelet has made them."""
+    statuses = [s for pod in cluster.items("pods", BROKER_PODS) for s in pod["status"]["containerStatuses"]]
+    return {s.get("resources", {}).get("limits", {}).get("memory", "") for s in statuses if s["name"] == "broker"}
+
+
+def test_memory_changes_under_running_brokers(cluster: Cluster, release: float, tmp_path: Path):
+    with under_load(cluster, "resized", tmp_path) as load:
+        before = uids(cluster)
+        load.fault("other limits of memory", range(PARTITIONS))
+        containers = cluster.get(CLUSTER)["spec"]["template"]["pod"]["spec"]["containers"]
+        broker = next(each for each in containers if each["name"] == "broker")
+        broker["resources"]["limits"]["memory"] = "2100Mi"
+        cluster.patch(CLUSTER, {"spec": {"template": {"pod": {"spec": {"containers": containers}}}}})
+        cluster.until(lambda: memory_limits(cluster) == {"2100Mi"}, "every limit is another one", GROW_LIMIT_S)
+        load.whole()
+        assert uids(cluster) == before, "nobody was restarted"
+        assert rolling(cluster).get("inProgress") is False
+
+
 def test_volumes_grow_under_their_brokers(cluster: Cluster, release: float, tmp_path: Path):
     with under_load(cluster, "grown", tmp_path) as load:
         before = uids(cluster)

@@ -76,7 +76,12 @@ async def _brokers_come(world: World) -> None:
 
 
 async def _is_ready(world: World) -> bool:
-    return await _well(world, CLUSTERS, "kafkalite") and await _well(world, TOPICS, "orders") and await _all_made(world)
+    for kind, name in ((CLUSTERS, "kafkalite"), (TOPICS, "orders")):
+        # Serving, which is Ready, begins with the first broker.
+        healthy = await _well(world, kind, name) and (await world.condition(kind, name, "Healthy"))[0] == "True"
+        if not healthy or (await world.condition(kind, name, "Progressing"))[0] != "False":
+            return False
+    return await _all_made(world)
 
 
 # -- three topics: one grows, one moves, one that was deleted is made again

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(150)
 LINES_MAX = 12
 """Of one sentence, while one thing is wrong."""
 
-DECISIONS = {"object", "partition changed", "broker object made", "topic placed"}
+DECISIONS = {"object", "partitions changed", "broker object made", "topic placed"}
 """What it says whenever it has done something."""
 
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "roles", "Role")

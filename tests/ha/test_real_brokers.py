@@ -128,10 +128,10 @@ def test_a_topic_that_was_kept_comes_back_with_its_records(cluster):
 def test_a_cluster_that_was_deleted_comes_back_with_its_records(cluster):
     """For its topics are there, the operator makes it again; id and volumes are those that it had.
 
-    Its brokers are new registrations: nobody can tell whether their disks are older copies, so it takes consent.
+    Its brokers are new registrations, and their directories prove what they had reported: nobody has to consent.
     """
     apply(cluster, manifest("orders"))
-    cluster.wait_topic("orders", is_ready, LIMIT_S)
+    before = cluster.wait_topic("orders", is_ready, LIMIT_S)["status"]["partitions"]["0"]
     cluster.wait_known("orders", 1)
     written = write(cluster, "orders")
     plural = (GROUP, VERSION, NAMESPACE, "kafkaliteclusters")
@@ -145,13 +145,16 @@ def test_a_cluster_that_was_deleted_comes_back_with_its_records(cluster):
     assert made["status"]["clusterId"] == old["status"]["clusterId"]
     brokers_of(cluster, made)
 
-    def says_why(topic: dict) -> bool:
-        ready = condition(topic, "Ready")
-        return ready is not None and ready["status"] == "False" and "partition 0" in ready["message"]
+    def led_anew(topic: dict) -> bool:
+        return is_ready(topic) and topic["status"]["partitions"]["0"]["leaderEpoch"] > before["leaderEpoch"]
 
-    cluster.wait_topic("orders", says_why, LIMIT_S)
-    cluster.patch_topic("orders", {"metadata": {"annotations": {"kafkalite.io/elect-unclean": "0"}}})
-    cluster.wait_topic("orders", is_ready, LIMIT_S)
+    after = cluster.wait_topic("orders", led_anew, LIMIT_S)["status"]["partitions"]["0"]
+    events = client.CoreV1Api(cluster.api.api_client).list_namespaced_event(
+        NAMESPACE, field_selector="reason=UncleanLeaderElection"
+    )
+    assert not events.items
+    old_epochs = {member["epoch"] for member in before["isr"]}
+    assert min(member["epoch"] for member in after["isr"]) > max(old_epochs), "no broker epoch is used twice"
     cluster.wait_known("orders", 1)
     assert read(cluster, "orders") == written
 

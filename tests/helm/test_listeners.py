@@ -13,6 +13,7 @@ ZONE = {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}
 ADDRESS = {
     "listeners": [LISTENERS[0], {**LISTENERS[2], "configuration": {"preferredNodePortAddressType": "ExternalIP"}}]
 }
+LOSS = {"nodeLoss": "replace"}
 NODES = "release-kafkalite-operator-nodes"
 
 
@@ -35,6 +36,13 @@ def test_nobody_reads_nodes_without_need(helm: Helm, values: dict):
     documents = helm.template(values, API)
     assert not [doc for doc in documents if doc["metadata"]["name"].endswith("-nodes")]
     assert "ClusterRole" not in kinds(documents)
+
+
+@pytest.mark.parametrize("values", [cluster(LOSS), {"defaultCluster": {"spec": LOSS}}])
+def test_lost_nodes_are_looked_at_and_no_pod_is_annotated(helm: Helm, values: dict):
+    documents = helm.template(values, API)
+    assert only(documents, "ClusterRole", f"kafka-{NODES}")["rules"][0]["verbs"] == ["get"]
+    assert not [doc for doc in documents if doc["kind"] == "Role" and doc["metadata"]["name"] == NODES]
 
 
 @pytest.mark.parametrize(

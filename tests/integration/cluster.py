@@ -16,6 +16,7 @@ from kubernetes import client, config, watch
 from urllib3.exceptions import HTTPError
 
 from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite_local.pytest_plugin import free_ports
 from tests.integration.wire import Wire
 
 if TYPE_CHECKING:
@@ -237,3 +238,15 @@ def running(broker: dict) -> bool:
 def condition(topic: dict, kind: str) -> dict | None:
     found = [entry for entry in topic.get("status", {}).get("conditions", []) if entry["type"] == kind]
     return found[0] if found else None
+
+
+@contextlib.contextmanager
+def started(home: Path) -> Iterator[Cluster]:
+    """A cluster of its own, with that home and ports that nobody has; it is down afterwards."""
+    cluster = Cluster(home, free_ports().base)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.close()
+        cluster.down()

@@ -4,21 +4,15 @@ import itertools
 
 import pytest
 
-from kafkalite_local.pytest_plugin import free_ports
-from tests.integration.cluster import Cluster
+from tests.integration.cluster import started
 
 _serial = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory):
-    cluster = Cluster(tmp_path_factory.mktemp("cluster") / "home", free_ports().base)
-    try:
-        cluster.up()
+    with started(tmp_path_factory.mktemp("cluster") / "home") as cluster:
         yield cluster
-    finally:
-        cluster.close()
-        cluster.down()
 
 
 @pytest.fixture

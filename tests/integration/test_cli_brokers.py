@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 
 from kafkalite_cli.verify.load import Load
-from kafkalite_local.pytest_plugin import free_ports
-from tests.integration.cluster import Cluster, in_sync, running
+from tests.integration.cluster import in_sync, running, started
 
 RATE = 300
 
@@ -18,13 +17,8 @@ RATE = 300
 @pytest.fixture(scope="module")
 def own_cluster(tmp_path_factory):
     """A cluster without topics of other tests: one with a single replica forbids every restart."""
-    cluster = Cluster(tmp_path_factory.mktemp("brokers") / "home", free_ports().base)
-    try:
-        cluster.up()
+    with started(tmp_path_factory.mktemp("brokers") / "home") as cluster:
         yield cluster
-    finally:
-        cluster.close()
-        cluster.down()
 
 
 @contextlib.contextmanager

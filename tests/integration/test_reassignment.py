@@ -26,7 +26,11 @@ def still(topic):
     partitions = topic["status"]["partitions"].values()
     progressing = condition(topic, "Progressing") or {}
     seen = progressing.get("observedGeneration", 0) >= topic["metadata"]["generation"]
-    return seen and progressing.get("reason") == "Stable" and not any(e["adding"] or e["removing"] for e in partitions)
+    return (
+        seen
+        and progressing.get("reason") == "Stable"
+        and not any(e.get("adding") or e.get("removing") for e in partitions)
+    )
 
 
 def replicas_of(topic):
@@ -149,14 +153,14 @@ def test_the_leader_is_killed_in_the_middle_of_a_move(cluster, make, full_speed)
     slow_down(cluster, load.topic)
     cluster.patch_topic(load.topic, {"spec": {"replicaAssignment": {str(n): [2, 1] for n in range(PARTITIONS)}}})
     cluster.wait_topic(
-        load.topic, lambda t: all(entry["adding"] == [2] for entry in t["status"]["partitions"].values())
+        load.topic, lambda t: all(entry.get("adding") == [2] for entry in t["status"]["partitions"].values())
     )
     killed = load.fault("SIGKILL broker 0", range(PARTITIONS))
     cluster.signal(0, signal.SIGKILL)
     pause = load.pause_after(killed, range(PARTITIONS), timeout_s=60)
     middle = cluster.topic(load.topic)
     print(
-        f"pause {pause:.3f} s; still moving: {sum(bool(e['adding']) for e in middle['status']['partitions'].values())}"
+        f"pause {pause:.3f} s; still moving: {sum(bool(e.get('adding')) for e in middle['status']['partitions'].values())}"
     )
     none = {f"{side}.replication.throttled.rate": None for side in ("leader", "follower")}
     cluster.api.patch_namespaced_custom_object(*CLUSTER, {"spec": {"config": none}})

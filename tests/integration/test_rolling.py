@@ -9,8 +9,7 @@ import pytest
 from kubernetes import client
 
 from kafkalite_cli.verify.load import Load
-from kafkalite_local.pytest_plugin import free_ports
-from tests.integration.cluster import GROUP, NAMESPACE, VERSION, Cluster, in_sync, running
+from tests.integration.cluster import GROUP, NAMESPACE, VERSION, in_sync, running, started
 
 RATE = 400
 PARTITIONS = 6
@@ -19,13 +18,8 @@ NAME = "kafkalite"
 
 @pytest.fixture(scope="module")
 def own_cluster(tmp_path_factory):
-    cluster = Cluster(tmp_path_factory.mktemp("rolling") / "home", free_ports().base)
-    try:
-        cluster.up()
+    with started(tmp_path_factory.mktemp("rolling") / "home") as cluster:
         yield cluster
-    finally:
-        cluster.close()
-        cluster.down()
 
 
 def change(cluster, spec):

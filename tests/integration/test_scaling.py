@@ -16,8 +16,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from kafkalite_cli.verify.load import Load
-from kafkalite_local.pytest_plugin import free_ports
-from tests.integration.cluster import GROUP, NAMESPACE, VERSION, Cluster, condition, in_sync, running
+from tests.integration.cluster import GROUP, NAMESPACE, VERSION, condition, in_sync, running, started
 
 RATE = 300
 PARTITIONS = 6
@@ -27,13 +26,8 @@ CLUSTER = (GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite")
 @pytest.fixture
 def own_cluster(tmp_path):
     """A cluster of its own: others expect three brokers."""
-    cluster = Cluster(tmp_path / "home", free_ports().base)
-    try:
-        cluster.up()
+    with started(tmp_path / "home") as cluster:
         yield cluster
-    finally:
-        cluster.close()
-        cluster.down()
 
 
 class Witness(threading.Thread):

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkalite_cli.verify.load import Load
-from kafkalite_local.pytest_plugin import free_ports
-from tests.integration.cluster import Cluster, in_sync
+from tests.integration.cluster import Cluster, in_sync, started
 from tests.integration.waiting import wait_until
 
 RATE = 200
@@ -22,13 +21,8 @@ TOPIC = "restored"
 @pytest.fixture
 def own_cluster(tmp_path_factory):
     """Of the test's own: a restored store would bring back what other tests have deleted."""
-    cluster = Cluster(tmp_path_factory.mktemp("restored") / "home", free_ports().base)
-    try:
-        cluster.up()
+    with started(tmp_path_factory.mktemp("restored") / "home") as cluster:
         yield cluster
-    finally:
-        cluster.close()
-        cluster.down()
 
 
 def files_of_the_store(home: Path) -> list[Path]:

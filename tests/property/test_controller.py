@@ -13,7 +13,7 @@ from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.snapshot import LeaseView
-from kafkalite_core.model.cluster import BrokerState, entry_counts
+from kafkalite_core.model.cluster import BrokerState, entry_counts, entry_lost
 from kafkalite_core.model.partition import IsrEntry, Partition
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.topics import parse_topic, render_partition
@@ -88,6 +88,7 @@ def check_change(state, action, number):
         [m for m in entries if entry_counts(m, state.brokers, relaxed_flush=relaxed(state))]
         for entries in (old.isr, old.elr)
     )
+    kept = [m for m in (*old.isr, *old.elr) if not entry_lost(m, state.brokers, relaxed_flush=relaxed(state))]
     assert new.partition_epoch == old.partition_epoch + 1
     assert new.leader_epoch == old.leader_epoch + (number in action.elected)
     assert new.leader == old.leader or number in action.elected
@@ -108,10 +109,10 @@ def check_change(state, action, number):
     still = [m for m in new.isr if entry_counts(m, state.brokers, relaxed_flush=relaxed(state))]
     assert not new.elr or new.leader == -1 or len(still) < new.min_isr, "R10: with members enough nobody is eligible"
     for member in new.elr:
-        assert member in [*counting, *eligible], "R10, S2"
+        assert member in kept, "R10, S2"
     if new.leader == -1 or len(still) < new.min_isr:
         taken = set(new.isr_ids()) | set(new.elr_ids())
-        assert {m.id for m in [*counting, *eligible]} <= taken, "R10: nobody who holds all is forgotten"
+        assert {m.id for m in kept} <= taken, "R10: nobody who holds all, or may hold it, is forgotten"
     if new.leader in {m.id for m in eligible} - {m.id for m in counting}:
         assert not any(state.brokers[m.id].alive for m in counting), "the ISR goes first"
         assert new.isr == (IsrEntry(new.leader, state.brokers[new.leader].epoch),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kafkalite_core.model.cluster import Broker, BrokerState, Registration, entry_counts
+from kafkalite_core.model.cluster import Broker, BrokerState, Registration, entry_counts, entry_lost
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
@@ -285,6 +285,10 @@ class Cluster:
         """Whether an entry stands for data (S2)."""
         return entry_counts(entry, self.store.brokers, relaxed_flush=self.relaxed)
 
+    def is_lost(self, entry: IsrEntry) -> bool:
+        """Whether an entry is known to stand for nothing any more."""
+        return entry_lost(entry, self.store.brokers, relaxed_flush=self.relaxed)
+
     def candidates(self) -> list[int]:
         """Who may be elected: live members of the ISR whose entry counts (S2), else of the ELR (R10)."""
         now = self.store.partition
@@ -308,14 +312,17 @@ class Cluster:
         elected = replace(
             now, leader=number, leader_epoch=now.leader_epoch + 1, partition_epoch=now.partition_epoch + 1, isr=members
         )
-        elected = replace(elected, elr=(), recovering=True) if unclean else with_eligible(now, elected, self.counts)
+        if unclean:
+            elected = replace(elected, elr=(), recovering=True)
+        else:
+            elected = with_eligible(now, elected, self.counts, self.is_lost)
         assert self.store.swap(self.store.uid, now, elected), "the fences refused the election"
 
     def set_min_isr(self, value: int) -> None:
         """The controller writes another effective min ISR, and what it makes of the ELR (S4)."""
         now = self.store.partition
         changed = replace(now, min_isr=value, partition_epoch=now.partition_epoch + 1)
-        assert self.store.swap(self.store.uid, now, with_eligible(now, changed, self.counts))
+        assert self.store.swap(self.store.uid, now, with_eligible(now, changed, self.counts, self.is_lost))
 
     def restore(self, index: int) -> None:
         """The store goes back to the entry of that index, as from a backup (S11)."""

@@ -55,7 +55,8 @@ class ListProducers:
             if sequence == head.base_sequence:
                 return Duplicate(offset, offset)
         if mine and head.base_sequence != mine[-1][0] + 1:
-            raise OutOfOrderSequence(f"{head.base_sequence} does not follow {mine[-1][0]}")
+            gap = head.base_sequence > mine[-1][0]
+            raise OutOfOrderSequence(f"{head.base_sequence} does not follow {mine[-1][0]}", gap=gap)
         return New()
 
 

@@ -102,6 +102,7 @@ class ApiServer:
         self._random = world.rng("api").random
         self.objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
         self.version = 1
+        self._compacted = 0
         self.up = True
         self.delay_ms = 1.0
         self.lose_answer = 0.0
@@ -267,7 +268,10 @@ class ApiServer:
     # ------------------------------------------------------------------------------------------------ watches
 
     def watch(self, watch: Watch, version: int) -> None:
-        """Begin to stream what happened after `version`."""
+        """Begin to stream what happened after `version`; whoever knows one from before a restore has to list anew (410)."""
+        if version < self._compacted:
+            self._world.at(1.0, watch.process, watch.on_broken, True)
+            return
         events = self.events[watch.kind]
         self.watches.append(watch)
         for number, kind, obj in events:
@@ -332,9 +336,11 @@ class ApiServer:
     def restore(self, backup: Backup) -> None:
         """The store goes back in time; to be done while nobody is served.
 
-        No version is used again, as after a restore of etcd with `--bump-revision`, and what happened is forgotten.
+        No version is used again, and what happened is forgotten, as after a restore of etcd with `--bump-revision` and
+        `--mark-compacted`.
         """
         assert not self.up
+        self.version = self._compacted = self.version + 1
         self.objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
         for events in self.events.values():
             events.clear()

@@ -14,6 +14,7 @@ from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import ProduceRequested
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.identity import forget_taken
+from kafkalite_core.storage.last_registration import last_registration, note_registration
 from tests.simulation.driver import Produce
 from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
@@ -157,6 +158,7 @@ class Broker:
             trusted=findings.trusted,
             clean_epoch=findings.clean_epoch,
             taken=findings.taken,
+            last=last_registration(self.host.disk),
             host=self.host.name,
             port=9092,
         )
@@ -247,8 +249,19 @@ class Broker:
     def registered(self, broker_epoch: int) -> None:
         """A new broker epoch."""
         self.trace(f"registered with epoch {broker_epoch}")
+        self._note_registration()
         forget_taken(self.host.disk)
         self.brokers_changed()
+
+    def _note_registration(self) -> None:
+        registration = None if self.registrar is None else self.registrar.registration
+        assert registration is not None
+        try:
+            note_registration(self.host.disk, registration)
+        except StorageError as error:
+            self.trace(f"no room to note the registration: {error}")
+        except DiskFailure as error:
+            self.die(f"cannot note the registration: {error}")
 
     def report_strays(self) -> None:
         """List the directories that were set aside (S10)."""

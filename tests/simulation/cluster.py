@@ -71,10 +71,7 @@ class SimCluster:
 
     def begin(self) -> None:
         """The user applies a cluster and its topics; everything starts."""
-        config = {"leader.imbalance.check.interval.seconds": str(self.shape.auto_balance_s)}
-        self.api.create(
-            "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
-        )
+        self.create_cluster()
         for topic in self.topics:
             self.create_topic(topic)
         for host in self.host_list:
@@ -83,6 +80,13 @@ class SimCluster:
             self.world.at(operator.chance.random() * 50.0, None, operator.start)
         for client in (*self.producers, *self.consumers, *self.members):
             self.world.at(0.0, client.process, client.begin)
+
+    def create_cluster(self) -> None:
+        """The user applies the cluster."""
+        config = {"leader.imbalance.check.interval.seconds": str(self.shape.auto_balance_s)}
+        self.api.create(
+            "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
+        )
 
     def run_brokers(self, count: int) -> None:
         """The operator gives the StatefulSet so many pods."""

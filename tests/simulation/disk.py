@@ -287,7 +287,14 @@ class SimDisk:
                     seen.add(id(node))
                     if node.synced != len(node.data) or node.old is not None or node.lost:
                         node.reread(torn(node, chance))
+        self._forget_whose()
         self.room += before - self._used()
+
+    def _forget_whose(self) -> None:
+        """A directory that has lost its `partition.metadata` is nobody's log any more, whatever else is in it."""
+        for name, node in self.root.entries.items():
+            if isinstance(node, Directory) and node.tag is not None and read_metadata(self, name) is None:
+                node.tag = None
 
     def _directories(self, root: Directory) -> list[Directory]:
         nodes = [*root.entries.values(), *root.durable.values(), *(step[3] for step in root.journal)]

@@ -194,8 +194,7 @@ class Driver:
                 f"log [{self.log.start_offset},{self.log.end_offset}) flushed {self.log.flushed_end} "
                 f"hw {self.replica.high_watermark}"
             )
-        if effect.role is Role.LEADER:
-            self.ledger.leader_began(self)
+        self.ledger.role_changed(self)
         self.partitions.role_changed(self)
         self.wake()
 

@@ -17,6 +17,7 @@ LEASE_DURATION_S = 5
 RENEW_DEADLINE_S = 3.0
 RETRY_MS = 1000.0
 GAP_S = 2.5
+GRACE_S = 30.0
 
 
 class Elector:
@@ -97,11 +98,15 @@ class LeaseReader:
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
-        self._observer = LeaseObserver(gap_s=GAP_S)
+        self._observer = LeaseObserver(gap_s=GAP_S, grace_s=GRACE_S)
 
     def observing_since(self) -> float | None:
         """Since when Leases have been read without a gap; None when the last read is too old."""
         return self._observer.since_s(now_s=self._operator.now_s())
+
+    def unheard_until(self) -> float:
+        """Until when the silence of brokers that were not heard since then counts for nothing."""
+        return self._observer.unheard_until_s
 
     def turn(self) -> None:
         """One consistent read."""

@@ -112,14 +112,15 @@ class Faults(UserActions):
 
     def _has_other(self, ledger: Ledger, host: Host) -> bool:
         entry = ledger.entry
-        if entry is None or entry.leader_epoch <= ledger.behind:
+        if entry is None or ledger.is_behind(entry):
             return ledger.forfeited or ledger.directory(host) is None  # lost, and to be found again on the disks
         if host.id not in {*entry.isr_ids(), *(member.id for member in entry.elr)}:
             return True
         oracles = self._cluster.oracles
         for member in entry.isr:
             other = oracles.hosts[member.id]
-            if member.id == host.id or other.damaged or other.disk.sync_errors or other.broker is None:
+            lost = other.lost_unheard(relaxed=False) or other.disk.sync_errors
+            if member.id == host.id or lost or other.broker is None:
                 continue
             counts = entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed)
             if counts and ledger.durable_end(other) >= ledger.committed_end:
@@ -334,6 +335,54 @@ class Faults(UserActions):
             self._world.pause(operator.process)
             self._until(12_000.0, self._resume, operator.process, "operator_pause")
 
+    # ------------------------------------------------------------ the cluster
+
+    def _remake_cluster(self) -> None:
+        """The user deletes the cluster, and makes it again; topics and disks stay, but now and then a disk is lost.
+
+        Its brokers' objects are collected and their pods ended, each in its own time: some brokers live to see their
+        object go, and register anew with the one that is made for them.
+        """
+        api = self._cluster.api
+        if not api.up or not api.objects["clusters"] or not self._cluster.api.objects["brokers"]:
+            return
+        victim = self._chance.choice(self._cluster.host_list)
+        survivable = self._chance.random() < 0.3 and self._survivable(victim)
+        (name,) = api.objects["clusters"]
+        api.delete("clusters", name)
+        self._world.bite("remake_cluster")
+        in_order = self._chance.random() < 0.5
+        for host in self._cluster.host_list:
+            obj = api.objects["brokers"].get(host.object_name)
+            if obj is not None:
+                self._world.at(self._chance.random() * 2_000.0, None, self._collect, host, obj["metadata"]["uid"])
+            host.held += 1
+            if in_order and host is not victim:
+                self._end_pod(host)
+            else:
+                self._kill(host, "remake_cluster", power=self._chance.random() < 0.3)
+            self._until(8_000.0, host.release)
+        if survivable and victim.broker is None:
+            self._damage(victim)
+            victim.disk.wipe()
+            self._world.trace(victim.name, "its disk is wiped")
+        self._world.at(100.0 + self._chance.random() * 4_000.0, None, self._apply_cluster)
+
+    def _end_pod(self, host: Host) -> None:
+        broker = host.broker
+        if broker is not None and not broker.stopping and not broker.process.paused:
+            self._world.at(self._chance.random() * 2_000.0, broker.process, broker.stop)
+
+    def _collect(self, host: Host, uid: str) -> None:
+        """The garbage collector, which does not mistake a new object of that name for the old one."""
+        obj = self._cluster.api.objects["brokers"].get(host.object_name)
+        if not self._healed and obj is not None and obj["metadata"]["uid"] == uid:
+            self._cluster.api.delete("brokers", host.object_name)
+
+    def _apply_cluster(self) -> None:
+        if not self._cluster.api.objects["clusters"]:
+            self._cluster.create_cluster()
+
     # ------------------------------------------------------------ the end
 
     def heal(self) -> None:
@@ -364,6 +413,8 @@ class Faults(UserActions):
             else:
                 operator.operator.fuse = 0
                 world.resume(operator.operator.process)
+        if not api.objects["clusters"]:
+            cluster.create_cluster()
         for topic in cluster.shape.topics:
             self._create_again(topic)
         if cluster.shape.scales:

@@ -26,6 +26,7 @@ class Host:
         held: The kubelet does not start it.
         removed: The StatefulSet is smaller: there is no pod for it.
         damaged: The disk lost data since the last registration; the store does not know yet.
+        damage_untold: The store went back to before it knew of such a loss.
         forgot_unsynced: The power, or a sync, failed since the last registration: what was not synced may be gone.
         late_completions: While it is above 0, the disk has what was flushed long before the broker learns of that.
         silent: The kubelet tells nobody of an end: only the Lease does.
@@ -46,6 +47,8 @@ class Host:
         self.held = 0
         self.removed = False
         self.damaged = False
+        self.damage_untold = False
+        self._damage_told = self._forgot_told = -1
         self.forgot_unsynced = False
         self.silent = False
         self.late_completions = 0
@@ -83,6 +86,23 @@ class Host:
         """The StatefulSet has a pod for it again."""
         self.removed = False
         self.release()
+
+    def lost_unheard(self, *, relaxed: bool) -> bool:
+        """Whether it may lack what it once had, and the store does not know; `relaxed`: also what was not synced."""
+        return self.damaged or self.damage_untold or (relaxed and self.forgot_unsynced)
+
+    def told(self, epoch: int) -> None:
+        """The broker that runs is registered with that broker epoch: the store knows of all that it knows."""
+        if self.forgot_unsynced:
+            self._forgot_told = epoch
+        if self.damage_untold or (self.broker is not None and not self.broker.started_undamaged):
+            self._damage_told = epoch
+        self.forgot_unsynced = self.damage_untold = False
+
+    def untold(self, epoch: int) -> None:
+        """The store went back to the registration with that broker epoch: what was told later is not known to it."""
+        self.damage_untold = self.damage_untold or epoch < self._damage_told
+        self.forgot_unsynced = self.forgot_unsynced or epoch < self._forgot_told
 
     def died(self, death: ProcessDied) -> None:
         """The process is gone, by whatever cause."""

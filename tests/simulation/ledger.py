@@ -33,6 +33,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         tree: `tools/tree_hash.py` of what ran.
         simulator: Hash of the modules of `tests/simulation`, which say what a seed means.
         acked: Records acknowledged with acks=all in clean histories: all of them were looked for at the end.
+        excused: Records like these that were missing then, as they may after a restore of the store (S11).
         faults: Those that bit, by kind.
         median_events, median_faults, median_acked: Of a history.
         failed: Seeds whose history broke an invariant, with its name.
@@ -48,6 +49,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     histories: int
     events: int
     acked: int
+    excused: int = 0
     elections: int
     faults: dict[str, int]
     median_events: int
@@ -94,7 +96,8 @@ def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, secon
         last=seeds[-1] + 1,
         histories=len(results),
         events=sum(result.events for result in results),
-        acked=sum(result.acked for result in results if result.ok),
+        acked=sum(result.acked - result.excused for result in results if result.ok),
+        excused=sum(result.excused for result in results if result.ok),
         elections=sum(result.elections for result in results),
         faults=dict(sorted(faults.items())),
         median_events=int(median(result.events for result in results)),
@@ -173,6 +176,7 @@ class Summary:
     histories: int = 0
     events: int = 0
     acked: int = 0
+    excused: int = 0
     elections: int = 0
     cpu_seconds: float = 0.0
     repeated: int = 0
@@ -191,6 +195,7 @@ class Summary:
         self.histories += line.histories
         self.events += line.events
         self.acked += line.acked
+        self.excused += line.excused
         self.elections += line.elections
         self.cpu_seconds += line.cpu_seconds
         self.faults.update(line.faults)
@@ -204,7 +209,7 @@ class Summary:
             f"tree {self.tree[:16]}, simulator {self.simulator[:16]}: {self.histories:,} histories, "
             f"{len(self.failed):,} of them broke an invariant; {self.events:,} events ({rate:,} per CPU second), "
             f"{self.faults.total():,} faults of {len(self.faults)} kinds bit, {self.elections:,} elections, "
-            f"{self.acked:,} acknowledged records checked; medians of a history: {events:,} events, {faults} faults, "
+            f"{self.acked:,} acknowledged records checked, {self.excused:,} more excused (S11); medians of a history: {events:,} events, {faults} faults, "
             f"{acked:,} records"
         )
         lines = [head, *(f"  seed {seed}: {invariant}" for seed, invariant in sorted(self.failed.items()))]

@@ -242,7 +242,7 @@ class Logs:
         self._dirty.pop(log, None)
         for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
             checkpoint.forget(key)
-        self._rename(log.directory, metadata, log.end_offset)
+        self._rename(log.directory, metadata, log.flushed_end)
 
     def _stray(self, name: str, metadata: PartitionMetadata | None) -> None:
         self._rename(name, None if metadata is None else self._mark(name, metadata), -1)

@@ -175,6 +175,7 @@ class Operator:
             obj,
             controller_epoch=epoch,
             observing_since=self.leases.observing_since(),
+            unheard_until=self.leases.unheard_until(),
             balance_due=self._balance_due(obj),
             brokers_age_s=now_s - self._brokers_read_s,
         )
@@ -223,7 +224,7 @@ class Operator:
             return own
         wanted = max(cluster.controller_epoch, written) + 1
         registered = [broker.epoch for broker in self.store.brokers().values()]
-        listed = [e.epoch for view in views for entry in view.topic.partitions.values() for e in entry.isr]
+        listed = [view.facts.broker_epoch for view in views]
         first = max([0, *registered, *listed]) + 1
 
         def take(done: Callable[[Outcome], None]) -> None:

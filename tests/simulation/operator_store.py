@@ -147,6 +147,7 @@ class Store:
         *,
         controller_epoch: int,
         observing_since: float | None,
+        unheard_until: float = 0.0,
         balance_due: bool,
         brokers_age_s: float,
     ) -> Snapshot:
@@ -171,6 +172,7 @@ class Store:
             leases={i: self.leases[name] for i, name in names.items() if name in self.leases},
             exits=self.exits,
             observing_since=observing_since,
+            unheard_until=unheard_until,
             expiry_fences=tuple(self.expiry_fences),
             controller_epoch=controller_epoch,
             balance_due=balance_due,

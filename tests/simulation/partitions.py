@@ -85,11 +85,7 @@ class Partitions:
         topic = broker.cache.topic(name)
         partition = None if topic is None else topic.partitions.get(number)
         driver = self.drivers.get((name, number))
-        wanted = (
-            topic is not None
-            and partition is not None
-            and (broker.host.id in partition.replicas or self._knows_more(topic.ref, number, partition))
-        )
+        wanted = topic is not None and partition is not None and self._belongs_here(topic.ref, number, partition)
         if driver is not None and (not wanted or topic is None or driver.ref.topic_id != topic.ref.topic_id):
             self._forget(driver)
             moved_away = self.moved_away(name, driver.ref.topic_id, number)
@@ -114,8 +110,12 @@ class Partitions:
             )
         )
 
-    def _knows_more(self, ref: TopicRef, number: int, partition: Partition) -> bool:
-        """The disk has seen later epochs of this very partition than the store shows (S11)."""
+    def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
+        """A replica of the entry; or data of this very partition that have seen later epochs than the store shows: it
+        went back in time, so they are held for the operator's decision and not set aside (S11).
+        """
+        if self.broker.host.id in self.broker.cache.hosts(ref, number):
+            return True
         seen = self.logs.epochs_seen(ref, number)
         behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
         return behind or (seen is not None and self.broker.cache.went_back(ref, number))
@@ -129,7 +129,7 @@ class Partitions:
     def holdings(self) -> tuple[Holding, ...]:
         """What this broker's status says of partitions of which the store shows less than is known (S11)."""
         replicas = [driver.replica for driver in self.drivers.values()]
-        return wanted_holdings(self.broker.host.id, replicas, self.broker.cache.brokers)
+        return wanted_holdings(self.broker.host.id, replicas, self.broker.cache.brokers, self.broker.cache.asked_for())
 
     def deletable_up_to(self) -> dict[Log, int]:
         """The logs from which retention may take, and how far: none while the store is behind (S11)."""

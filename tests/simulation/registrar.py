@@ -53,6 +53,11 @@ class Registrar:
         return self._machine.broker_epoch
 
     @property
+    def registration(self) -> Registration | None:
+        """What the own object shows."""
+        return self._machine.current
+
+    @property
     def registered(self) -> bool:
         """Registered and not fenced, as far as is known."""
         return self._machine.registered

@@ -115,6 +115,10 @@ def draw(seed: int) -> Shape:
     scales = brokers >= 4 and Random(f"{seed}/scale").random() < 0.5
     if scales:
         faults["scale"] = 3.0
+    if Random(f"{seed}/remake").random() < 0.2:
+        faults["remake_cluster"] = 1.0
+    if Random(f"{seed}/restore").random() < 0.15:
+        faults["restore"] = 4.0  # every second one only takes the backup
     return Shape(
         brokers=brokers,
         operators=chance.choice((1, 1, 2, 2, 3)),

@@ -335,8 +335,8 @@ class UserActions:
     def _scale_to(self, count: int) -> None:
         self._world.trace("user", f"wants {count} brokers")
         api = self._cluster.api
-        (name,) = api.objects["clusters"]
-        api.patch("clusters", name, [{"op": "replace", "path": "/spec/replicas", "value": count}])
+        for name in list(api.objects["clusters"]):  # none while it is made again
+            api.patch("clusters", name, [{"op": "replace", "path": "/spec/replicas", "value": count}])
 
     def _grow(self) -> None:
         topic = self._chance.choice(self._cluster.shape.topics)

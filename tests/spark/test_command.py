@@ -1,12 +1,13 @@
 """The command without a broker: what is missing is said, and the manifest names what the image has."""
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
 
 from kafkalite_spark import __main__ as command
-from kafkalite_spark import session
+from kafkalite_spark import jobs, session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,15 @@ def test_jars_among_sparks_own_need_no_directory(monkeypatch, tmp_path):
 def test_a_job_is_needed():
     with pytest.raises(SystemExit):
         command.main([])
+
+
+def test_a_topic_that_nobody_knows_is_no_topic_that_is_whole():
+    spark = MagicMock()
+    jvm = spark._jvm
+    jvm.org.apache.kafka.clients.consumer.KafkaConsumer.return_value.partitionsFor.return_value = []
+    jvm.java.util.ArrayList.return_value.isEmpty.return_value = True
+    with pytest.raises(jobs.NoTopicError, match="absent does not exist on there:9092"):
+        jobs.topic_bounds(spark, "there:9092", "absent")
 
 
 def test_the_manifest_runs_what_the_image_has():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.cluster.settings import BrokerSettings
     from kafkalite_core.membership.registration import Identity
-    from kafkalite_core.model.cluster import Broker, Cluster
+    from kafkalite_core.model.cluster import Broker, Cluster, Registration
     from kafkalite_core.model.partition import Topic, TopicRef
     from kafkalite_core.model.topic import Holding, Stray
     from kafkalite_runtime.kube import Kind, KubeClient
@@ -230,6 +230,11 @@ class ClusterLink:
     def registered(self) -> bool:
         """Registered and not fenced, as far as is known."""
         return self._registrar is not None and self._registrar.registered
+
+    @property
+    def registration(self) -> Registration | None:
+        """What this broker's object shows; within `on_registered` it is the new registration of this process."""
+        return None if self._registrar is None else self._registrar.registration
 
     @property
     def obstacle(self) -> str:

@@ -102,6 +102,11 @@ class Registrar:
         return self._machine.registered
 
     @property
+    def registration(self) -> Registration | None:
+        """What the own object shows, whoever wrote it; within `on_registered` it is the new one of this process."""
+        return self._machine.current
+
+    @property
     def obstacle(self) -> str:
         """Why the broker is not registered, or the empty string."""
         return "" if self._machine.registered else (self._complaint or self._machine.waiting)

@@ -334,7 +334,7 @@ class LogManager:
             self._gaps_allowed.discard(log)
             self._dirty_metadata.discard(log)
             self._checkpoints.forget(metadata.key)
-            return self._strays.rename(log.directory, metadata, end_offset=log.end_offset)
+            return self._strays.rename(log.directory, metadata, end_offset=log.flushed_end)
 
     def strays(self) -> list[Stray]:
         """Directories that were set aside, for the broker's status."""

@@ -187,11 +187,7 @@ class PartitionManager:
         topic = self._cache.topic(name)
         partition = None if topic is None else topic.partitions.get(number)
         driver = self._drivers.get((name, number))
-        wanted = (
-            topic is not None
-            and partition is not None
-            and (self._broker_id in partition.replicas or self._knows_more(topic.ref, number, partition))
-        )
+        wanted = topic is not None and partition is not None and self._belongs_here(topic.ref, number, partition)
         if driver is not None and (not wanted or topic is None or driver.ref.topic_id != topic.ref.topic_id):
             self._drop(driver, reason="no replica here" if topic is not None else "topic is gone")
             driver = None
@@ -205,10 +201,12 @@ class PartitionManager:
             driver = self._host(topic.ref, number)
         self._tell(driver)
 
-    def _knows_more(self, ref: TopicRef, number: int, partition: Partition) -> bool:
-        """Data of this very partition that have seen later epochs than the store shows: it went back in time, so they
-        are held for the operator's decision and not set aside (S11).
+    def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
+        """A replica of the entry; or data of this very partition that have seen later epochs than the store shows: it
+        went back in time, so they are held for the operator's decision and not set aside (S11).
         """
+        if self._broker_id in self._cache.hosts(ref, number):
+            return True
         seen = self._logs.epochs_seen(ref, number)
         behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
         return behind or (seen is not None and self._cache.went_back(ref, number))

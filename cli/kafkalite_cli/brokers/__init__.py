@@ -1,1 +1,1 @@
-"""`kafkalite restart` and `kafkalite decommission`: work on brokers, one after the other, without a loss."""
+"""`kafkalite restart`, `decommission`, `replace`: work on brokers, one after the other, without a loss."""

@@ -1,4 +1,4 @@
-"""`kafkalite restart` and `kafkalite decommission`."""
+"""`kafkalite restart`, `kafkalite decommission` and `kafkalite replace`."""
 
 from __future__ import annotations
 
@@ -126,6 +126,55 @@ def decommission(
             steps.done(f"broker {broker} holds no replica")
         view = await read_view(client, view.namespace, view.name)
         click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker)}")
+
+    ask(options, work)
+
+
+@click.command()
+@kube_options
+@click.argument("broker", type=click.IntRange(min=0))
+@click.option("--cancel", is_flag=True, help="Take it back, if nothing has been deleted yet.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=3600, show_default=True, help="Seconds to wait.")
+@click.option("-y", "--yes", is_flag=True, help="Do it. Without it nothing is changed.")
+def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes: bool) -> None:
+    r"""Declare a broker's node or volume gone for good: it gets a new pod and a new, empty volume, on any node.
+
+    Says what is deleted and what would have to wait; with --yes the operator is asked to do it, and it is waited for.
+    Nothing is deleted while some partition has no other replica in sync.
+
+    \b
+    Examples:
+      kafkalite replace 1
+      kafkalite replace 1 --yes
+      kafkalite replace 1 --cancel
+    """
+    from kafkalite_cli.brokers import replace as work_on
+    from kafkalite_cli.brokers.view import read_view
+    from kafkalite_cli.connection import ask
+    from kafkalite_cli.local_mode.progress import Steps
+
+    if cancel and yes:
+        raise click.UsageError("--cancel or --yes, not both")
+
+    async def work(client: KubeClient, namespace: str | None) -> None:
+        view = await read_view(client, namespace, options.cluster)
+        if cancel:
+            work_on.known(view, broker)
+            await work_on.declare(client, view, broker, gone=False)
+            note(f"broker {broker} is not declared gone any more; what has begun goes on")
+            return
+        found = work_on.loss(view, broker)
+        for sentence in found.sentences(view, broker):
+            click.echo(sentence, err=yes)
+        if not yes:
+            note("nothing was changed; with --yes the broker's node or volume is declared gone for good")
+            return
+        with Steps(stderr_console()) as steps:
+            steps.begin(f"broker {broker} is replaced")
+            await work_on.declare(client, view, broker, gone=True)
+            await work_on.follow(client, view, broker, steps, timeout_s=timeout)
+            steps.done(f"broker {broker} is back in all ISRs")
+        click.echo(f"broker {broker} has a new volume, and its replicas are in sync")
 
     ask(options, work)
 

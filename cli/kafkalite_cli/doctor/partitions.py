@@ -175,7 +175,7 @@ def _behind(evidence: Evidence, missing: dict[tuple[int, str], Lack]) -> Iterato
                 f"kubectl -n {evidence.namespace} logs {broker.object_name}"
             )
         else:
-            todo = f"bring broker {broker_id} back; if it is gone for good: kafkalite decommission {broker_id}"
+            todo = f"bring broker {broker_id} back; if it is gone for good: kafkalite replace {broker_id}"
         yield Finding(
             code="UnderReplicated",
             about=_about(lack),

@@ -313,7 +313,8 @@ def waits_for_replicas(topic: JsonObject) -> str:
         return str(progressing.get("message") or progressing.get("reason"))
     if progressing.get("reason") in CORRECTABLE:
         raise Failure(f"topic {topic_name(topic)!r}: {progressing.get('message')}")
-    moving = [number for number, entry in topic["status"]["partitions"].items() if entry["adding"] or entry["removing"]]
+    entries = topic["status"]["partitions"]
+    moving = [number for number, entry in entries.items() if entry.get("adding") or entry.get("removing")]
     return f"partitions {', '.join(moving)} are moving" if moving else ""
 
 

@@ -24,11 +24,12 @@ class _Known(NamedTuple):
 
 
 class _BrokerState:
-    """One broker id over all its incarnations."""
+    """One broker id over all its incarnations; `uid` is that of the object that there is, or was last."""
 
-    __slots__ = ("epochs", "fenced_epoch", "fenced_us", "gap", "missed")
+    __slots__ = ("epochs", "fenced_epoch", "fenced_us", "gap", "missed", "uid")
 
-    def __init__(self) -> None:
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
         self.epochs: dict[int, _Known] = {}
         self.missed: list[tuple[int, int]] = []  # broker epochs between these two may have been missed in a gap
         self.gap = False
@@ -71,8 +72,11 @@ class BrokerHistory:
 
     def see(self, broker: Broker, change: Change) -> None:
         """Take in one state of a `KafkaLiteBroker`; one that was deleted is succeeded by another of its id."""
-        state = self._states.setdefault(broker.id, _BrokerState())
+        state = self._states.setdefault(broker.id, _BrokerState(broker.uid))
         name = broker.object_name or f"broker {broker.id}"
+        if broker.uid != state.uid:
+            # Made again, with its cluster: what was fenced is not known to it, and no epoch of before is registered.
+            state.uid, state.fenced_epoch, state.fenced_us = broker.uid, -1, change.at_us
         if broker.fenced_epoch < state.fenced_epoch:
             self._found("fence-fell", name, f"fencedEpoch {broker.fenced_epoch} came after {state.fenced_epoch}")
         elif broker.fenced_epoch > state.fenced_epoch:
@@ -133,4 +137,12 @@ class BrokerHistory:
         registration = known.registration
         return (
             max(registration.trusted_since, registration.clean_since) if relaxed_flush else registration.trusted_since
+        )
+
+    def adopts(self, elected: IsrEntry, member: IsrEntry, *, relaxed_flush: bool) -> bool:
+        """Whether the registration of `elected` says that its directory remembers the one that `member` names."""
+        state = self._states.get(elected.id)
+        known = state.epochs.get(elected.epoch) if state is not None else None
+        return known is not None and any(
+            one.covers(member.epoch, relaxed_flush=relaxed_flush) for one in known.registration.adopted
         )

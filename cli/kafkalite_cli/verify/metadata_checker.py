@@ -335,8 +335,11 @@ class _EntryChange:
         if elected is None:
             return ""
         # What the registration says with which it was elected is what the electing one knew.
-        since = self._checker.brokers.trusted_since(elected, relaxed_flush=self._relaxed_flush)
-        if all(member.epoch < since for member in former):
+        brokers, relaxed = self._checker.brokers, self._relaxed_flush
+        since = brokers.trusted_since(elected, relaxed_flush=relaxed)
+        if all(
+            member.epoch < since and not brokers.adopts(elected, member, relaxed_flush=relaxed) for member in former
+        ):
             return f"its entry had broker epoch {former[0].epoch}, and its disk has lost data before epoch {since}"
         return ""
 

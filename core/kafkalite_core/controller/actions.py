@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.controller.resizing import Resize
     from kafkalite_core.controller.rolling import Restart
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition, PartitionChange, TopicRef
     from kafkalite_core.model.pods import Rolling
+    from kafkalite_core.model.replacement import Replacing
     from kafkalite_core.model.topic import Condition
 
 
@@ -133,7 +135,7 @@ class UpdateTopicStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateClusterStatus:
-    """Write conditions and counts of the cluster; never urgent. `rolling`: None when it stays as it is."""
+    """Write conditions and counts of the cluster; never urgent. `rolling`, `replacing`: None for what stays."""
 
     uid: str
     generation: int
@@ -142,6 +144,7 @@ class UpdateClusterStatus:
     brokers_total: int
     bootstrap: str
     rolling: Rolling | None = None
+    replacing: Replacing | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -163,6 +166,77 @@ class RestartPods:
     def key(self) -> tuple[str, str]:
         """As in `Fence`."""
         return ("pods", self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizePods:
+    """Give containers of pods other resources while they run."""
+
+    uid: str
+    resizes: tuple[Resize, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("resize", self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceBroker:
+    """Delete what is left of a broker whose node or volume is gone, so that the StatefulSet makes both anew.
+
+    The shell reads everything consistently and decides once more before it does. Uids are preconditions.
+
+    Attributes:
+        uid: Of the cluster.
+        broker: Which one.
+        cause: Why, a sentence.
+        claim: Name of the claim to be deleted; empty for none.
+        claim_uid: Its uid.
+        pod: Name of the pod to be deleted; empty for none.
+        pod_uid: Its uid.
+        force: There is nobody to end the pod in order.
+    """
+
+    uid: str
+    broker: Broker
+    cause: str
+    claim: str = ""
+    claim_uid: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    force: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`; not that of the broker, which may have to be fenced once more."""
+        return ("replace", self.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReplaceRequest:
+    """Remove `kafkalite.io/replace` from a broker that is registered with another disk."""
+
+    broker: Broker
+    request: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("replace-request", self.broker.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateBrokerStatus:
+    """Write a condition of a broker; never urgent."""
+
+    broker: Broker
+    condition: Condition
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("broker-status", self.broker.uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,4 +291,8 @@ Action = (
     | RemoveBroker
     | ReadBrokers
     | RestartPods
+    | ResizePods
+    | ReplaceBroker
+    | EndReplaceRequest
+    | UpdateBrokerStatus
 )

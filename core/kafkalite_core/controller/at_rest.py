@@ -36,6 +36,7 @@ PASSED_OVER: Final = frozenset(
         "expiry_fences",
         "leases",
         "observing_since",
+        "unheard_until",
         # Only the status of the cluster itself, which is planned anew every time.
         "bootstrap",
         "brokers_ready",
@@ -51,7 +52,12 @@ PASSED_OVER: Final = frozenset(
         "pods",
         "revision",
         "revision_served",
+        "amounts",
+        "resize_refused",
         "rolling",
+        "claims_age_s",
+        "nodes",
+        "nodes_refused",
         "storage_size",
         "volumes",
     }

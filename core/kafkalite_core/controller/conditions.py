@@ -177,7 +177,7 @@ def problem_of(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
     return problem if problem is not None and problem.reason != "InvalidReplicaAssignment" else None
 
 
-def cluster_conditions(snapshot: Snapshot) -> tuple[Condition, ...]:
+def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition, ...]:
     """Ready, Healthy, Progressing and ReconciliationPaused of the cluster."""
     cluster = snapshot.cluster
     wanted = range(cluster.replicas)
@@ -195,7 +195,7 @@ def cluster_conditions(snapshot: Snapshot) -> tuple[Condition, ...]:
         healthy = _condition("Healthy", False, "BrokersMissing", states)
     else:
         healthy = _condition("Healthy", True, "AllBrokersRun")
-    leaving = scale_down_progress(snapshot)
+    leaving = scale_down_progress(snapshot, now)
     starting = [i for i in absent if i not in snapshot.brokers or snapshot.brokers[i].registration is None]
     if leaving is not None:
         progressing = _condition("Progressing", leaving.waiting, leaving.reason, leaving.message)

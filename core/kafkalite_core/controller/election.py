@@ -13,8 +13,9 @@ Let C(X) = {m in X: m counts (S2)} and L(X) = {m in C(X): the broker of m is ali
     elr' is what `model.eligible` says; it is empty after an unclean election
     partitionEpoch' = partitionEpoch + 1, leaderEpoch' = leaderEpoch + 1 iff a leader (or none) is chosen anew (R1)
 
-With both L empty nobody is elected: leader' = -1 and every member of C stays, so that whichever of them comes back
-first can lead. What is unknown counts against a broker: an unregistered, fenced or not yet running one is not alive.
+With both L empty nobody is elected: leader' = -1, and every member of C stays as well as those that are not registered,
+so that whichever of them comes back first with its disk can lead. What is unknown counts against a broker: an
+unregistered, fenced or not yet running one is not alive.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kafkalite_core.model.cluster import BrokerState, entry_counts
+from kafkalite_core.model.cluster import BrokerState, entry_counts, entry_lost
 from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
@@ -67,23 +68,26 @@ def decide(
     def counts(member: IsrEntry) -> bool:
         return entry_counts(member, brokers, relaxed_flush=relaxed_flush)
 
+    def lost(member: IsrEntry) -> bool:
+        return entry_lost(member, brokers, relaxed_flush=relaxed_flush)
+
     def alive(members: tuple[IsrEntry, ...]) -> list[IsrEntry]:
         return [member for member in members if counts(member) and brokers[member.id].alive]
 
     living = alive(entry.isr)
     refreshed = tuple(IsrEntry(member.id, brokers[member.id].epoch) for member in living)
     if leader_is_valid(entry, brokers) and any(member.id == entry.leader for member in living):
-        proposed = with_eligible(entry, replace(entry, isr=refreshed, min_isr=min_isr), counts)
+        proposed = with_eligible(entry, replace(entry, isr=refreshed, min_isr=min_isr), counts, lost)
         return _verdict(entry, proposed, _shrink_reason(entry, proposed, brokers))
     if living:
         leader = _first_of(entry, living)
-        proposed = with_eligible(entry, replace(entry, leader=leader, isr=refreshed, min_isr=min_isr), counts)
+        proposed = with_eligible(entry, replace(entry, leader=leader, isr=refreshed, min_isr=min_isr), counts, lost)
         reason = f"{_loss_reason(entry, brokers)}; broker {leader} is the first live member of the ISR"
         return _verdict(entry, proposed, reason, elected=True)
     if eligible := alive(entry.elr):
         leader = _first_of(entry, eligible)
         isr = (IsrEntry(leader, brokers[leader].epoch),)
-        proposed = with_eligible(entry, replace(entry, leader=leader, isr=isr, min_isr=min_isr), counts)
+        proposed = with_eligible(entry, replace(entry, leader=leader, isr=isr, min_isr=min_isr), counts, lost)
         reason = (
             f"{_loss_reason(entry, brokers)}; no live member of the ISR, and broker {leader} is the first live "
             "eligible replica: it holds every committed record"
@@ -91,9 +95,9 @@ def decide(
         return _verdict(entry, proposed, reason, elected=True)
     if unclean_allowed and (unclean := _unclean(entry, brokers, min_isr)) is not None:
         return unclean
-    counting = tuple(member for member in entry.isr if counts(member))
+    left = tuple(member for member in entry.isr if not lost(member))
     proposed = with_eligible(
-        entry, replace(entry, leader=NO_LEADER, isr=counting or entry.isr, min_isr=min_isr), counts
+        entry, replace(entry, leader=NO_LEADER, isr=left or entry.isr, min_isr=min_isr), counts, lost
     )
     reason = f"{_loss_reason(entry, brokers)}; {no_candidate_reason(entry, brokers, relaxed_flush=relaxed_flush)}"
     return _verdict(entry, proposed, reason, elected=entry.has_leader)

@@ -30,7 +30,7 @@ class TopicFacts:
         preferred: By broker: how many partitions it should lead but does not, and how many it should lead.
         moving: Entries with a reassignment under way.
         min_isr: The greatest effective `min.insync.replicas`; 0 without partitions.
-        broker_epoch: The greatest broker epoch in any ISR; -1 for none.
+        broker_epoch: The greatest broker epoch in any ISR or ELR; -1 for none.
     """
 
     leaderless: int
@@ -60,5 +60,5 @@ def topic_facts(partitions: Mapping[int, Partition]) -> TopicFacts:
         preferred=preferred,
         moving=tuple(entry for entry in entries if is_moving(entry)),
         min_isr=max((entry.min_isr for entry in entries), default=0),
-        broker_epoch=max((member.epoch for entry in entries for member in entry.isr), default=-1),
+        broker_epoch=max((member.epoch for entry in entries for member in (*entry.isr, *entry.elr)), default=-1),
     )

@@ -1,7 +1,8 @@
 """Which registered brokers have to be fenced, and by which evidence.
 
     fenced  =>  the container of the registered incarnation ended (S7), or its Lease showed no renewal for longer than
-                the lease duration while Leases were being read without a gap (R16)
+                the lease duration while Leases were being read without a gap (R16); after a gap it is given some time
+                to be heard at all, since not every node reaches a restarted API server in one moment
 
 A Lease is liveness, never safety: a broker that is fenced by mistake loses its leaderships, not data. Still a mistake
 made on all brokers at once stops the cluster, so expiry alone never fences
@@ -60,6 +61,8 @@ def _last_sign(snapshot: Snapshot, broker: Broker) -> float:
     signs = [snapshot.observing_since, snapshot.registered_at.get(broker.id, snapshot.observing_since)]
     if lease is not None:
         signs.append(lease.changed_at)
+    if lease is None or lease.changed_at <= snapshot.observing_since:
+        signs.append(snapshot.unheard_until)
     return max(signs)
 
 

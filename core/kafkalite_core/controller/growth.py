@@ -15,7 +15,7 @@ from kafkalite_core.model.partition import IsrEntry, Partition
 from kafkalite_core.model.topic import OFFSETS_TOPIC, Stray
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.cluster import Broker
@@ -54,6 +54,8 @@ def name_owner(snapshot: Snapshot, view: TopicView) -> TopicView:
 
 def owners_of(snapshot: Snapshot) -> dict[str, str]:
     """By topic name the uid of the object that has it; only of names that several objects claim."""
+    if len({view.spec.topic_name for view in snapshot.topics.values()}) == len(snapshot.topics):
+        return {}
     claims: dict[str, list[TopicView]] = {}
     for view in snapshot.topics.values():
         claims.setdefault(view.spec.topic_name, []).append(view)
@@ -109,9 +111,12 @@ def _assignment_problem(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
 
 
 def plan_placement(
-    snapshot: Snapshot, view: TopicView, load: Load, now: float
+    snapshot: Snapshot, view: TopicView, loads: Callable[[], Load], now: float
 ) -> CreateTopicStatus | AddPartitions | Obstacle | None:
-    """What to do for the partitions that a topic wants and does not have; None when it has them all."""
+    """What to do for the partitions that a topic wants and does not have; None when it has them all.
+
+    `loads()` is the load of the brokers, which what is placed in this plan is added to.
+    """
     missing = [number for number in range(view.spec.partitions) if number not in view.topic.partitions]
     if view.topic.deleting or (view.placed and not missing):
         return None
@@ -131,13 +136,14 @@ def plan_placement(
         return waiting
     ref = view.topic.ref
     if view.placed:
-        entries = _entries(snapshot, view, load, missing, {})
+        entries = _entries(snapshot, view, loads(), missing, {})
         if isinstance(entries, Obstacle):
             return entries
         reason = f"partitions {missing[0]} to {missing[-1]} added"
         return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
     topic_id, strays = _strays(snapshot, view)
     wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
+    load = loads()
     adopted = _unnoticed(snapshot, view, strays, now) or _adopt(snapshot, view, strays, load)
     if isinstance(adopted, Obstacle):
         return adopted

@@ -1,10 +1,11 @@
 """How much the controller does at once, and how long it rests between two plans.
 
-    pause >= min(length of the last round, PAUSE_MAX_S)     unless brokers changed: fences and elections wait for nobody
+    pause >= min(REST * length of the last round, PAUSE_MAX_S), and PAUSE_MAX_S while something planned waits for its
+             turn, unless brokers changed (fences and elections wait for nobody) or the last of what waited has begun
     an action begins only while fewer than LIMITS[its urgency] are under way
 
-The first keeps a controller that plans for long from doing nothing else: bursts of answers are planned once. By the
-second a thousand placements neither go out at once nor fill all connections, and an election always finds room.
+The first leaves most of the time to what was planned: a thousand answers are planned a few times, not a thousand times.
+By the second a thousand placements neither go out at once nor fill all connections, and an election always finds room.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.actions import (
+    ChangePartitions,
+    Fence,
+    UpdateBrokerStatus,
+    UpdateClusterStatus,
+    UpdateTopicStatus,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.controller.actions import Action
 
-PAUSE_MAX_S: Final = 1.0
+REST: Final = 4.0
 PLAN_FRESH_S: Final = 1.0
 """What could not begin for so long after it was planned is planned again."""
+
+PAUSE_MAX_S: Final = 0.75 * PLAN_FRESH_S
+"""Below it, so that the next plan is there before what waits is too old: elections go on without a break."""
 
 
 class Urgency(IntEnum):
@@ -35,10 +45,11 @@ class Urgency(IntEnum):
 
 
 LIMITS: Final[Mapping[Urgency, int]] = MappingProxyType(
-    {Urgency.FENCE: 64, Urgency.ELECTION: 24, Urgency.CHANGE: 12, Urgency.TELLING: 6}
+    {Urgency.FENCE: 64, Urgency.ELECTION: 40, Urgency.CHANGE: 12, Urgency.TELLING: 6}
 )
 """How many actions of all kinds may be under way for one more to begin. More of them would only wait in an API server
-that has little to spare, until their deadline; the client has 64 connections."""
+that has little to spare, until their deadline; the client has 64 connections. Elections are so many that the API server
+has enough to do while a plan is made."""
 
 
 def urgency_of(action: Action) -> Urgency:
@@ -47,7 +58,8 @@ def urgency_of(action: Action) -> Urgency:
         return Urgency.FENCE
     if isinstance(action, ChangePartitions) and action.elected:
         return Urgency.ELECTION
-    return Urgency.TELLING if isinstance(action, UpdateTopicStatus | UpdateClusterStatus) else Urgency.CHANGE
+    telling = isinstance(action, UpdateTopicStatus | UpdateClusterStatus | UpdateBrokerStatus)
+    return Urgency.TELLING if telling else Urgency.CHANGE
 
 
 def may_begin(urgency: Urgency, under_way: int) -> bool:
@@ -55,6 +67,6 @@ def may_begin(urgency: Urgency, under_way: int) -> bool:
     return under_way < LIMITS[urgency]
 
 
-def pause_s(round_s: float) -> float:
-    """How long to rest after a round of that length when nothing is urgent."""
-    return min(max(round_s, 0.0), PAUSE_MAX_S)
+def pause_s(round_s: float, *, waits: bool = False) -> float:
+    """How long to rest after a round of that length when nothing is urgent; `waits`: not all that it planned began."""
+    return PAUSE_MAX_S if waits else min(REST * max(round_s, 0.0), PAUSE_MAX_S)

@@ -7,6 +7,7 @@ fence nothing else is planned; the elections follow on the snapshot that shows t
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from kafkalite_core.controller.actions import (
     ChangePartitions,
     CreateBroker,
     ReadBrokers,
+    ResizePods,
     RestartPods,
+    UpdateBrokerStatus,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -27,6 +30,9 @@ from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
+from kafkalite_core.controller.replacement import Replacement, replacement
+from kafkalite_core.controller.replacement_telling import CLUSTER
+from kafkalite_core.controller.resizing import resizes, resizing_condition
 from kafkalite_core.controller.rolling import Roll, roll, rolling_condition
 from kafkalite_core.controller.scale_down import removals, wanted_brokers, with_leaving
 from kafkalite_core.controller.store_recovery import StoreRecovery
@@ -35,7 +41,7 @@ from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
 from kafkalite_core.model.partition import in_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.placement import Load
@@ -55,39 +61,45 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     fences = judge(snapshot, now)
     if fences:
         return [*fences]
+    replaced = replacement(snapshot, now)
+    if replaced.fence is not None:
+        return [replaced.fence]
     rest = AtRest() if rest is None else rest
     rest.begin(snapshot)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
-    changes = _partition_changes(snapshot, moves, recovery, rest, restarts)
+    balanced = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
+    changes = _partition_changes(snapshot, moves, recovery, rest, balanced)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
     if restarts.restarts:
         actions.append(RestartPods(uid=snapshot.cluster.uid, restarts=restarts.restarts))
+    if resized := resizes(snapshot):
+        actions.append(ResizePods(uid=snapshot.cluster.uid, resizes=resized))
+    actions += [each for each in (replaced.step, replaced.end) if each is not None]
     busy = {change.topic.uid for change in changes}
     if not snapshot.cluster.deleting:
         wanted = wanted_brokers(snapshot)
         actions += [CreateBroker(broker_id=broker_id) for broker_id in wanted if broker_id not in snapshot.brokers]
     actions += removals(snapshot)
-    load: Load | None = None
+    loads = cache(lambda: topic_load(snapshot))
     for uid, view in sorted(snapshot.topics.items(), key=itemgetter(0)):
         if uid in busy or view.topic.deleting:
             continue
         known = rest.known(view)
         if known is None:
-            load = topic_load(snapshot) if load is None else load
-            actions += _others(snapshot, view, load, now, moves=moves, recovery=recovery, rest=rest)
+            actions += _others(snapshot, view, loads, now, moves=moves, recovery=recovery, rest=rest)
         else:
             actions += known.others
-    return actions + _cluster_status(snapshot, restarts)
+    return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, now)
 
 
 def _others(
     snapshot: Snapshot,
     view: TopicView,
-    load: Load,
+    loads: Callable[[], Load],
     now: float,
     *,
     moves: Reassignments,
@@ -101,7 +113,7 @@ def _others(
     if completed is not None:
         actions = [completed]
     else:
-        step = plan_placement(snapshot, view, load, now)
+        step = plan_placement(snapshot, view, loads, now)
         if step is not None and not isinstance(step, Obstacle):
             return [step]
         obstacle = step
@@ -115,9 +127,12 @@ def _others(
 
 
 def _partition_changes(
-    snapshot: Snapshot, moves: Reassignments, recovery: StoreRecovery, rest: AtRest, restarts: Roll
+    snapshot: Snapshot,
+    moves: Reassignments,
+    recovery: StoreRecovery,
+    rest: AtRest,
+    preferred: Mapping[tuple[str, int], Verdict],
 ) -> list[ChangePartitions]:
-    preferred = {**balance(restarts.balanced(snapshot)), **restarts.moves}
     balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
     for view in snapshot.placed_topics():
@@ -203,8 +218,21 @@ def _topic_status(
     return [UpdateTopicStatus(topic=view.topic.ref, generation=generation, conditions=conditions, in_sync=text)]
 
 
-def _cluster_status(snapshot: Snapshot, restarts: Roll) -> list[UpdateClusterStatus]:
-    conditions = (*rolling_condition(cluster_conditions(snapshot), restarts), *volumes_condition(snapshot))
+def _broker_status(snapshot: Snapshot, replaced: Replacement) -> list[Action]:
+    return [
+        UpdateBrokerStatus(broker=snapshot.brokers[about], condition=condition)
+        for about, condition in sorted(replaced.conditions.items())
+        if about in snapshot.brokers
+    ]
+
+
+def _cluster_status(snapshot: Snapshot, restarts: Roll, replaced: Replacement, now: float) -> list[UpdateClusterStatus]:
+    conditions = (
+        *rolling_condition(cluster_conditions(snapshot, now), restarts),
+        *volumes_condition(snapshot),
+        *resizing_condition(snapshot),
+        *(condition for about, condition in replaced.conditions.items() if about == CLUSTER),
+    )
     total = len(wanted_brokers(snapshot))
     ready = sum(broker.alive for broker in snapshot.brokers.values())
     if (
@@ -213,6 +241,7 @@ def _cluster_status(snapshot: Snapshot, restarts: Roll) -> list[UpdateClusterSta
         and (snapshot.brokers_ready, snapshot.brokers_total) == (ready, total)
         and snapshot.bootstrap == snapshot.wanted_bootstrap
         and snapshot.rolling == restarts.status
+        and snapshot.replacing == replaced.status
     ):
         return []
     return [
@@ -224,5 +253,6 @@ def _cluster_status(snapshot: Snapshot, restarts: Roll) -> list[UpdateClusterSta
             brokers_total=total,
             bootstrap=snapshot.wanted_bootstrap,
             rolling=restarts.status if snapshot.rolling != restarts.status else None,
+            replacing=replaced.status if snapshot.replacing != replaced.status else None,
         )
     ]

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.election import Verdict, leader_is_valid
-from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.cluster import entry_counts, entry_lost
 from kafkalite_core.model.eligible import with_eligible
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import PartitionChange
@@ -153,7 +153,12 @@ def move(
         leader_epoch=entry.leader_epoch + left,
         partition_epoch=entry.partition_epoch + 1,
     )
-    wanted = with_eligible(entry, wanted, lambda m: entry_counts(m, brokers, relaxed_flush=relaxed_flush))
+    wanted = with_eligible(
+        entry,
+        wanted,
+        lambda m: entry_counts(m, brokers, relaxed_flush=relaxed_flush),
+        lambda m: entry_lost(m, brokers, relaxed_flush=relaxed_flush),
+    )
     return Verdict(change=PartitionChange(entry, wanted), reason=reason, elected=left)
 
 

@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, hand_over, leader_is_valid, may_lead
+from kafkalite_core.controller.resizing import why_restart
 from kafkalite_core.controller.restart_safety import Guarded, Safety, not_back
 from kafkalite_core.model.pods import Blocked, Rolling
+from kafkalite_core.model.replacement import Phase
 from kafkalite_core.model.topic import Condition
 
 if TYPE_CHECKING:
@@ -80,11 +82,7 @@ def roll(snapshot: Snapshot, now: float) -> Roll:
     before = snapshot.rolling
     if not snapshot.revision or snapshot.cluster.deleting:
         return Roll(status=before)
-    outdated = {
-        broker_id: pod
-        for broker_id, pod in sorted(snapshot.pods.items())
-        if pod.revision != snapshot.revision and not pod.deleting
-    }
+    outdated = {i: pod for i, pod in sorted(snapshot.pods.items()) if why_restart(snapshot, pod)}
     if not outdated and not before.in_progress:
         return Roll(status=Rolling())
     if snapshot.cluster.paused:
@@ -162,6 +160,8 @@ class _Round:
             return f"broker {broker_id} has no pod"
         if pod.deleting:
             return f"pod {pod.name} stops"
+        if self._snapshot.replacing.broker == broker_id and self._snapshot.replacing.phase is Phase.REMOVING:
+            return f"broker {broker_id} is being replaced"
         if broker_id in self._outdated:
             # It is restarted once more, for a change that came during the roll; but not while it starts.
             starting = broker_id in self._kept and broker_id not in self._candidates and broker_id not in self._held
@@ -282,7 +282,7 @@ class _Round:
 
     def _restart(self, broker_id: int) -> Restart:
         pod = self._pods[broker_id]
-        reason = why_outdated(pod.revision, self._snapshot.revision)
+        reason = why_restart(self._snapshot, pod)
         if broker_id in self._stuck:
             reason = f"{reason}, and it cannot run ({pod.stuck or 'it never became ready'})"
         return Restart(broker_id=broker_id, pod=pod.name, uid=pod.uid, reason=reason)
@@ -314,15 +314,3 @@ def _listed(items: tuple[str, ...]) -> str:
 
 def _sentence(blocked: Blocked) -> str:
     return f"{blocked.partition} {blocked.reason}" if blocked.partition else f"{blocked.pod}: {blocked.reason}"
-
-
-def why_outdated(old: str, new: str) -> str:
-    """What differs between two revisions, see `resources.statefulset.revision`: `<pod template>.<configuration>`."""
-    if not old:
-        return "its pod does not say what it was made of"
-    (old_template, _, old_config), (new_template, _, new_config) = old.partition("."), new.partition(".")
-    changed = [
-        *(["the pod template changed"] if old_template != new_template else []),
-        *(["configuration changed that needs a restart"] if old_config != new_config else []),
-    ]
-    return " and ".join(changed) or "it is of another revision"

@@ -20,6 +20,7 @@ from kafkalite_core.controller.actions import RemoveBroker
 from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lead
 from kafkalite_core.controller.election import hand_over as lead
 from kafkalite_core.controller.growth import Obstacle
+from kafkalite_core.controller.lost_nodes import what_to_do
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +144,7 @@ def _why_kept(snapshot: Snapshot, broker: Broker) -> str:
 # -- what to tell -----------------------------------------------------------------------------------------------
 
 
-def scale_down_progress(snapshot: Snapshot) -> Obstacle | None:
+def scale_down_progress(snapshot: Snapshot, now: float = 0.0) -> Obstacle | None:
     """What `Progressing` of the cluster says while brokers leave it; None when nobody does."""
     leaving = leaving_of(snapshot)
     held = snapshot.replicas_held()
@@ -170,7 +171,7 @@ def scale_down_progress(snapshot: Snapshot) -> Obstacle | None:
         words += "; ".join(parts) + (f" ({_count(moving, 'partition')} moving)" if moving else "")
         words += _paused_topics(snapshot, leaving.ids)
     else:
-        words += f"broker {ids[-1]} is empty and is removed"
+        words += what_to_do(snapshot, ids[-1], now) or f"broker {ids[-1]} is empty and is removed"
     return Obstacle("ScalingDown", words, waiting=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.facts import topic_facts
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.pods import Rolling
+from kafkalite_core.model.replacement import Replacing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker, Cluster
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Topic
-    from kafkalite_core.model.pods import Pod
+    from kafkalite_core.model.pods import Amount, Pod
+    from kafkalite_core.model.replacement import Node
     from kafkalite_core.model.topic import Condition, TopicSpec
     from kafkalite_core.model.volumes import Volume
 
@@ -115,6 +117,7 @@ class Snapshot:
         leases: By broker id.
         exits: Reason of the exit, by incarnation whose container ended.
         observing_since: Since when Leases have been read without a gap; None while they cannot be read (R16).
+        unheard_until: Until when the silence of brokers that were not heard since then counts for nothing.
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
         brokers_age_s: Time since the last consistent read of the brokers.
         controller_epoch: Own epoch; every patch carries it.
@@ -122,9 +125,15 @@ class Snapshot:
         pods: The brokers' pods by broker id.
         revision: What pods shall be made of; empty when it is not known.
         revision_served: The StatefulSet makes pods of that revision by now.
+        amounts: CPU and memory that the containers of a pod shall have.
+        resize_refused: Why the API server did not let a pod have these while it runs, by its uid.
         rolling: `status.rolling` of the cluster.
         storage_size: `spec.storage.size`, a quantity.
         volumes: The claims of the brokers' volumes, as last read.
+        claims_age_s: Time since that.
+        nodes: Nodes of brokers that somebody looked for a moment ago, by name.
+        nodes_refused: Nodes have to be looked at, and the controller may not read them.
+        replacing: `status.replacing` of the cluster.
         complete: Every topic object that the observer knows was understood.
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
@@ -144,6 +153,7 @@ class Snapshot:
     leases: Mapping[int, LeaseView] = field(default_factory=dict)
     exits: Mapping[str, str] = field(default_factory=dict)
     observing_since: float | None = None
+    unheard_until: float = 0.0
     expiry_fences: tuple[float, ...] = ()
     brokers_age_s: float = 0.0
     controller_epoch: int = 0
@@ -151,12 +161,18 @@ class Snapshot:
     pods: Mapping[int, Pod] = field(default_factory=dict)
     revision: str = ""
     revision_served: bool = False
+    amounts: tuple[Amount, ...] = ()
+    resize_refused: Mapping[str, str] = field(default_factory=dict)
     rolling: Rolling = field(default_factory=Rolling)
     storage_size: str = ""
     volumes: tuple[Volume, ...] = ()
+    claims_age_s: float = float("inf")
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    nodes_refused: bool = False
+    replacing: Replacing = field(default_factory=Replacing)
     complete: bool = True
     owners: Mapping[str, str] = field(default_factory=dict)
-    _configs: dict[str, tuple[TopicSpec, TopicConfig]] = field(
+    _configs: dict[tuple[tuple[str, str], ...], TopicConfig] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
     _placed: list[TopicView] = field(init=False, default_factory=list, compare=False, repr=False)
@@ -173,12 +189,14 @@ class Snapshot:
         return self._held[0]
 
     def topic_config(self, view: TopicView) -> TopicConfig:
-        """The configuration in force of a topic; it is asked for many times in one round, and resolved once."""
-        uid = view.topic.ref.uid
-        known = self._configs.get(uid)
-        if known is None or known[0] is not view.spec:
-            known = self._configs[uid] = (view.spec, resolve_topic_config(view.spec.config, self.cluster.config))
-        return known[1]
+        """The configuration in force of a topic; it is asked for many times in one round, and resolved once for all
+        topics that are configured alike.
+        """
+        own = tuple(view.spec.config.items())
+        known = self._configs.get(own)
+        if known is None:
+            known = self._configs[own] = resolve_topic_config(view.spec.config, self.cluster.config)
+        return known
 
     def placed_topics(self) -> list[TopicView]:
         """Topics with partitions that are not being deleted, in a stable order."""

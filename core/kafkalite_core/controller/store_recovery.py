@@ -1,8 +1,8 @@
 """After the store went back in time: which replicas a partition goes on with (S11).
 
-A partition is behind when its entry does not surpass what a broker reports (`Broker.holdings`), or shows less than this
-controller has seen itself. Nothing else is decided on it: its entry describes a past. Brokers neither acknowledge nor
-truncate meanwhile, so what they report stays true. Once every replica is alive and has reported,
+A partition is behind when its entry does not settle what a broker reports (`Broker.holdings`, `Holding.settled_by`), or
+shows less than this controller has seen itself. Nothing else is decided on it: its entry describes a past. Brokers
+neither acknowledge nor truncate meanwhile, so what they report stays true. Once all replicas are alive and reported,
 
     leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
     partitionEpoch' = max over entry and reports + 1
@@ -48,7 +48,7 @@ class StoreRecovery:
         seen = view.epochs_seen.get(number, (-1, -1))
         forgotten = entry.leader_epoch < seen[0] or entry.partition_epoch < seen[1]
         if not forgotten and all(
-            holding.surpassed_by(entry.leader_epoch, entry.partition_epoch) for holding in reports.values()
+            holding.settled_by(entry.leader_epoch, entry.partition_epoch) for holding in reports.values()
         ):
             return None
         present = {i: holding for i, holding in reports.items() if self._alive(i)}

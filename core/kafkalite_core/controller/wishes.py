@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import CompleteElections
 from kafkalite_core.controller.election import prefer
+from kafkalite_core.model.replacement import Phase
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
@@ -26,7 +27,7 @@ def may_be_unclean(view: TopicView, number: int, entry: Partition) -> bool:
 
 def complete_elections(snapshot: Snapshot, view: TopicView) -> CompleteElections | None:
     """The removal of a topic's election annotations, once no election of theirs is left to be done; None without."""
-    if not view.elections:
+    if not view.elections or _waits_for_a_volume(snapshot, view):
         return None
     left = [text for number in sorted(view.elect_preferred) if (text := _left(snapshot, view, number, clean=True))]
     left += [text for number in sorted(view.elect_unclean) if (text := _left(snapshot, view, number, clean=False))]
@@ -35,6 +36,19 @@ def complete_elections(snapshot: Snapshot, view: TopicView) -> CompleteElections
         more = f"; and {len(left) - LISTED_MAX} more" if len(left) > LISTED_MAX else ""
         reason = f"not all elections that were asked for are possible: {'; '.join(left[:LISTED_MAX])}{more}"
     return CompleteElections(topic=view.topic.ref, requests=view.elections, possible=not left, reason=reason)
+
+
+def _waits_for_a_volume(snapshot: Snapshot, view: TopicView) -> bool:
+    """The consent to an unclean election holds until a broker that is (to be) replaced is there again to be elected."""
+    going = {i for i, broker in snapshot.brokers.items() if broker.replace_request}
+    if snapshot.replacing.phase is not Phase.REBUILDING:
+        going.add(snapshot.replacing.broker)
+    about = {*going, snapshot.replacing.broker}
+    entries = [view.topic.partitions[number] for number in view.elect_unclean]
+    return any(
+        (entry.has_leader and entry.leader in going) or (not entry.has_leader and not about.isdisjoint(entry.replicas))
+        for entry in entries
+    )
 
 
 def _left(snapshot: Snapshot, view: TopicView, number: int, *, clean: bool) -> str:

@@ -4,7 +4,9 @@
                  or the operator says that it does (by the condition `StoreWentBack` of the topic)
 
 The latter two matter: a replica that never heard of the lost epochs may be the one whose log reaches furthest among
-the disks that are left. Reports end by themselves when the operator has written epochs above all of them.
+the disks that are left. Reports end by themselves when the operator has written epochs above all of them and taken its
+condition back. Until then a report of what the store shows (`Holding.agrees`) asks nobody for anything: else each of
+two brokers would go on because the other does, and the operator would recover again and again.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def wanted_holdings(
         if (
             replica.store_went_back
             or mine.topic_id in asked_for
-            or any(not other.surpassed_by(*replica.shown) for other in others)
+            or any(not other.settled_by(*replica.shown) for other in others)
         ):
             reported.append(mine)
     reported.sort(key=lambda holding: (holding.topic_id, holding.partition))

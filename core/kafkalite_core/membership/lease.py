@@ -23,14 +23,19 @@ class LeaseObserver:
 
     Args:
         gap_s: Two reads further apart than this leave a gap between them.
+        grace_s: So long after a gap, but not longer than the gap was, holders may still be cut off: an API server that
+            comes back is not reached from every node in one moment. Until a holder was heard again, that time counts
+            for nobody either (`unheard_until_s`).
     """
 
-    __slots__ = ("_gap_s", "_read_s", "_seen", "_since_s")
+    __slots__ = ("_gap_s", "_grace_s", "_read_s", "_seen", "_since_s", "_unheard_until_s")
 
-    def __init__(self, *, gap_s: float) -> None:
+    def __init__(self, *, gap_s: float, grace_s: float = 0.0) -> None:
         self._gap_s = gap_s
+        self._grace_s = grace_s
         self._seen: dict[str, tuple[Hashable, float]] = {}
         self._since_s = 0.0
+        self._unheard_until_s = 0.0
         self._read_s: float | None = None
 
     def read(self, signatures: Mapping[str, Hashable], *, now_s: float) -> None:
@@ -38,8 +43,10 @@ class LeaseObserver:
 
         A signature changes with every renewal and is only compared for equality.
         """
-        if self._read_s is None or now_s - self._read_s > self._gap_s:
+        gap_s = 0.0 if self._read_s is None else now_s - self._read_s
+        if self._read_s is None or gap_s > self._gap_s:
             self._since_s = now_s
+            self._unheard_until_s = now_s + min(gap_s, self._grace_s)
         self._read_s = now_s
         for name, signature in signatures.items():
             known = self._seen.get(name)
@@ -53,6 +60,11 @@ class LeaseObserver:
         if self._read_s is None or now_s - self._read_s > self._gap_s:
             return None
         return self._since_s
+
+    @property
+    def unheard_until_s(self) -> float:
+        """Until when the silence of a holder that was not heard since `since_s` counts for nothing."""
+        return self._unheard_until_s
 
     def changed_s(self, name: str) -> float | None:
         """When the holder of a Lease last gave a sign of life; None for a Lease that was not in the last read."""

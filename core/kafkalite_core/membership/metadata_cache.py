@@ -78,6 +78,8 @@ class MetadataCache:
         self._deletions: dict[str, bool] = {}
         self._behind: dict[str, frozenset[int]] = {}
         """By uid: the partitions of which the last consistent list shows less than is known (S11)."""
+        self._shown: dict[str, Topic] = {}
+        """By uid: what the store shows of a topic of which it shows less than is known."""
         self._marks = 0
         self._learnt: dict[str, dict[int, int]] = {}
         """By uid and partition: the number of marks when its entry was learnt."""
@@ -119,6 +121,15 @@ class MetadataCache:
         """
         return number in self._behind.get(ref.uid, ())
 
+    def hosts(self, ref: TopicRef, number: int) -> tuple[int, ...]:
+        """Who is to have a replica: those of the entry, and of what the store shows of it if it went back in time.
+
+        The operator waits for the reports of the latter, who may have given their replicas away since (S11).
+        """
+        entry = self.partition(ref, number)
+        shown = self._shown[ref.uid].partitions.get(number) if self.went_back(ref, number) else None
+        return (*(entry.replicas if entry is not None else ()), *(shown.replicas if shown is not None else ()))
+
     def asked_for(self) -> frozenset[str]:
         """Ids of topics of which the operator wants to know what brokers hold (S11)."""
         return frozenset(topic.ref.topic_id for topic in self._visible.values() if topic.store_went_back)
@@ -143,18 +154,17 @@ class MetadataCache:
         `asked` is the `mark` of the list; None: nothing was learnt since it was asked for.
         """
         change = CacheChange()
-        listed = set(unreadable)
-        for sighting in sightings:
+        shown = list(sightings)
+        # First: the name of what is gone may belong to an older object again, if the store went back in time (S11).
+        for uid in self._topics.uids_but({*unreadable, *(sighting.value.ref.uid for sighting in shown)}):
+            self._forget_topic(uid, change, seen=False)
+        for sighting in shown:
             topic = sighting.value
-            listed.add(topic.ref.uid)
             self._topics.revive(topic.ref.uid)
             known = self._topics.get(topic.ref.uid)
             if known is not None:
                 self._compare(known.value, topic, asked, change)
             self._see_topic(sighting, change, authoritative=True)
-        for uid in self._topics.uids():
-            if uid not in listed:
-                self._forget_topic(uid, change, seen=False)
         return change
 
     def _compare(self, known: Topic, listed: Topic, asked: int | None, change: CacheChange) -> None:
@@ -201,9 +211,12 @@ class MetadataCache:
         known.version = version if newer else known.version
         self._learn(known.value, before.partitions)
         behind = self._behind.pop(uid, frozenset())
-        still = {number for number in behind if not _surpassed(before, known.value, number)}
+        still = frozenset(number for number in behind if not _surpassed(before, known.value, number))
+        shown = self._shown.pop(uid, None)
         if still:
-            self._behind[uid] = frozenset(still)
+            self._behind[uid] = still
+            now = self._shown[uid] = topic if newer or shown is None else shown
+            change.partitions |= {(known.value.ref, n) for n in still if shown is None or _moved(shown, now, n)}
         self._show(topic.ref.name, change)
 
     def _learn(self, topic: Topic, before: Mapping[int, Partition]) -> None:
@@ -220,6 +233,7 @@ class MetadataCache:
     def _withdraw(self, held: Held[Topic], change: CacheChange, *, seen: bool) -> None:
         change.deleted.append(held.value)
         self._behind.pop(held.uid, None)
+        self._shown.pop(held.uid, None)
         self._learnt.pop(held.uid, None)
         self._deletions[held.uid] = seen
         while len(self._deletions) > DELETIONS_KEPT:
@@ -253,15 +267,12 @@ class MetadataCache:
     def list_brokers(self, sightings: Iterable[Sighting[Broker]], *, unreadable: Iterable[str] = ()) -> CacheChange:
         """A consistent list of all brokers: what is not in it is gone; as `list_topics`."""
         change = CacheChange()
-        listed = set(unreadable)
-        for sighting in sightings:
-            broker = sighting.value
-            listed.add(broker.uid)
-            self._brokers.revive(broker.uid)
+        shown = list(sightings)
+        for uid in self._brokers.uids_but({*unreadable, *(sighting.value.uid for sighting in shown)}):
+            self._forget_broker(uid, change)
+        for sighting in shown:
+            self._brokers.revive(sighting.value.uid)
             self._see_broker(sighting, change, authoritative=True)
-        for uid in self._brokers.uids():
-            if uid not in listed:
-                self._forget_broker(uid, change)
         return change
 
     def see_broker(self, sighting: Sighting[Broker]) -> CacheChange:
@@ -290,6 +301,9 @@ class MetadataCache:
             return
         newer = authoritative or is_newer(version, known.version)
         known.value = _merge_brokers(known.value, broker, newer=newer)
+        if authoritative:
+            # A fence that a restored store does not have binds nobody: the broker goes on with that epoch (S11).
+            known.value = replace(known.value, fenced_epoch=broker.fenced_epoch)
         known.version = version if newer else known.version
         self._show_broker(broker.id, known.value, change)
 
@@ -319,6 +333,12 @@ def _behind(known: Topic, listed: Topic) -> frozenset[int]:
         or listed.partitions[number].leader_epoch < entry.leader_epoch
         or listed.partitions[number].partition_epoch < entry.partition_epoch
     )
+
+
+def _moved(before: Topic, after: Topic, number: int) -> bool:
+    """Its replicas are others than before."""
+    old, new = before.partitions.get(number), after.partitions.get(number)
+    return (old and old.replicas) != (new and new.replicas)
 
 
 def _surpassed(before: Topic, after: Topic, number: int) -> bool:

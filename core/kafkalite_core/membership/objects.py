@@ -65,9 +65,9 @@ class Objects(Generic[ObjectT]):
         uid = self._by_name.get(object_name)
         return None if uid is None else self._by_uid[uid]
 
-    def uids(self) -> list[str]:
-        """All live uids."""
-        return list(self._by_uid)
+    def uids_but(self, listed: set[str]) -> list[str]:
+        """The live uids that are not among these."""
+        return [uid for uid in self._by_uid if uid not in listed]
 
     def revive(self, uid: str) -> None:
         """A consistent list shows the uid: whatever was remembered of its end does not hold."""

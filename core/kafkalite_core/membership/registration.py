@@ -11,7 +11,7 @@ The machine does no I/O. `step` takes what happened and returns what to do: at m
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.membership.predecessor import PREDECESSOR_LEASES
 from kafkalite_core.membership.registration_events import (
@@ -41,9 +41,10 @@ from kafkalite_core.membership.registration_events import (
 from kafkalite_core.membership.settlement import Settled
 from kafkalite_core.model.cluster import BrokerState, Registration
 from kafkalite_core.storage.identity import DirectoryFindings, restart_verdict
+from kafkalite_core.storage.last_registration import adopted
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.cluster import Adopted, Broker
 
 __all__ = [
     "STATE_ORDER",
@@ -72,6 +73,14 @@ __all__ = [
 ]
 
 
+class Trust(NamedTuple):
+    """Which entries of ISR and ELR count for a registration (S2); see `Registration`."""
+
+    trusted_since: int
+    clean_since: int
+    adopted: tuple[Adopted, ...]
+
+
 class RegistrationMachine:
     """See the module.
 
@@ -86,13 +95,16 @@ class RegistrationMachine:
         self._wanted_state = state
         self._remaining_segments = 0
         self._seen: Broker | None = None
+        self._highest = -1
+        """The highest broker epoch that the object ever showed: after a restore of the store it shows less (S11), while
+        whoever remembers more takes this broker for another with a lower one."""
         self._fresh = False
         self._reread = False
         self._busy = False
         self._dirty = False
         self._drawn = -1
-        self._trust: tuple[int, int] | None = None
-        """(trustedSince, cleanSince), once registered."""
+        self._trust: Trust | None = None
+        """Once registered."""
         self._caught_up_epoch = -1
         self._silent_epoch = -1
         """The registration whose holder is silent, as far as is known after the last call."""
@@ -165,6 +177,8 @@ class RegistrationMachine:
                 self._busy = False
                 self._fresh = False
                 self._silent_epoch = -1
+                # The call that failed was the read that was to tell: it is due still.
+                self._reread = self.registered and self._caught_up_epoch >= self.broker_epoch
             case Tick():
                 self._fresh = False
         self._decide(effects)
@@ -173,6 +187,8 @@ class RegistrationMachine:
     # -------------------------------------------------------------------------------------------- what is known
 
     def _see(self, broker: Broker | None, effects: list[Effect], *, consistent: bool = False) -> None:
+        if broker is not None:
+            self._highest = max(self._highest, broker.epoch, broker.fenced_epoch)
         if not consistent:
             if _is_older(broker, self._seen):
                 # An event that comes late, or a store that went back in time (S11): a read tells which.
@@ -201,19 +217,19 @@ class RegistrationMachine:
     def _registered(self, registration: Registration, effects: list[Effect]) -> None:
         self.broker_epoch = registration.broker_epoch
         # Whatever happens to the object later, this process knows since when its directory can be trusted.
-        self._trust = (registration.trusted_since, registration.clean_since)
+        self._trust = Trust(registration.trusted_since, registration.clean_since, registration.adopted)
         self.waiting = ""
         effects.append(Registered(registration.broker_epoch))
 
     def _answered(self, registration: Registration, outcome: Settled, effects: list[Effect]) -> None:
-        if outcome is not Settled.APPLIED:
+        if outcome is not Settled.APPLIED or self._seen is None:
+            # Without an object: it was written, and the object was deleted with it before the answer was here.
             self._dirty = True
             self._silent_epoch = -1
             # Lost, refused or unknown: the object tells. An earlier copy that still lands is our own registration.
             self._fresh = False
             self._reread = self.registered
             return
-        assert self._seen is not None, "a registration is written on an object that was read"
         if registration.broker_epoch >= self._seen.epoch:
             self._see(replace(self._seen, registration=registration), effects, consistent=True)
 
@@ -265,7 +281,9 @@ class RegistrationMachine:
             self._wait(reason, effects)
             return None
         assert self._seen is not None
-        floor = max(self.broker_epoch, self._seen.epoch, self._seen.fenced_epoch)
+        last = self._identity.last
+        # This process and the directory remember what a store that was restored or lost does not.
+        floor = max(self.broker_epoch, self._highest, last.broker_epoch if last else -1)
         if self._drawn <= floor:
             return DrawEpoch(floor + 1)
         return WriteRegistration(self._new_registration(self._drawn), update=False)
@@ -292,11 +310,10 @@ class RegistrationMachine:
         )
 
     def _new_registration(self, broker_epoch: int) -> Registration:
-        trusted_since, clean_since = self._trust or self._first_trust(broker_epoch)
-        return self._registration(broker_epoch, trusted_since, clean_since, caught_up=False)
+        return self._registration(broker_epoch, self._trust or self._first_trust(broker_epoch), caught_up=False)
 
-    def _first_trust(self, broker_epoch: int) -> tuple[int, int]:
-        """(trustedSince, cleanSince) of a process that starts; without proof it is the new epoch (R9, S2)."""
+    def _first_trust(self, broker_epoch: int) -> Trust:
+        """Of a process that starts; without proof it is trusted since the new epoch (R9, S2)."""
         assert self._seen is not None
         identity = self._identity
         findings = DirectoryFindings(
@@ -307,27 +324,30 @@ class RegistrationMachine:
             checkpoint_lost=False,
             taken=identity.taken,
         )
-        verdict = restart_verdict(self._seen.registration, findings, broker_epoch)
-        return verdict.trusted_since, verdict.clean_since
+        previous = self._seen.registration
+        verdict = restart_verdict(previous, findings, broker_epoch)
+        kept = adopted(previous, findings, identity.last, verdict, broker_epoch)
+        return Trust(verdict.trusted_since, verdict.clean_since, kept)
 
     def _target(self) -> Registration:
         assert self._trust is not None
         caught_up = self._caught_up_epoch >= self.broker_epoch
-        return self._registration(self.broker_epoch, *self._trust, caught_up=caught_up)
+        return self._registration(self.broker_epoch, self._trust, caught_up=caught_up)
 
-    def _registration(self, epoch: int, trusted_since: int, clean_since: int, *, caught_up: bool) -> Registration:
+    def _registration(self, epoch: int, trust: Trust, *, caught_up: bool) -> Registration:
         state = self._wanted_state
         if state is BrokerState.RUNNING and not caught_up:
             state = BrokerState.CATCHING_UP
         identity = self._identity
-        assert trusted_since <= epoch
-        assert clean_since <= epoch
+        assert trust.trusted_since <= epoch
+        assert trust.clean_since <= epoch
         return Registration(
             broker_epoch=epoch,
             incarnation=identity.incarnation,
             directory_id=identity.directory_id,
-            trusted_since=trusted_since,
-            clean_since=clean_since,
+            trusted_since=trust.trusted_since,
+            clean_since=trust.clean_since,
+            adopted=trust.adopted,
             host=identity.host,
             port=identity.port,
             rack=identity.rack,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kafkalite_core.membership.settlement import Settled
     from kafkalite_core.model.cluster import Broker, Registration
     from kafkalite_core.storage.identity import TakenMarker
+    from kafkalite_core.storage.last_registration import LastRegistration
 
 STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
 """Within one registration a broker only moves forward."""
@@ -32,6 +33,7 @@ class Identity:
         port: Advertised port.
         rack: Failure domain or the empty string.
         metrics_url: URL of the metrics endpoint or the empty string.
+        last: What the directory knows of its last registration.
     """
 
     broker_id: int
@@ -44,6 +46,7 @@ class Identity:
     rack: str = ""
     metrics_url: str = ""
     taken: TakenMarker | None = None
+    last: LastRegistration | None = None
 
 
 # ---------------------------------------------------------------------------------------------------- events

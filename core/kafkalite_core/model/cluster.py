@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.listener import Endpoint
     from kafkalite_core.model.partition import IsrEntry
-    from kafkalite_core.model.topic import Holding, Stray
+    from kafkalite_core.model.topic import Condition, Holding, Stray
 
 
 class BrokerState(StrEnum):
@@ -21,6 +21,26 @@ class BrokerState(StrEnum):
     CATCHING_UP = "CatchingUp"
     RUNNING = "Running"
     SHUTTING_DOWN = "ShuttingDown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """A registration that the store has lost with its object, and that the data directory proves (decision 011).
+
+    Attributes:
+        broker_epoch: Entries up to this epoch are those of the directory; later ones may be another's.
+        trusted_since: As in `Registration`.
+        clean_since: The same for topics with relaxed flush; above `broker_epoch` when it has not been closed in order.
+    """
+
+    broker_epoch: int
+    trusted_since: int
+    clean_since: int
+
+    def covers(self, epoch: int, *, relaxed_flush: bool) -> bool:
+        """Whether what was reported in that broker epoch is still in the directory."""
+        since = max(self.trusted_since, self.clean_since) if relaxed_flush else self.trusted_since
+        return since <= epoch <= self.broker_epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +60,7 @@ class Registration:
         state: Life-cycle state.
         remaining_segments: Segments still to be recovered.
         metrics_url: URL of the metrics endpoint, or the empty string.
+        adopted: Registrations before `trusted_since` that only the directory remembers.
     """
 
     broker_epoch: int
@@ -53,6 +74,7 @@ class Registration:
     state: BrokerState = BrokerState.RECOVERING
     remaining_segments: int = 0
     metrics_url: str = ""
+    adopted: tuple[Adopted, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +87,13 @@ class Broker:
         fenced_epoch: Broker epochs up to this one are fenced (R15); -1 for none.
         cordoned: No new replicas are placed here.
         hold: It is left out of rolling restarts.
+        replace_request: The annotation that declares its node or volume gone, as it is; empty when it does not.
         leaving: Its replicas move away. `plan` fills it in; see `controller.scale_down`.
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
         holdings: What it holds of partitions of which the store shows less than is known (S11); usually none.
+        conditions: `status.conditions`.
     """
 
     id: int
@@ -77,11 +101,13 @@ class Broker:
     fenced_epoch: int = -1
     cordoned: bool = False
     hold: bool = False
+    replace_request: str = ""
     leaving: bool = False
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()
     holdings: tuple[Holding, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def epoch(self) -> int:
@@ -108,14 +134,28 @@ def entry_counts(entry: IsrEntry, brokers: Mapping[int, Broker], *, relaxed_flus
     """Whether an ISR or ELR entry stands for data that its broker still has (S2).
 
     entry counts <=> trustedSince <= entry.epoch <= brokerEpoch, with cleanSince in the place of trustedSince for
-    topics with relaxed flush. A broker that is unknown or never registered: no (deny on missing data).
+    topics with relaxed flush, or the same is true of a registration that was adopted. A broker that is unknown or
+    never registered: no (deny on missing data).
     """
     broker = brokers.get(entry.id)
     if broker is None or broker.registration is None:
         return False
     registration = broker.registration
     since = max(registration.trusted_since, registration.clean_since) if relaxed_flush else registration.trusted_since
-    return since <= entry.epoch <= registration.broker_epoch
+    return since <= entry.epoch <= registration.broker_epoch or any(
+        one.covers(entry.epoch, relaxed_flush=relaxed_flush) for one in registration.adopted
+    )
+
+
+def entry_lost(entry: IsrEntry, brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> bool:
+    """Whether an entry is known to stand for nothing any more.
+
+    A broker that is not registered is no candidate, and its entry counts for nothing; but what is on its disk is not
+    known either. When the objects of all brokers were lost, each comes back in its own time, and is judged then.
+    """
+    broker = brokers.get(entry.id)
+    registered = broker is not None and broker.registration is not None
+    return registered and not entry_counts(entry, brokers, relaxed_flush=relaxed_flush)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +180,8 @@ class Cluster:
         endpoints: `status.listeners`: what clients of a listener are told, by its name and by broker id.
         max_unavailable: `spec.rolling.maxUnavailable`: most brokers that are away at once in a rolling restart; None:
             as many as the partitions allow.
+        node_loss: `spec.nodeLoss`: `wait` or `replace`.
+        node_loss_s: `spec.nodeLossSeconds`: how long a node is not ready before it counts as lost.
     """
 
     namespace: str
@@ -158,3 +200,5 @@ class Cluster:
     deleting: bool = False
     endpoints: Mapping[str, Mapping[int, Endpoint]] = field(default_factory=dict)
     max_unavailable: int | None = None
+    node_loss: str = "wait"
+    node_loss_s: float = 300.0

@@ -5,6 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Amount:
+    """How much of a resource a container has, or shall have.
+
+    Attributes:
+        container: Its name.
+        kind: `requests` or `limits`.
+        resource: `cpu` or `memory`.
+        value: A quantity, as it is written.
+    """
+
+    container: str
+    kind: str
+    resource: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """The pod of one broker.
@@ -15,10 +32,17 @@ class Pod:
         revision: What it was made of, see `resources.statefulset.revision`; empty when it does not say.
         ready: Its Ready condition is True.
         deleting: It has a deletion timestamp.
+        node: Name of its node; empty until it is scheduled.
+        grace_s: How long it is given to end in order, once it is being deleted.
+        deleting_since: When the observer first saw that it is being deleted, in seconds of its monotonic clock.
         stuck: Why its container cannot run, such as `ImagePullBackOff`; empty when it runs or starts.
         stuck_message: What the kubelet or the scheduler says about that.
         unready_since: When the observer first saw it not ready without it having been ready since, in seconds of its
             monotonic clock.
+        containers: Names of its containers, in their order.
+        amounts: CPU and memory of its containers, as its spec says.
+        resize: State of a change of these that is not over, such as `Deferred`, `Infeasible`, `InProgress`; else empty.
+        resize_message: What the kubelet says about that.
     """
 
     name: str
@@ -29,6 +53,13 @@ class Pod:
     stuck: str = ""
     stuck_message: str = ""
     unready_since: float = 0.0
+    containers: tuple[str, ...] = ()
+    amounts: tuple[Amount, ...] = ()
+    resize: str = ""
+    resize_message: str = ""
+    node: str = ""
+    grace_s: float = 30.0
+    deleting_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, order=True)

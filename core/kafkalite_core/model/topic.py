@@ -71,6 +71,8 @@ class Holding:
         partition_epoch: Highest partition epoch that it knows.
         log_epoch: Newest leader epoch of its log, -1 for none.
         end_offset: Flushed end of its log.
+        agrees: The broker goes by what the store shows, nothing that it knows contradicts that: it reports because it
+            was asked. A report that does not say so is evidence of another history.
     """
 
     topic: str
@@ -80,9 +82,20 @@ class Holding:
     partition_epoch: int
     log_epoch: int
     end_offset: int
+    agrees: bool = False
 
-    def surpassed_by(self, leader_epoch: int, partition_epoch: int) -> bool:
-        """Both epochs are above all that this broker knows: nothing can be taken for something else any more."""
+    def settled_by(self, leader_epoch: int, partition_epoch: int) -> bool:
+        """An entry with these epochs is not behind what this broker knows.
+
+        settled <=> both are above all that it knows, so that nothing can be taken for something else any more,
+                    or it goes by the store, and neither is below what it knows
+
+        Equal epochs alone prove nothing: another history may have reached them too, with another leader. But a broker
+        that was asked what it holds, and goes by the very entry that the operator has written, is no reason to write
+        the next one.
+        """
+        if self.agrees:
+            return leader_epoch >= self.leader_epoch and partition_epoch >= self.partition_epoch
         return leader_epoch > self.leader_epoch and partition_epoch > self.partition_epoch
 
 

@@ -15,6 +15,9 @@ class Volume:
         requested: `spec.resources.requests.storage`.
         capacity: `status.capacity.storage`; empty before it is bound.
         refused: Why the API server did not take a greater size; empty when it did.
+        node: The node that the scheduler chose for it (`volume.kubernetes.io/selected-node`), or the empty string.
+        lost: Its phase is `Lost`: the volume behind it is gone.
+        deleting: It has a deletion timestamp.
         resizing: What the volume's own conditions say of a growth under way, or the empty string.
     """
 
@@ -24,3 +27,6 @@ class Volume:
     capacity: str = ""
     refused: str = ""
     resizing: str = ""
+    node: str = ""
+    lost: bool = False
+    deleting: bool = False

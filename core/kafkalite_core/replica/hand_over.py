@@ -35,5 +35,5 @@ def hand_over_entry(state: ReplicaState, partition: Partition) -> tuple[Partitio
             isr=isr,
             recovering=False,
         )
-        return with_eligible(partition, proposed, state.counts), f"hand over to broker {successor}"
+        return with_eligible(partition, proposed, state.counts, state.lost), f"hand over to broker {successor}"
     return None, "no other live member of the ISR counts"

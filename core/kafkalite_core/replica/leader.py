@@ -25,6 +25,7 @@ from kafkalite_core.replica.state import (
     STORAGE_HAND_OVER_INTERVAL_MS,
     STORAGE_RETRY_MS,
 )
+from kafkalite_core.storage.errors import OutOfOrderSequence
 from kafkalite_core.storage.producer_state import Duplicate
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 ACKS_NONE: Final = 0
 DISK_FULL: Final = "disk full"
+GAPS_MS: Final = 5_000.0
+"""So long after batches were refused those that their producers had sent behind them may still arrive."""
 
 
 class Leader:
@@ -53,6 +56,7 @@ class Leader:
         "_changes",
         "_deletions",
         "_followers",
+        "_gaps_until_ms",
         "_hand_over_reason",
         "_hand_over_refused",
         "_joining",
@@ -77,6 +81,7 @@ class Leader:
         self._parked_all = ParkedProduces()
         self._parked_one = ParkedProduces()
         self._deletions = WaitingDeletions()
+        self._gaps_until_ms = 0.0
         self._hand_over_reason = ""
         self._hand_over_refused = False
         self.epoch = -1
@@ -151,12 +156,14 @@ class Leader:
         if acks == ACKS_ALL:
             if self.counting < self._partition.min_isr:
                 message = f"{self.counting} in sync, min.insync.replicas is {self._partition.min_isr}"
+                self._gaps_until_ms = now_ms + GAPS_MS
                 self._refuse(event, ErrorCode.NOT_ENOUGH_REPLICAS, message)
                 return
         elif acks not in {ACKS_NONE, ACKS_LEADER}:
             self._refuse(event, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
             return
         if state.storage_full_until_ms > now_ms:
+            self._gaps_until_ms = now_ms + GAPS_MS
             self._refuse(event, ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
             return
         log = state.log
@@ -171,6 +178,9 @@ class Leader:
             self._storage_failed(now_ms, str(error))
             self._refuse(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             return
+        except OutOfOrderSequence as error:
+            self._out_of_order(now_ms, event, error)
+            return
         except BrokerError as error:
             self._refuse(event, error.error_code, error.message)
             return
@@ -181,6 +191,17 @@ class Leader:
         self._await(event, appended.base_offset, appended.last_offset + 1, appended.log_append_time)
         if log.flushed_end == log.end_offset:
             self.commit(now_ms)
+
+    def _out_of_order(self, now_ms: float, event: ProduceRequested, error: OutOfOrderSequence) -> None:
+        """The batch before it was refused a moment ago, and is sent again first: then this one is in order, too.
+
+        OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka raise the epoch of its producer, and what it has in flight to
+        other partitions, appended there but not yet acknowledged, would be sent again in that epoch, as new records.
+        """
+        if error.gap and now_ms < self._gaps_until_ms:
+            self._refuse(event, ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{error.message}; send what is missing first")
+        else:
+            self._refuse(event, error.error_code, error.message)
 
     def _await(self, event: ProduceRequested, base_offset: int, end_offset: int, log_append_time_ms: int) -> None:
         """Answer now or park. A duplicate waits exactly like its original (S9)."""
@@ -400,7 +421,7 @@ class Leader:
         may_add = now_ms >= self._changes.additions_blocked_until_ms
         isr, reason = wanted_isr(state, self._followers, partition, self.epoch_start, now_ms, may_add=may_add)
         # The first change after an unclean election confirms it (KIP-704).
-        wanted = with_eligible(partition, replace(partition, isr=isr, recovering=False), state.counts)
+        wanted = with_eligible(partition, replace(partition, isr=isr, recovering=False), state.counts, state.lost)
         if wanted == partition:
             return partition, ""
         if not reason:

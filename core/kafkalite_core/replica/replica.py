@@ -81,8 +81,8 @@ class Replica:
         self._leader: Leader | None = None
         self._follower: Follower | None = None
         self._role = Role.OFFLINE
-        # What the disk knows was noted with the checkpoints; the log itself may know a later epoch.
-        self._newest = Newest(max(seen[0], log.epochs.latest_epoch) if seen != (-1, -1) else -1, seen[1])
+        # What the disk knows was noted with the checkpoints, if ever; the log itself may know a later epoch.
+        self._newest = Newest(max(seen[0], log.epochs.latest_epoch), seen[1])
         """Of the newest entry ever seen; outlives the entry itself."""
         self._listed_less = False
         """The last consistent list showed less than was seen (S11)."""
@@ -148,7 +148,25 @@ class Replica:
         """The store shows less than this replica knows: it neither leads nor follows until the operator has written
         epochs above all that any disk knows (S11).
         """
+        return self._shown_less or self._disowned
+
+    @property
+    def _shown_less(self) -> bool:
+        """What the store shows is not the latest that this process knows of it."""
         return self._newest.contradicted or self._listed_less
+
+    @property
+    def _disowned(self) -> bool:
+        """This very incarnation is to lead in an epoch that its log has records of, and it has not led in it.
+
+        So whoever did is forgotten by the store: the topic was deleted, set aside here, and is back as it was before.
+        """
+        state, partition = self._state, self._state.partition
+        if partition is None or partition.leader != state.broker_id:
+            return False
+        named = partition.isr_epoch_of(state.broker_id) == state.broker_epoch
+        led = self._led == (partition.leader_epoch, state.broker_epoch)
+        return named and not led and state.log.epochs.latest_epoch >= partition.leader_epoch
 
     @property
     def shown(self) -> tuple[int, int]:
@@ -168,6 +186,7 @@ class Replica:
             partition_epoch=newest.partition_epoch,
             log_epoch=log_epoch,
             end_offset=state.log.flushed_end,
+            agrees=state.partition is not None and not self.store_went_back,
         )
 
     @property
@@ -344,7 +363,7 @@ class Replica:
         partition = state.partition
         if partition is None or state.broker_epoch < 0 or state.broker_id not in partition.replicas:
             return Role.OFFLINE
-        if self.store_went_back:
+        if self._shown_less:
             return Role.OFFLINE
         if partition.leader == NO_LEADER:
             return Role.OFFLINE

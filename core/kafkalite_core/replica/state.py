@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.cluster import entry_counts, entry_lost
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.replica.events import (
     Decided,
@@ -105,6 +105,12 @@ class ReplicaState:
         if entry.id == self.broker_id:
             return entry.epoch == self.broker_epoch
         return entry_counts(entry, self.brokers, relaxed_flush=self.relaxed_flush)
+
+    def lost(self, entry: IsrEntry) -> bool:
+        """Whether an entry is known to stand for data that its broker does not have any more."""
+        if entry.id == self.broker_id:
+            return entry.epoch != self.broker_epoch
+        return entry_lost(entry, self.brokers, relaxed_flush=self.relaxed_flush)
 
     def registered_epoch(self, broker_id: int) -> int:
         """The newest broker epoch known of a broker, or -1."""

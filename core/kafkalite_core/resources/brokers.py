@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+from kafkalite_core.model.cluster import Adopted, Broker, BrokerState, Registration
 from kafkalite_core.model.topic import Holding, Stray
+from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+from kafkalite_core.resources.naming import ANNOTATION_REPLACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,16 +23,19 @@ def parse_broker(obj: Mapping[str, Any]) -> Broker:
     fields, metadata = open_object(obj)
     spec = fields.required_map("spec")
     status = fields.map("status")
+    declared = metadata.map("annotations").texts_or_empty().get(ANNOTATION_REPLACE, "")
     return Broker(
         id=spec.integer("brokerId"),
         registration=_registration(status.map("registration")) if status.has("registration") else None,
         fenced_epoch=status.map("fencing").integer("fencedEpoch", -1),
         cordoned=spec.flag("cordoned"),
         hold=spec.flag("hold"),
+        replace_request=declared if declared.lower() == "true" else "",
         object_name=metadata.text("name"),
         uid=metadata.text("uid", ""),
         strays=tuple(_stray(stray) for stray in status.maps("strays")),
         holdings=tuple(_holding(holding) for holding in status.maps("holdings")),
+        conditions=parse_conditions(status.raw),
     )
 
 
@@ -56,12 +61,20 @@ def _registration(fields: Fields) -> Registration:
         state=BrokerState(state),
         remaining_segments=fields.integer("remainingSegments", 0),
         metrics_url=fields.text("metrics", ""),
+        adopted=tuple(
+            Adopted(
+                broker_epoch=one.integer("brokerEpoch"),
+                trusted_since=one.integer("trustedSince"),
+                clean_since=one.integer("cleanSince"),
+            )
+            for one in fields.maps("adopted")
+        ),
     )
 
 
 def render_registration(registration: Registration) -> dict[str, Any]:
     """The JSON of `status.registration`."""
-    return {
+    rendered: dict[str, Any] = {
         "brokerEpoch": registration.broker_epoch,
         "incarnation": registration.incarnation,
         "directoryId": registration.directory_id,
@@ -74,6 +87,12 @@ def render_registration(registration: Registration) -> dict[str, Any]:
         "remainingSegments": registration.remaining_segments,
         "metrics": registration.metrics_url,
     }
+    if registration.adopted:
+        rendered["adopted"] = [
+            {"brokerEpoch": one.broker_epoch, "trustedSince": one.trusted_since, "cleanSince": one.clean_since}
+            for one in registration.adopted
+        ]
+    return rendered
 
 
 def _stray(fields: Fields) -> Stray:
@@ -98,12 +117,13 @@ def _holding(fields: Fields) -> Holding:
         partition_epoch=fields.integer("partitionEpoch"),
         log_epoch=fields.integer("logEpoch"),
         end_offset=fields.integer("endOffset"),
+        agrees=fields.flag("agrees"),
     )
 
 
 def render_holding(holding: Holding) -> dict[str, Any]:
     """The JSON of one entry of `status.holdings`."""
-    return {
+    entry: dict[str, Any] = {
         "topic": holding.topic,
         "topicId": holding.topic_id,
         "partition": holding.partition,
@@ -112,6 +132,7 @@ def render_holding(holding: Holding) -> dict[str, Any]:
         "logEpoch": holding.log_epoch,
         "endOffset": holding.end_offset,
     }
+    return {**entry, "agrees": True} if holding.agrees else entry
 
 
 def render_stray(stray: Stray) -> dict[str, Any]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DATA_PREFIX = "data-"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""By the scheduler, on a claim whose volume is made where its first pod runs."""
 RESIZE_CONDITIONS = frozenset(
     {"FileSystemResizePending", "Resizing", "ControllerResizeError", "NodeResizeError", "ModifyVolumeError"}
 )
@@ -27,6 +29,7 @@ def parse_claim(obj: Mapping[str, Any]) -> Volume:
     """A PersistentVolumeClaim. Raises `ResourceError`."""
     fields, metadata = open_object(obj)
     status = fields.map("status")
+    annotations = metadata.map("annotations").texts_or_empty()
     told = [
         f"{each.text('type')}: {each.text('message', '')}".removesuffix(": ")
         for each in status.maps("conditions")
@@ -38,6 +41,9 @@ def parse_claim(obj: Mapping[str, Any]) -> Volume:
         requested=_size(fields.map("spec").map("resources").map("requests")),
         capacity=_size(status.map("capacity")),
         resizing="; ".join(told),
+        node=annotations.get(SELECTED_NODE, ""),
+        lost=status.text("phase", "") == "Lost",
+        deleting=metadata.has("deletionTimestamp"),
     )
 
 

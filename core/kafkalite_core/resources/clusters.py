@@ -45,6 +45,8 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         deleting=metadata.has("deletionTimestamp"),
         endpoints=parse_endpoints(status),
         max_unavailable=rolling.integer("maxUnavailable") if rolling.has("maxUnavailable") else None,
+        node_loss=spec.text("nodeLoss", "wait"),
+        node_loss_s=spec.number("nodeLossSeconds", 300.0),
     )
 
 

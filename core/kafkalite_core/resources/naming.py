@@ -38,11 +38,15 @@ ANNOTATION_RECOVER_STORE: Final = "kafkalite.io/recover-store"
 """On a topic, `"true"`: after the store went back in time go on with the replicas that are there (S11). What only the
 others have is lost.
 """
+ANNOTATION_REPLACE: Final = "kafkalite.io/replace"
+"""On a `KafkaLiteBroker`, `"true"`: its node or its volume is gone for good. The operator gives it a new volume, once
+that loses nothing, and removes the annotation.
+"""
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
 ANNOTATION_APPLIED: Final = "kafkalite.io/applied-annotations"
 """Names of the user's annotations on a Service, with commas between: what is not wanted any more is removed by it."""
 ANNOTATION_REVISION: Final = "kafkalite.io/revision"
-"""On pods: what they were made of, see `statefulset.revision`. Another value than the wanted one means a restart."""
+"""On pods: what they were made of, see `statefulset.revision`; `resizing.why_restart` reads it."""
 BROKER_CONTAINER: Final = "broker"
 OPERATOR_LEASE: Final = "kafkalite-operator"
 

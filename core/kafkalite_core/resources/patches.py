@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange, in_sync
+from kafkalite_core.model.replacement import Phase
 from kafkalite_core.resources.brokers import render_holding, render_registration, render_stray
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
+from kafkalite_core.resources.replacing import render_replacing
 from kafkalite_core.resources.rolling import render_rolling
 from kafkalite_core.resources.topic_objects import annotation_path
 from kafkalite_core.resources.topics import render_partition
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker, Cluster, Registration
     from kafkalite_core.model.partition import Partition, TopicRef
     from kafkalite_core.model.pods import Rolling
+    from kafkalite_core.model.replacement import Replacing
     from kafkalite_core.model.topic import Holding, Stray
 
     Operation = dict[str, Any]
@@ -166,6 +169,14 @@ def status_summary(
 def rolling(status: Rolling, controller_epoch: int) -> list[Operation]:
     """`status.rolling`, behind a `status_summary` of the cluster: nobody but its controller says what is restarted."""
     return [_test("/status/controller/epoch", controller_epoch), _set("/status/rolling", render_rolling(status))]
+
+
+def replacing(status: Mapping[str, Any], wanted: Replacing, controller_epoch: int) -> list[Operation]:
+    """`status.replacing`, in the same place and for the same reason; `status` as it is."""
+    operations = [_test("/status/controller/epoch", controller_epoch)]
+    if wanted.phase is not Phase.NONE:
+        return [*operations, _set("/status/replacing", render_replacing(wanted))]
+    return [*operations, {"op": "remove", "path": "/status/replacing"}] if "replacing" in status else operations
 
 
 def fence(broker: Broker, *, reason: str, since: str) -> list[Operation]:

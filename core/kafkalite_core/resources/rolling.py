@@ -8,6 +8,7 @@ from kafkalite_core.model.pods import Blocked, Pod, Rolling
 from kafkalite_core.resources.fields import Fields, open_object
 from kafkalite_core.resources.naming import ANNOTATION_REVISION, BROKER_CONTAINER
 from kafkalite_core.resources.pods import is_ready
+from kafkalite_core.resources.resizing import amounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,19 +57,22 @@ def render_rolling(rolling: Rolling) -> dict[str, Any]:
         "inProgress": rolling.in_progress,
         "pending": list(rolling.pending),
         "restarting": list(rolling.restarting),
-        "blockedBy": [_blocked(each) for each in rolling.blocked_by],
+        "blockedBy": [render_blocked(each) for each in rolling.blocked_by],
     }
 
 
-def _blocked(blocked: Blocked) -> dict[str, str]:
+def render_blocked(blocked: Blocked) -> dict[str, str]:
+    """The JSON of one entry of a `blockedBy`."""
     entry = {"pod": blocked.pod, "reason": blocked.reason[:REASON_LENGTH_MAX]}
     return {**entry, "partition": blocked.partition} if blocked.partition else entry
 
 
-def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0) -> Pod:
+def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0, deleting_since: float = 0.0) -> Pod:
     """The pod of a broker. Raises `ResourceError`."""
     fields, metadata = open_object(obj)
     reason, message = _stuck(fields)
+    resize, resize_message = _resize(fields)
+    spec = fields.map("spec")
     return Pod(
         name=metadata.text("name"),
         uid=metadata.text("uid", ""),
@@ -78,7 +82,26 @@ def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0) -> Pod:
         stuck=reason,
         stuck_message=message[:MESSAGE_LENGTH_MAX],
         unready_since=unready_since,
+        containers=tuple(each.text("name", "") for each in spec.maps("containers")),
+        amounts=amounts(spec.raw),
+        resize=resize,
+        resize_message=resize_message[:MESSAGE_LENGTH_MAX],
+        node=fields.map("spec").text("nodeName", ""),
+        grace_s=metadata.number("deletionGracePeriodSeconds", 30.0),
+        deleting_since=deleting_since,
     )
+
+
+def _resize(fields: Fields) -> tuple[str, str]:
+    """State of a change of resources that is not over, and what the kubelet says about it (KEP-1287)."""
+    for condition in fields.map("status").maps("conditions"):
+        if condition.text("status", "") != "True":
+            continue
+        if condition.text("type", "") == "PodResizePending":
+            return condition.text("reason", "Deferred"), condition.text("message", "")
+        if condition.text("type", "") == "PodResizeInProgress":
+            return condition.text("reason", "") or "InProgress", condition.text("message", "")
+    return "", ""
 
 
 def _stuck(fields: Fields) -> tuple[str, str]:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.config import static_broker_config
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.places import RACK_DIRECTORY, rack_volume
+from kafkalite_core.resources.resizing import amounts, without_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.model.listener import Listener
+    from kafkalite_core.model.pods import Amount
     from kafkalite_core.resources.manifests import ClusterSettings
 
 DATA_DIRECTORY = "/var/lib/kafkalite/data"
@@ -61,14 +63,24 @@ def _pod_template(settings: ClusterSettings, labels: Mapping[str, str]) -> dict[
 
 
 def revision(settings: ClusterSettings) -> str:
-    """What a broker's pod is made of: `<hash of the pod template>.<hash of the configuration that needs a restart>`.
+    """What a broker's pod is made of: `<pod template>.<configuration that needs a restart>.<CPU and memory>`, hashes.
 
     Pods carry it in the annotation `kafkalite.io/revision`. Keys that brokers follow while they run are not part of it.
+    The last part is absent where nothing is said of CPU and memory; it alone does not mean a restart.
     """
     template = _unmarked_template(settings, naming.broker_labels(settings.cluster.name))
     listeners = [[each.name, each.type, each.port, each.host] for each in settings.listeners]
     config = [listeners, settings.metrics_port, static_broker_config(settings.cluster.config)]
-    return f"{_digest(template)}.{_digest(config)}"
+    parts = [_digest(without_values(template)), _digest(config)]
+    wanted = amounts(template["spec"])
+    if wanted:
+        parts.append(_digest([[each.container, each.kind, each.resource, each.value] for each in wanted]))
+    return ".".join(parts)
+
+
+def wanted_amounts(settings: ClusterSettings) -> tuple[Amount, ...]:
+    """CPU and memory that the containers of a broker's pod shall have."""
+    return amounts(_unmarked_template(settings, naming.broker_labels(settings.cluster.name))["spec"])
 
 
 def _digest(value: object) -> str:

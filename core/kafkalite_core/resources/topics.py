@@ -105,7 +105,10 @@ def _entries(fields: Fields, key: str) -> tuple[IsrEntry, ...]:
 
 
 def render_partition(partition: Partition) -> dict[str, Any]:
-    """The JSON of one entry of `status.partitions`; `parse_partition` is its inverse."""
+    """The JSON of one entry of `status.partitions`; `parse_partition` is its inverse.
+
+    ELR and replicas that move are there only when there are some: each write of a topic is judged with all its entries.
+    """
     entry: dict[str, Any] = {
         "leader": partition.leader,
         "leaderEpoch": partition.leader_epoch,
@@ -113,8 +116,11 @@ def render_partition(partition: Partition) -> dict[str, Any]:
         "minIsr": partition.min_isr,
         "replicas": list(partition.replicas),
         "isr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.isr],
+    }
+    seldom = {
         "elr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.elr],
         "adding": list(partition.adding),
         "removing": list(partition.removing),
     }
+    entry |= {name: members for name, members in seldom.items() if members}
     return {**entry, "leaderRecoveryState": RECOVERING} if partition.recovering else entry

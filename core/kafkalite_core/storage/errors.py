@@ -48,10 +48,15 @@ class UnexpectedAppendOffset(KafkaLiteError):
 
 
 class OutOfOrderSequence(BrokerError):
-    """An idempotent batch neither repeats one of the last five nor follows the last one (KIP-98)."""
+    """An idempotent batch neither repeats one of the last five nor follows the last one (KIP-98).
 
-    def __init__(self, message: str) -> None:
+    Attributes:
+        gap: Batches before it are missing; else it is older than what is remembered.
+    """
+
+    def __init__(self, message: str, *, gap: bool) -> None:
         super().__init__(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        self.gap = gap
 
 
 class InvalidProducerEpoch(BrokerError):

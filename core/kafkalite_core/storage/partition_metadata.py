@@ -190,7 +190,7 @@ class Stray(NamedTuple):
         directory: Its name.
         metadata: None when they can't be read.
         size_bytes: Bytes in it.
-        end_offset: Log end, where it is known; else -1.
+        end_offset: Flushed end, where it is known; else -1. What no disk has is nothing to be adopted (S8).
     """
 
     directory: str

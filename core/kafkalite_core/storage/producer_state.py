@@ -147,7 +147,9 @@ class ProducerStates:
         first = header.base_sequence
         if header.producer_epoch > entry.epoch:
             if first != 0:
-                raise OutOfOrderSequence(f"{producer}: new epoch {header.producer_epoch} begins at {first}, not at 0")
+                raise OutOfOrderSequence(
+                    f"{producer}: new epoch {header.producer_epoch} begins at {first}, not at 0", gap=True
+                )
             return NEW
         last = (first + header.last_offset_delta) % _SEQUENCES
         for batch in entry.batches:
@@ -157,7 +159,8 @@ class ProducerStates:
             return NEW
         expected = (entry.batches[-1].last_sequence + 1) % _SEQUENCES
         if first != expected:
-            raise OutOfOrderSequence(f"{producer}: sequence {first} after {entry.batches[-1].last_sequence}")
+            gap = (first - expected) % _SEQUENCES < _SEQUENCES // 2
+            raise OutOfOrderSequence(f"{producer}: sequence {first} after {entry.batches[-1].last_sequence}", gap=gap)
         return NEW
 
     def record(

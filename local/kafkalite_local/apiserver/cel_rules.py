@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_local.apiserver.cel_optionals import without_optionals
 from kafkalite_local.apiserver.cel_views import View, views
 from kafkalite_local.apiserver.errors import FieldError
 from kafkalite_local.apiserver.schema import MISSING, Schema, list_counterpart
@@ -14,6 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Json = dict[str, Any]
+
+MESSAGE_MAX_BYTES = 5 * 1024
+"""Of a messageExpression."""
+
+FAILURES = (KeyError, RuntimeError, TypeError, ValueError)
+"""What the interpreter raises: a KeyError for a member that is not there."""
 
 _REASONS = {
     "": "FieldValueInvalid",
@@ -25,43 +33,65 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """One compiled expression, and what it can see."""
+
+    program: Any
+    views: dict[str, View]
+
+    def evaluate(self, value: Any, old: Any) -> Any:
+        """Its value; `old` is MISSING where there is none. Raises `FAILURES`."""
+        variables = {"self": self.views["self"].of(value)}
+        if old is not MISSING:
+            variables["oldSelf"] = self.views["oldSelf"].of(old)
+        return self.program.execute(variables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One compiled rule. `transition` rules name `oldSelf` and hold only where a stored value exists.
 
     Attributes:
         keeps_equal: The rule begins with `self == oldSelf ||`: it need not run where nothing changed.
+        told: The messageExpression; `message` is what is said where it has no answer.
     """
 
-    program: Any
+    condition: Expression
     source: str
     message: str
+    told: Expression | None
     field_path: str
     reason: str
     transition: bool
     keeps_equal: bool
-    views: dict[str, View]
 
 
 def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
     """Compile the rules of one schema node. Raises ValueError when one does not parse."""
-    import cel
-
     rules = []
     for source in sources:
         text = " ".join(str(source["rule"]).split())
+        condition = without_optionals(text)
+        told = " ".join(str(source.get("messageExpression", "")).split())
         rules.append(
             Rule(
-                program=cel.compile(text),
+                condition=_compiled(condition),
                 source=text,
                 message=str(source.get("message", "")).strip(),
+                told=_compiled(told) if told else None,
                 field_path=source.get("fieldPath", ""),
                 reason=_REASONS[source.get("reason", "")],
                 transition=re.search(r"\boldSelf\b", text) is not None,
-                keeps_equal=text.startswith("self == oldSelf ||"),
-                views=views(text),
+                keeps_equal=condition.startswith("self == oldSelf ||"),
             )
         )
     return tuple(rules)
+
+
+def _compiled(text: str) -> Expression:
+    import cel
+
+    return Expression(program=cel.compile(text), views=views(text))
 
 
 def check_rules(schema: Schema, value: Any, old: Any, errors: list[FieldError]) -> None:
@@ -104,14 +134,12 @@ def _check(schema: Schema, value: Any, old: Any, path: str, errors: list[FieldEr
 
 
 def _run(rule: Rule, schema: Schema, value: Any, old: Any, path: str, errors: list[FieldError]) -> None:
-    variables = {"self": rule.views["self"].of(value)}
-    if rule.transition:
-        variables["oldSelf"] = rule.views["oldSelf"].of(old)
-    detail = rule.message or f"failed rule: {rule.source}"
+    before = old if rule.transition else MISSING
     try:
-        if rule.program.execute(variables) is True:
+        if rule.condition.evaluate(value, before) is True:
             return
-    except (RuntimeError, TypeError, ValueError) as error:
+        detail = _message(rule, value, before)
+    except FAILURES as error:
         detail = f"rule evaluation error: {error}"
     where = f"{path}{rule.field_path}" if path else rule.field_path.removeprefix(".")
     kind = "string" if schema.int_or_string else schema.type
@@ -124,6 +152,22 @@ def _run(rule: Rule, schema: Schema, value: Any, old: Any, path: str, errors: li
     else:
         text = f'Duplicate value: "{kind}"'
     errors.append(FieldError(where or "<nil>", rule.reason, text))
+
+
+def _message(rule: Rule, value: Any, old: Any) -> str:
+    """What the messageExpression says; the message where it fails, says nothing, or says more than one line."""
+    told: Any = ""
+    if rule.told is not None:
+        with contextlib.suppress(*FAILURES):
+            told = rule.told.evaluate(value, old)
+    if (
+        isinstance(told, str)
+        and (told := told.strip())
+        and "\n" not in told
+        and len(told.encode()) <= MESSAGE_MAX_BYTES
+    ):
+        return told
+    return rule.message or f"failed rule: {rule.source}"
 
 
 def _join(path: str, name: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,10 +14,13 @@ from kafkalite_runtime.kube.errors import KubeError, KubeNotFound, KubeThrottled
 from kafkalite_runtime.kube.kinds import EVENTS
 from kafkalite_runtime.logging import get_logger
 
-QUEUE_LIMIT = 256
+QUEUE_LIMIT = 512
 REMEMBERED = 1_024
 ATTEMPTS = 5
 RETRY_S = 1.0
+BUSY_PAUSE_S = 0.1
+BUSY_LIMIT_S = 30.0
+"""The longest that one Event waits for a caller with more urgent writes."""
 MAX_MESSAGE = 1_024
 
 JsonObject = dict[str, Any]
@@ -36,12 +40,14 @@ class EventRecorder:
     """Writes Events in the background: best effort, bounded, and never in the way of the caller.
 
     The same sentence about the same object becomes one Event whose `count` rises. What does not fit into the
-    queue is dropped and counted in `dropped`.
+    queue is dropped and counted in `dropped`. While `busy()` nothing is written, for half a minute at most: what there
+    is to tell of a thousand elections would cost the API server as much as the elections.
     """
 
-    def __init__(self, client: KubeClient, component: str) -> None:
+    def __init__(self, client: KubeClient, component: str, busy: Callable[[], bool] = lambda: False) -> None:
         self._client = client
         self._component = component
+        self._busy = busy
         self._series: OrderedDict[tuple[str, str, str, str], _Series] = OrderedDict()
         self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE_LIMIT)
         self._task: asyncio.Task[None] | None = None
@@ -132,6 +138,7 @@ class EventRecorder:
     async def _write_all(self) -> None:
         while True:
             series = await self._queue.get()
+            await self._wait_while_busy()
             series.queued = False
             try:
                 await self._write(series)
@@ -140,6 +147,12 @@ class EventRecorder:
                 _log.exception("event not written", reason=series.body["reason"])
             finally:
                 self._queue.task_done()
+
+    async def _wait_while_busy(self) -> None:
+        waited_s = 0.0
+        while waited_s < BUSY_LIMIT_S and self._busy():
+            await asyncio.sleep(BUSY_PAUSE_S)
+            waited_s += BUSY_PAUSE_S
 
     async def _write(self, series: _Series) -> None:
         error: Exception | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from tests.cluster.kind.enclosure import INSIDE, Enclosure
-from tests.cluster.kind.machine import install_packages, require_root
+from tests.cluster.kind.machine import install_packages, program, require_root
 from tests.cluster.kind.node_image import ADDONS_IMAGE, HERE, NodeImage
 from tests.cluster.kind.stages import CACHE, build, call, say, stage
 from tests.cluster.processes import StartError
@@ -64,6 +64,10 @@ class EnclosedDocker:
         """For docker and kind."""
         return self.enclosure.environment()
 
+    def beside_nodes(self) -> list[str]:
+        """Words before a command that has to run in the network of the nodes, outside of the cluster."""
+        return [str(program("nsenter")), f"--net=/proc/{self.enclosure.first}/ns/net"]
+
 
 class MachineDocker:
     """The Docker that runs here, with kind's own node image from the registry."""
@@ -100,6 +104,10 @@ class MachineDocker:
     def environment(self) -> dict[str, str]:
         """The user's own."""
         return {}
+
+    def beside_nodes(self) -> list[str]:
+        """The bridge of the nodes is one of this machine."""
+        return []
 
 
 Docker = EnclosedDocker | MachineDocker

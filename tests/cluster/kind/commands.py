@@ -10,13 +10,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from tests.cluster.kind import cluster, images, spark_images
-from tests.cluster.kind.stages import CACHE, ROOT, say, stage
+from tests.cluster.kind.stages import CACHE, ROOT, Aside, say, stage
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
     from types import FrameType
 
+BUILD_END_LIMIT_S = 60.0
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -106,10 +107,13 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
     with ended_by_signals():
         with locked():
             docker.start()  # cleans up behind itself when it fails, as it does beside a cluster of another checkout
+        building = None
         try:
             with locked():
+                # Most of the time in which the nodes come up they wait, for one another and for the network.
+                building = Aside(lambda: images.build_images(docker, client=True))
                 kubeconfig = cluster.up(docker)
-                make_images(docker, client=True)
+                cluster.load(docker, building.result())
             with stage("the command"):
                 return call_through(command, {**os.environ, "KUBECONFIG": str(kubeconfig)})
         finally:
@@ -118,6 +122,8 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
             else:
                 with locked():
                     cluster.down(docker)
+            if building is not None:
+                building.end(BUILD_END_LIMIT_S)
 
 
 def call_through(command: list[str], environment: dict[str, str]) -> int:

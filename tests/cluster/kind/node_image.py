@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cluster.kind import roots
-from tests.cluster.kind.stages import CACHE, ROOT, build, call, digest, stage
+from tests.cluster.kind.stages import CACHE, ROOT, Aside, build, call, digest, stage
 from tests.cluster.processes import StartError
 
 if TYPE_CHECKING:
@@ -41,10 +41,11 @@ class NodeImage:
 
     def ensure(self) -> str:
         """Build it unless Docker has it, made of exactly these parts. Returns its name."""
+        # The former computes, the latter waits for the network as much.
+        fetching = Aside(fetch_roots)
         with stage("programs of the node"):
             addons, pause = build("addons/build.sh"), build("pause/build.sh")
-        with stage("root file systems of the node"):
-            node_root, proxy_root = roots.NODE.tar(), roots.PROXY.tar()
+        node_root, proxy_root = fetching.result()
         sources = [*sorted(path for path in (HERE / "node").rglob("*") if path.is_file()), Path(__file__),
                    HERE / "manifests" / "network.yaml", HERE / "manifests" / "storage.yaml",
                    self._programs / "kubernetes.key", Path(f"{addons}.key"), Path(f"{pause}.key")]  # fmt: skip
@@ -115,6 +116,12 @@ class NodeImage:
 
     def _pause(self) -> str:
         return next(name for name in self._images_of_kubeadm() if "/pause:" in name)
+
+
+def fetch_roots() -> tuple[Path, Path]:
+    """The root file systems of the node and of kube-proxy."""
+    with stage("root file systems of the node"):
+        return roots.NODE.tar(), roots.PROXY.tar()
 
 
 def copy_programs(source: Path, target: Path, *names: str) -> None:

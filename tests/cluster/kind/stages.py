@@ -7,20 +7,23 @@ import hashlib
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tests.cluster.processes import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
 CACHE = ROOT / ".cache" / "kind"
 CALL_LIMIT_S = 900.0
 LINES_SHOWN = 30
 
+Result = TypeVar("Result")
 _began = time.monotonic()
 
 
@@ -36,6 +39,30 @@ def stage(what: str) -> Iterator[None]:
     yield
     now = time.monotonic()
     say(f"{now - _began:6.1f} s  {what} ({now - began:.1f} s)")
+
+
+class Aside(Generic[Result]):
+    """Work in a thread of its own, beside that of whoever made this; it ends by itself when what it uses is taken away."""
+
+    def __init__(self, work: Callable[[], Result]) -> None:
+        self._future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                self._future.set_result(work())
+            except BaseException as error:
+                self._future.set_exception(error)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    def result(self) -> Result:
+        """Wait for the end of it. Raises what it has raised."""
+        return self._future.result()
+
+    def end(self, limit_s: float) -> None:
+        """Wait for the end of it, however it ends, but not for long."""
+        self._thread.join(limit_s)
 
 
 def call(*command: str | Path, environment: Mapping[str, str] | None = None, text: str | None = None,

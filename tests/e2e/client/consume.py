@@ -6,8 +6,10 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
+# A connection from before kube-proxy knew the Service leads nowhere, and by default it is tried for 30 s.
+SOON = {"socket.connection.setup.timeout.ms": 5_000}
 bootstrap, topic = sys.argv[1:]
-consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "e2e", "enable.auto.commit": False})
+consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "e2e", "enable.auto.commit": False, **SOON})
 partitions = [TopicPartition(topic, number, 0) for number in consumer.list_topics(topic, 30).topics[topic].partitions]
 ends = {partition.partition: consumer.get_watermark_offsets(partition, 30)[1] for partition in partitions}
 consumer.assign(partitions)

@@ -9,6 +9,8 @@ import threading
 
 from confluent_kafka import Producer
 
+# A connection from before kube-proxy knew the Service leads nowhere, and by default it is tried for 30 s.
+SOON = {"socket.connection.setup.timeout.ms": 5_000}
 bootstrap, topic, prefix = sys.argv[1:]
 acknowledged, failed = [], []
 finished = threading.Event()
@@ -24,7 +26,7 @@ def delivered(error, message):
     acknowledged.append(message.value().decode())
 
 
-producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, **SOON})
 number = 0
 while not finished.is_set():
     producer.produce(topic, value=f"{prefix}-{number}", on_delivery=delivered)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.replica.events import Role
+from kafkalite_core.storage.partition_metadata import read_metadata
+from tests.simulation.oracles.past import Past
 from tests.simulation.platter import Directory, Mark, batches, batches_between, durable_last, last_batch
 
 if TYPE_CHECKING:
@@ -26,7 +29,9 @@ class Ledger:
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
-        behind: The store went back in time: until its leader epoch is above this one it says nothing of who may lead.
+        newest: The highest leader epoch and the highest partition epoch that the store ever had.
+        behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
+        past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         losses: How many committed batches unclean elections took.
@@ -52,7 +57,8 @@ class Ledger:
         self.lossy = False
         self.losses = 0
         self.damaged = False
-        self.behind = -1
+        self.newest = self.behind = (-1, -1)
+        self.past = Past(self)
         self.forfeited = False
 
     def __str__(self) -> str:
@@ -87,26 +93,59 @@ class Ledger:
     def made_again(self) -> None:
         """The partition is made again of what the disks have, in epochs above those that they know.
 
-        An epoch of which no disk has kept a batch (relaxed flush, and every copy lost) may come again: nothing is left
-        that its batches could be confused with.
+        An epoch that all have forgotten (relaxed flush, and a power loss of every copy) may come again: a batch of it
+        is forgotten here if no log of the partition has it, in use or set aside, flushed or only in the memory of a
+        machine that runs. A directory without readable metadata is no log of any partition. Whatever else still has
+        such a batch, a message on its way, is noticed as soon as it is written. What was committed is not forgotten.
         """
-        directories = [
-            node
+        self.forget(-1)
+        self.behind = (-1, -1)
+        self.past.kept(-1)
+
+    def logs(self) -> list[tuple[Host, str, Directory]]:
+        """All logs of the partition: the machine, the name of the directory, which may be set aside, and what is in it."""
+        return [
+            (host, name, node)
             for host in self.oracles.hosts.values()
-            for node in host.disk.root.entries.values()
+            for name, node in host.disk.root.entries.items()
             if isinstance(node, Directory) and node.tag == self.tag
         ]
-        kept = {(mark.base, mark.epoch) for directory in directories for mark in batches(directory)}
-        self.written = {key: mark for key, mark in self.written.items() if key in kept}
-        self.leaders.clear()
-        self.marks.clear()
+
+    def forget(self, epoch: int) -> None:
+        """Of leader epochs above that one nobody knows any more, but by the batches that are left of them."""
+        kept = {(mark.base, mark.epoch) for _, _, directory in self.logs() for mark in batches(directory)}
+        self.written = {key: mark for key, mark in self.written.items() if key in kept or key[1] <= epoch}
+        self.leaders = {known: who for known, who in self.leaders.items() if known <= epoch}
+        self.marks = {known: end for known, end in self.marks.items() if known <= epoch}
+
+    def on_disks(self) -> tuple[int, int]:
+        """The highest leader epoch and partition epoch that any machine's disk has noted or has batches of."""
+        noted = [(-1, -1)]
+        for host, name, directory in self.logs():
+            metadata = read_metadata(host.disk, name)
+            if metadata is not None:
+                noted.append((metadata.leader_epoch, metadata.partition_epoch))
+            noted += [(mark.epoch, -1) for mark in batches(directory)]
+        return max(epochs[0] for epochs in noted), max(epochs[1] for epochs in noted)
+
+    def stored(self, entry: Partition) -> None:
+        """The store has another entry, or had it before it went back in time."""
+        self.newest = (max(self.newest[0], entry.leader_epoch), max(self.newest[1], entry.partition_epoch))
+        self.past.highest = max(self.past.highest, entry.leader_epoch)
+
+    def is_behind(self, entry: Partition | None) -> bool:
+        """The entry is of a past of the store, or was decided on one: brokers that know more do not go by it (S11)."""
+        return entry is not None and (entry.leader_epoch <= self.behind[0] or entry.partition_epoch <= self.behind[1])
 
     def wrote(self, mark: Mark) -> None:
         """A replica wrote a batch."""
         self.oracles.log_matching.check(self, mark)
 
-    def leader_began(self, driver: Driver) -> None:
-        """A replica leads from now on."""
+    def role_changed(self, driver: Driver) -> None:
+        """A replica leads or follows from now on; in a past of the store only one that knows nothing else."""
+        self.past.began(driver)
+        if driver.replica.role is not Role.LEADER or self.is_behind(driver.replica.partition):
+            return
         self.oracles.one_leader.led(self, driver)
         self.oracles.completeness.leader(self, driver)
 
@@ -120,10 +159,18 @@ class Ledger:
         if directory is None:
             return
         for mark in batches_between(directory, self.committed_end, stop):
-            self.committed.append(mark)
-            self.committed_end = mark.next
-            self.oracles.sequences.check(self, mark)
+            self._commit(mark)
         self.oracles.world.note(self.number, self.committed_end)
+
+    def append(self, mark: Mark) -> None:
+        """A batch that a leader committed whom nothing was known against counts, if it is the next one."""
+        if mark.base == self.committed_end:
+            self._commit(mark)
+
+    def _commit(self, mark: Mark) -> None:
+        self.committed.append(mark)
+        self.committed_end = mark.next
+        self.oracles.sequences.check(self, mark)
 
     def acknowledged(self, driver: Driver, base: int, stop: int, acks: int) -> None:
         """A leader answers a producer that its batch [base, stop) is safe."""

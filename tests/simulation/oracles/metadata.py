@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.partition import IsrEntry
 from tests.simulation.oracles.safety import counting_ids
 from tests.simulation.world import Violation
 
@@ -14,13 +15,27 @@ if TYPE_CHECKING:
 
 
 class MetadataIsHistory:
-    """What a broker knows of a partition is an entry that the store had, and never an older one than before (S12)."""
+    """What a broker knows of a partition is an entry that the store had, and never an older one than before (S12).
+
+    A topic that was deleted comes back only if the store goes back in time. Who knew of the deletion has it anew then:
+    what it had known is left to its disk to remember (S11).
+    """
 
     name = "metadata is history"
 
     def __init__(self) -> None:
         self._history: dict[tuple[str, int], dict[int, list[Partition]]] = {}
         self._seen: dict[str, dict[tuple[str, int], int]] = {}
+        self._gone: dict[str, set[tuple[str, int]]] = {}
+        self._restored = False
+
+    def store_restored(self) -> None:
+        """The store went back in time."""
+        self._restored = True
+
+    def lost(self, registered: int, named: int) -> bool:
+        """Whether the store, which shows the one broker epoch, has had the other one and went back."""
+        return self._restored and registered < named
 
     def stored(self, uid: str, number: int, entry: Partition) -> None:
         """The store has another entry."""
@@ -31,11 +46,16 @@ class MetadataIsHistory:
     def check(self, broker: Broker, changed: set[tuple[TopicRef, int]]) -> None:
         """A broker's cache changed."""
         seen = self._seen.setdefault(broker.incarnation, {})
+        gone = self._gone.setdefault(broker.incarnation, set())
         for ref, number in changed:
             entry = broker.cache.partition(ref, number)
-            if entry is None:
-                continue
             key = (ref.uid, number)
+            if entry is None:
+                gone.add(key)
+                continue
+            if self._restored and key in gone:
+                seen.pop(key, None)
+            gone.discard(key)
             known = self._history.get(key, {}).get(entry.partition_epoch, [])
             if entry not in known:
                 raise Violation(self.name, f"broker {broker.host.id} knows {entry} of {key}, the store had {known}")
@@ -43,9 +63,33 @@ class MetadataIsHistory:
                 raise Violation(self.name, f"broker {broker.host.id} went back to {entry.partition_epoch} of {key}")
             seen[key] = entry.partition_epoch
 
+    def remembered(self, uid: str, number: int) -> tuple[int, int]:
+        """The highest leader epoch and partition epoch that a running broker has in mind."""
+        key = (uid, number)
+        known = [
+            seen[key] for incarnation, seen in self._seen.items() if key in seen and key not in self._gone[incarnation]
+        ]
+        entries = [entry for partition_epoch in known for entry in self._history[key][partition_epoch]]
+        return max((entry.leader_epoch for entry in entries), default=-1), max(known, default=-1)
+
+    def forgotten(self, uid: str, number: int, known: Partition, entry: Partition) -> bool:
+        """Whether the store had more of that object before it went back than `known`, which `entry` goes beyond.
+
+        Operators remember the epochs of an object, also if it was placed under another topic id after a restore.
+        """
+        had = [older for same in self._history[uid, number].values() for older in same if older != entry]
+        had_more = any(
+            older.leader_epoch > known.leader_epoch or older.partition_epoch > known.partition_epoch for older in had
+        )
+        beyond = all(
+            older.leader_epoch < entry.leader_epoch and older.partition_epoch < entry.partition_epoch for older in had
+        )
+        return self._restored and had_more and beyond
+
     def forget(self, broker: Broker) -> None:
         """The process ended."""
         self._seen.pop(broker.incarnation, None)
+        self._gone.pop(broker.incarnation, None)
 
 
 class PermittedElections:
@@ -62,11 +106,37 @@ class PermittedElections:
             return
         oracles = ledger.oracles
         named, known = new.isr_epoch_of(new.leader), oracles.brokers.get(new.leader)
+        if known is None and new.leader in {*old.isr_ids(), *old.elr_ids()}:
+            # Handed over by a leader that has not heard yet that the registrations are gone (decision 011).
+            return
         if named is not None and known is not None and known.registration.broker_epoch > named:
             # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).
+            return
+        candidate = named is not None and IsrEntry(new.leader, named) in (*old.isr, *old.elr)
+        if candidate and known is not None and oracles.metadata.lost(known.registration.broker_epoch, named):
+            # By somebody who has not listed the brokers since the store went back, and knows a registration that the
+            # store has lost: that incarnation was a candidate, and it alone leads by the entry (S1).
             return
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):
             if not unclean_allowed:
                 raise Violation(self.name, f"{ledger}: {old} was followed by {new}, whose leader was no candidate")
             ledger.lossy = True
         oracles.elections_seen += 1
+
+    def recovered(self, ledger: Ledger, new: Partition) -> int:
+        """The store had gone back in time, and goes on with this entry: with the newest epoch of a log, returned (S11).
+
+        By what brokers have reported, since an epoch may have begun in a log without a record. Whether that is true,
+        and how far these logs reach, is for the completeness of candidates.
+        """
+        reported = {
+            broker_id: holding.log_epoch
+            for broker_id, broker in ledger.oracles.brokers.items()
+            for holding in broker.holdings
+            if (holding.topic_id, holding.partition) == ledger.tag
+        }
+        best = max(reported.values(), default=-1)
+        short = [member.id for member in new.isr if reported.get(member.id, -2) < best]
+        if new.leader not in new.isr_ids() or short:
+            raise Violation(self.name, f"{ledger}: recovered as {new}, but the logs of {short} are older: {reported}")
+        return best

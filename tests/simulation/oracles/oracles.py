@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from kafkalite_core.membership.metadata_cache import CacheChange
     from kafkalite_core.model.cluster import Broker as BrokerObject
-    from kafkalite_core.model.partition import TopicRef
+    from kafkalite_core.model.partition import Partition, TopicRef
     from tests.simulation.broker import Broker
+    from tests.simulation.driver import Driver
     from tests.simulation.host import Host
     from tests.simulation.patching import Json
     from tests.simulation.platter import Mark, Tag
@@ -54,7 +55,6 @@ class Oracles:
         self.ledgers: dict[Tag, Ledger] = {}
         self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
         self.elections_seen = 0
-        self.restored = False
         self.one_leader = OneLeader()
         self.log_matching = LogMatching()
         self.completeness = Completeness()
@@ -107,15 +107,52 @@ class Oracles:
         """The store went back in time (S11)."""
         brokers = [broker_of(obj) for obj in objects["brokers"].values()]
         self.brokers = MappingProxyType({broker.id: broker for broker in brokers})
-        self.restored = True
+        self.metadata.store_restored()
+        for host in self.hosts.values():
+            found = self.brokers.get(host.id)
+            host.untold(-1 if found is None else found.epoch)
         topics = {topic.ref.topic_id: topic for topic in map(topic_of, objects["topics"].values())}
         for ledger in self.ledgers.values():
             topic = topics.get(ledger.tag[0])
             entry = None if topic is None else topic.partitions.get(ledger.number)
             if entry != ledger.entry or entry is None:
-                newest = -1 if ledger.entry is None else ledger.entry.leader_epoch
-                ledger.behind = max([newest, ledger.behind, *ledger.elected_at, *ledger.leaders])
+                ledger.behind = ledger.newest
+                ledger.past.restored()
             ledger.entry = entry
+
+    def _goes_on(self, ledger: Ledger, uid: str, known: Partition | None, entry: Partition) -> bool:
+        """Whether the entry is to be judged, after the store went back in time (S11).
+
+        If somebody knows more than the entry before it showed, in memory or on a disk, it is if it is above all that
+        is known: then it is a recovery, which loses nothing. If nobody does, nobody can tell that there had been more:
+        the history goes on like any other, without what was lost with the store.
+        """
+        disks, memory = ledger.on_disks(), self.metadata.remembered(uid, ledger.number)
+        epochs = max(disks[0], memory[0]), max(disks[1], memory[1])
+        noticed = known is not None and (known.leader_epoch < epochs[0] or known.partition_epoch < epochs[1])
+        if noticed and (entry.leader_epoch <= epochs[0] or entry.partition_epoch <= epochs[1]):
+            ledger.behind = ledger.newest
+            if entry.leader_epoch > epochs[0]:
+                ledger.forget(epochs[0])  # a leader epoch that nobody knows, and that comes again with this entry
+            return False
+        if noticed:
+            ledger.past.recovered(entry, self.elections.recovered(ledger, entry))
+        ledger.lossy = ledger.lossy or not noticed
+        ledger.forget(epochs[0])
+        ledger.behind = (-1, -1)
+        ledger.elected_at[entry.leader_epoch] = ledger.committed_end
+        driver = self._leading(ledger, entry)
+        if driver is not None:
+            self.completeness.leader(ledger, driver)  # by an entry that nobody could doubt, before this one
+        if not noticed:
+            ledger.past.kept(entry.leader_epoch)
+        return True
+
+    def _leading(self, ledger: Ledger, entry: Partition) -> Driver | None:
+        """Who leads in the epoch of that entry already."""
+        host = self.hosts.get(entry.leader)
+        driver = None if host is None or host.broker is None else host.broker.driver(ledger.topic, ledger.number)
+        return driver if driver is not None and driver.replica.leader_epoch == entry.leader_epoch else None
 
     def _broker_changed(self, new: Json) -> None:
         broker = broker_of(new)
@@ -129,9 +166,12 @@ class Oracles:
         host = self.hosts[broker.id]
         running = host.broker
         if running is not None and running.incarnation == registration.incarnation:
-            host.forgot_unsynced = False
+            host.told(broker.epoch)
             if not running.started_undamaged:
                 host.damaged = False
+            # A store that went back may know of an earlier disk than the broker has lived on since.
+            known = None if before is None else before.registration
+            if not running.started_undamaged or (known is not None and known.directory_id != registration.directory_id):
                 self._remember_damage(broker.id)
         for ledger in self.ledgers.values():
             self.completeness.candidates(ledger, f"the registration of broker {broker.id} with epoch {broker.epoch}")
@@ -169,15 +209,18 @@ class Oracles:
             self.metadata.stored(after.ref.uid, number, entry)
             if known is None:
                 ledger.made_again()
-            if entry.leader_epoch <= ledger.behind:
-                ledger.entry = entry
-                continue
-            if known is not None and known.leader_epoch <= ledger.behind:
-                known = None  # the first after the store went back in time
-                ledger.elected_at[entry.leader_epoch] = ledger.committed_end
+            ledger.stored(entry)
+            if ledger.is_behind(known) or ledger.is_behind(entry):
+                if not self._goes_on(ledger, after.ref.uid, known, entry):
+                    ledger.entry = entry
+                    continue
+                known = None
             self.one_leader.stored(ledger, known, entry)
             if known is None and old is not None and (ledger.forfeited or (ledger.relaxed and ledger.committed)):
                 ledger.lossy = True  # deleted or lost, and made again of what was left of it
+            if known is not None and self.metadata.forgotten(after.ref.uid, number, known, entry):
+                self.elections.recovered(ledger, entry)
+                known = None
             self.elections.check(ledger, known, entry, unclean_allowed=unclean)
             ledger.entry = entry
             self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")

@@ -116,12 +116,12 @@ class Completeness:
     def candidates(self, ledger: Ledger, occasion: str) -> None:
         """The entry, the brokers, or what is committed changed."""
         entry = ledger.entry
-        if entry is None or ledger.lossy or entry.leader_epoch <= ledger.behind:
+        if entry is None or ledger.lossy or ledger.is_behind(entry):
             return
         oracles = ledger.oracles
         for member in (*entry.isr, *entry.elr):
             host = oracles.hosts.get(member.id)
-            if host is None or host.damaged or (ledger.relaxed and host.forgot_unsynced):
+            if host is None or host.lost_unheard(relaxed=ledger.relaxed):
                 continue  # it lost data, and whoever elects will know of that by its next registration
             if not entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed):
                 continue
@@ -177,27 +177,24 @@ class Durability:
     def acknowledged(self, ledger: Ledger, driver: Driver, base: int, stop: int) -> None:
         """A leader answers that [base, stop) is safe."""
         replica = driver.replica
-        if stop > replica.high_watermark or stop > ledger.committed_end:
+        committed_end = max(ledger.committed_end, ledger.past.end(replica.leader_epoch))
+        if stop > replica.high_watermark or stop > committed_end:
             raise Violation(
                 self.name,
                 f"{ledger}: [{base}, {stop}) acknowledged, the high watermark is {replica.high_watermark}, "
-                f"{ledger.committed_end} is committed",
+                f"{committed_end} is committed",
             )
         partition = replica.partition
         if partition is None:
             return
         hosts = [ledger.oracles.hosts[broker_id] for broker_id in partition.replicas]
-        disks = [h.id for h in hosts if self._lost_unheard(ledger, h) or ledger.durable_end(h) >= stop]
+        disks = [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]
         if len(disks) < min(partition.min_isr, len(partition.replicas)):
             raise Violation(
                 self.name,
                 f"{ledger}: [{base}, {stop}) acknowledged, but only the disks of {disks} hold it; min ISR is "
                 f"{partition.min_isr}, the ISR is {partition.isr}",
             )
-
-    @staticmethod
-    def _lost_unheard(ledger: Ledger, host: Host) -> bool:
-        return host.damaged or (ledger.relaxed and host.forgot_unsynced)
 
 
 class Watermark:
@@ -221,7 +218,9 @@ class Watermark:
         if mark < ledger.marks.get(epoch, 0):
             raise Violation(self.name, f"{ledger}: fell from {ledger.marks[epoch]} to {mark} in epoch {epoch}")
         ledger.marks[epoch] = mark
-        if mark > ledger.committed_end:
+        if ledger.past.leads(driver):
+            ledger.past.commit(driver, mark)
+        elif mark > ledger.committed_end:
             ledger.extend(driver, mark)
             ledger.oracles.completeness.candidates(ledger, "an advance of the high watermark")
 
@@ -241,7 +240,7 @@ class Watermark:
         """A consumer was given a batch."""
         place = bisect_left(ledger.committed, mark.base, key=_BASE)
         known = ledger.committed[place] if place < len(ledger.committed) else None
-        if known is None or known[1:] != mark[1:]:
+        if (known is None or known[1:] != mark[1:]) and not ledger.past.has_shown(mark):
             raise Violation(
                 self.read_name,
                 f"{ledger}: {who} read {mark}, the truth is {known} ({ledger.committed_end} is committed)",

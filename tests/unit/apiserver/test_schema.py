@@ -107,10 +107,7 @@ def test_rules_read_as_those_of_kubernetes():
     assert judge(new, old) == sorted(
         [
             'status: Invalid value: "object": controllerEpoch never decreases',
-            'status: Invalid value: "object": topicId is immutable',
-            'status: Invalid value: "object": a partition never disappears',
             'status.partitions[0]: Invalid value: "object": the leader must be a member of the ISR',
-            'status.partitions[0]: Invalid value: "object": the ISR must be a subset of the replicas',
             (
                 'status.partitions[0]: Invalid value: "object": every change raises partitionEpoch; leaderEpoch never '
                 "falls, and rises when the leader changes"
@@ -198,7 +195,7 @@ def test_a_rule_is_shown_what_it_can_see(rule, seen):
     assert views(rule)["self"].of(VALUE) == seen
     if "transformList" in rule:
         return  # the interpreter does not know it; the view must not cut it short all the same
-    program = compile_rules([{"rule": rule}])[0].program
+    program = compile_rules([{"rule": rule}])[0].condition.program
     assert program.execute({"self": seen}) is program.execute({"self": VALUE}) is True
 
 

@@ -16,7 +16,14 @@ RESULT = {
     "place": {"created_s": 8.0, "placed_s": 9.1, "ready_s": 15.2, **USED},
     "list": {"s": 0.31, "topics": 1000, "mb": 5.5},
     "rest": {"writes": {}, "changes": 0, **USED},
-    "fail": {"led": 3334, "detected_s": 5.6, "median_s": 1.25, "max_s": 3.75, **USED},
+    "fail": {
+        "led": 3334,
+        "detected_s": 5.6,
+        "median_s": 1.25,
+        "max_s": 3.75,
+        "electing": {"seconds": 4.0, "cpu_s": {"one": 1.2, "kube-apiserver": 4.4}, "cpus": 2},
+        **USED,
+    },
     "hands": 0,
     "take_over": {"s": 6.2},
 }
@@ -28,6 +35,12 @@ def test_figures_machine_and_commit():
         assert part in text
     assert "| median 1.25 s, last 3.75 s (wanted: 5 s) |" in text
     assert "| at rest, 61 s | 3.0 s, 0.4 s | 91 MB, 70 MB |" in text
+
+
+def test_what_the_processors_did_while_leaders_were_elected():
+    text = " ".join(render(RESULT).split())
+    assert "4.0 s, the 2 CPUs could give 8.0 s, and 5.6 s were used: kube-apiserver 4.4 s, one 1.2 s." in text
+    assert "it takes 2.8 s at least" in text
 
 
 def test_what_should_not_be_is_told():

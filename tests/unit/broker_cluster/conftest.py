@@ -138,7 +138,8 @@ class World:
         return await self.client.merge_patch(TOPICS, NAMESPACE, name, {"status": status}, subresource="status")
 
     async def set_entry(self, entry, name="orders"):
-        status = {"partitions": {"0": render_partition(entry)}}
+        rendered = dict.fromkeys(("elr", "adding", "removing")) | render_partition(entry)
+        status = {"partitions": {"0": rendered}}
         return await self.client.merge_patch(TOPICS, NAMESPACE, name, {"status": status}, subresource="status")
 
 

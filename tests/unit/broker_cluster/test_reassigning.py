@@ -140,7 +140,8 @@ async def test_a_cancellation_that_comes_after_the_end_does_not_move_everything_
                 replicas=(2, 0),
                 isr=(IsrEntry(0, 1), IsrEntry(2, 1)),
             )
-            status = {"status": {"partitions": {"0": render_partition(done)}}}
+            entry = {"adding": None, "removing": None, **render_partition(done)}
+            status = {"status": {"partitions": {"0": entry}}}
             await world.client.merge_patch(TOPICS, NAMESPACE, "orders", status, subresource="status")
         return await original(*arguments, **named)
 

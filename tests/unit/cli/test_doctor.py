@@ -126,7 +126,7 @@ def test_a_fenced_broker_and_what_it_leaves_behind(world, doctor):
     behind = one(found, "UnderReplicated")
     assert behind["what"] == "2 partitions of 1 topic without the replica on broker 1: orders-0, orders-1"
     assert behind["why"] == "broker 1 is fenced (LeaseExpired)"
-    assert "bring broker 1 back; if it is gone for good: kafkalite decommission 1" in behind["todo"]
+    assert "bring broker 1 back; if it is gone for good: kafkalite replace 1" in behind["todo"]
 
 
 def test_a_registration_that_is_fenced_while_the_pod_runs(world, doctor):

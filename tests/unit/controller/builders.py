@@ -10,7 +10,9 @@ from kafkalite_core.controller.actions import (
     Fence,
     ReadBrokers,
     RemoveBroker,
+    ResizePods,
     RestartPods,
+    UpdateBrokerStatus,
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
@@ -141,10 +143,18 @@ def apply(snapshot, actions):
                     "brokers_total": action.brokers_total,
                     "bootstrap": action.bootstrap,
                     **({} if action.rolling is None else {"rolling": action.rolling}),
+                    **({} if action.replacing is None else {"replacing": action.replacing}),
                 }
             case RestartPods():
                 gone = {each.uid for each in action.restarts}
                 pods = {i: replace(pod, deleting=pod.deleting or pod.uid in gone) for i, pod in snapshot.pods.items()}
+                snapshot = replace(snapshot, pods=pods)
+            case ResizePods():
+                resized = {each.uid for each in action.resizes}
+                pods = {
+                    i: replace(pod, amounts=snapshot.amounts if pod.uid in resized else pod.amounts)
+                    for i, pod in snapshot.pods.items()
+                }
                 snapshot = replace(snapshot, pods=pods)
             case RemoveBroker():
                 held = {i for view in topics.values() for e in view.topic.partitions.values() for i in e.replicas}
@@ -152,6 +162,9 @@ def apply(snapshot, actions):
                 assert action.broker.id not in held, "it is not empty"
                 assert action.broker.id >= snapshot.cluster.replicas, "it is wanted"
                 del brokers[action.broker.id]
+            case UpdateBrokerStatus():
+                broker = brokers[action.broker.id]
+                brokers[broker.id] = replace(broker, conditions=(action.condition,))
             case ReadBrokers():
                 snapshot = replace(snapshot, brokers_age_s=0.0)
             case _:

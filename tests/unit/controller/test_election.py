@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.controller.election import decide, prefer
-from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.cluster import Adopted, BrokerState
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 from tests.unit.controller.builders import brokers, entry, make_broker, three
 
@@ -77,6 +77,41 @@ def test_an_empty_disk_is_no_candidate():  # S2, R9
     )
     assert "came back without its data" in verdict.reason
     assert verdict.change.proposed.isr == (IsrEntry(1, 11),), "never empty, even if nobody counts"
+
+
+def adopting(broker_id, epoch, *former):
+    """A live broker whose object was lost, and whose directory remembers (broker epoch, trustedSince, cleanSince)."""
+    broker = make_broker(broker_id, epoch, trusted=epoch, clean=epoch)
+    found = tuple(Adopted(broker_epoch=last, trusted_since=since, clean_since=clean) for last, since, clean in former)
+    return replace(broker, registration=replace(broker.registration, adopted=found))
+
+
+def test_brokers_that_are_not_registered_keep_their_places_until_they_are():  # decision 011
+    """All `KafkaLiteBroker`s were lost: each comes back in its own time, and is judged by its disk then."""
+    before = replace(entry(isr=((0, 10), (1, 11)), min_isr=3), elr=(IsrEntry(2, 12),))
+    after, verdict = run(before, {}, min_isr=3)
+    assert (after.leader, after.isr, after.elr) == (-1, before.isr, before.elr)
+    assert "broker 0 is not registered" in verdict.reason
+    after, _ = run(after, brokers(make_broker(0, 20, trusted=20)), min_isr=3)
+    assert (after.leader, after.isr_ids(), after.elr_ids()) == (-1, (1,), (2,)), "0 came back without its data"
+    after, _ = run(after, brokers(make_broker(0, 20, trusted=20), adopting(2, 22, (12, 1, 1))), min_isr=3)
+    assert (after.leader, after.isr, after.elr_ids()) == (2, (IsrEntry(2, 22),), (1,))
+
+
+def test_a_member_whose_directory_remembers_the_epoch_leads_again_without_consent():
+    after, verdict = run(entry(), brokers(adopting(1, 21, (11, 3, 3))))
+    assert (after.leader, after.isr, after.leader_epoch, verdict.unclean) == (1, (IsrEntry(1, 21),), 6, False)
+
+
+@pytest.mark.parametrize(
+    ("former", "relaxed"), [((10, 1, 1), False), ((15, 12, 12), False), ((15, 1, 16), True), (None, False)]
+)
+def test_one_that_does_not_remember_it_waits_for_consent(former, relaxed):
+    """Registered last below the entry's epoch (an older disk), trusted above it, not closed in order, or nothing known."""
+    only = entry(isr=((1, 11),), leader=1)
+    view = brokers(make_broker(0), adopting(1, 21, *([former] if former else [])), make_broker(2))
+    assert run(only, view, relaxed=relaxed)[0].leader == -1
+    assert run(only, view, relaxed=relaxed, unclean=True)[1].unclean
 
 
 def test_relaxed_flush_looks_at_clean_since():  # S2

@@ -42,6 +42,17 @@ def test_every_lease_is_fresh_from_the_first_observation():  # R16
     assert fenced(snapshot(leases=old, observing_since=None)) == []
 
 
+def test_after_a_gap_who_was_not_heard_since_gets_time_to_be_heard():  # R16
+    """Broker 0 was heard since the gap, broker 1 was and fell silent, broker 2 was not."""
+    back = NOW - 6
+    state = snapshot(leases=leases(b0=NOW, b1=back + 0.5, b2=back - 50), observing_since=back, unheard_until=back + 30)
+    assert fenced(state) == [1]
+    assert fenced(replace(state, leases=leases(b0=NOW + 34, b1=NOW + 34, b2=back - 50)), back + 35) == []
+    assert fenced(replace(state, leases=leases(b0=NOW + 34, b1=NOW + 34, b2=back - 50)), back + 35.1) == [2]
+    gone = {0: state.leases[0], 1: LeaseView(holder="x", changed_at=NOW)}
+    assert fenced(replace(state, leases=gone)) == [], "nor who has no Lease"
+
+
 def test_a_new_registration_has_time_to_renew():
     state = snapshot(leases=leases(b0=NOW, b1=NOW - 100, b2=NOW), registered_at={1: NOW - 1})
     assert fenced(state) == []

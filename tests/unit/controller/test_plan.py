@@ -294,3 +294,14 @@ def test_cluster_status_counts_brokers():
     assert (action.brokers_ready, action.brokers_total) == (2, 3)
     healthy = next(c for c in action.conditions if c.type == "Healthy")
     assert healthy.message == "broker 0 is fenced"
+
+
+def test_topics_that_are_configured_alike_share_what_is_in_force_and_others_do_not():
+    alike = [topic_view(name, spec={"config": {"min.insync.replicas": "2"}}) for name in ("a", "b")]
+    plain, relaxed = topic_view("c"), topic_view("d", spec={"config": {"flush.messages": "1000"}})
+    state = snapshot(*alike, plain, relaxed, cluster={"config": {"min.insync.replicas": "3"}})
+    first, second = (state.topic_config(view) for view in alike)
+    assert first is second
+    found = [state.topic_config(view) for view in (alike[0], plain, relaxed)]
+    assert [config.min_insync_replicas for config in found] == [2, 3, 3]
+    assert [config.flush_messages for config in found] == [1, 1, 1000]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kafkalite_core.controller.actions import ChangePartitions, RestartPods
 from kafkalite_core.controller.plan import plan
-from kafkalite_core.controller.rolling import NEVER_READY_S, roll, why_outdated
+from kafkalite_core.controller.resizing import why_outdated
+from kafkalite_core.controller.rolling import NEVER_READY_S, roll
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.pods import Rolling
 from tests.unit.controller.builders import NOW, apply, make_broker
@@ -328,7 +329,7 @@ def test_the_cluster_says_that_it_rolls_and_what_it_waits_for():
     ],
 )
 def test_why_a_pod_is_restarted(old, said):
-    assert why_outdated(old, "t2.c2") == said
+    assert why_outdated(old, "t2.c2") == why_outdated(old, "t2.c2.r2") == said
 
 
 # --- random clusters -------------------------------------------------------------------------------------------------

@@ -109,6 +109,35 @@ def test_both_epochs_have_to_be_above_what_was_reported(leader_epoch, partition_
     assert after.partition_epoch > max(9, partition_epoch)
 
 
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(5, 9), (5, 8), (4, 3)])
+def test_who_was_asked_and_goes_by_the_entry_is_no_reason_to_recover_again(leader_epoch, partition_epoch):
+    """The condition may stand long after the recovery while the API server is slow; brokers report as long as it does."""
+    agreed = replace(holding(leader_epoch, partition_epoch, log_epoch=4), agrees=True)
+    assert run(reporting(agreed, agreed, agreed))[0] is None
+    contradicted = replace(agreed, leader_epoch=5, partition_epoch=9, agrees=False)
+    action, _ = run(reporting(agreed, contradicted, agreed))
+    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (6, 10)
+
+
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(6, 9), (5, 10), (6, 3)])
+def test_who_agreed_with_what_the_store_has_lost_since_is_one(leader_epoch, partition_epoch):
+    agreed = replace(holding(leader_epoch, partition_epoch, log_epoch=4), agrees=True)
+    assert run(reporting(agreed, agreed, agreed))[0] is not None
+
+
+def test_one_recovery_for_each_regression():
+    """Brokers answer the condition again and again, each time with what the operator wrote last."""
+    _, state = run(reporting(holding(), holding(), holding()))
+    state = apply(state, [action for action in plan(state, NOW) if isinstance(action, ChangePartitions)])
+    written = state.topics["uid-orders"].topic.partitions[0]
+    for _ in range(3):
+        answer = replace(holding(written.leader_epoch, written.partition_epoch), agrees=True)
+        state = replace(state, brokers=reporting(answer, answer, answer))
+        again = plan(state, NOW)
+        assert not [action for action in again if isinstance(action, ChangePartitions)]
+        assert ready(state).reason != "StoreWentBack", "and the condition goes, so that they end"
+
+
 def test_what_the_controller_itself_has_seen_is_not_forgotten():
     held = holding(leader_epoch=2, partition_epoch=2, log_epoch=2)
     assert run(reporting(held, held, held), seen={0: (5, 9)})[0] is None

@@ -159,6 +159,7 @@ def test_every_annotation_that_users_set_is_documented() -> None:
     documented = {name_of(row[0]).split(":")[0] for row in rows(text("configuration.md"), "annotation | on | meaning")}
     assert documented == {
         naming.ANNOTATION_PAUSED,
+        naming.ANNOTATION_REPLACE,
         naming.ANNOTATION_ADOPT,
         naming.ANNOTATION_ELECT_PREFERRED,
         naming.ANNOTATION_ELECT_UNCLEAN,

@@ -56,6 +56,15 @@ def test_it_ends_when_the_entry_is_above_all_reports():
     assert wanted_holdings(1, [replace(HELD, shown=(7, 21))], others(report)) == ()
 
 
+def test_two_brokers_that_were_asked_do_not_keep_each_other_going():
+    """Both go by what the operator wrote; the report of either is no reason for the other's."""
+    agreed = replace(MINE, agrees=True)
+    assert wanted_holdings(1, [HELD], others(agreed)) == ()
+    assert wanted_holdings(1, [replace(HELD, shown=(4, 16))], others(agreed)) == ()
+    assert wanted_holdings(1, [replace(HELD, shown=(4, 14))], others(agreed)) == (MINE,), "it has seen more"
+    assert wanted_holdings(1, [HELD], others(MINE)) == (MINE,), "another history with the same epochs"
+
+
 def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
     held = [
         Held(

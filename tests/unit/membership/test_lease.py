@@ -46,6 +46,16 @@ def test_a_time_in_which_nobody_could_read_counts_for_nobody():
     assert watch([(0, "x"), (1, "x"), (60, "x"), (62, "x"), (64, "x")]) == [0, 1, 0, 2, 4]
 
 
+def test_after_a_gap_holders_may_still_be_cut_off_for_as_long_as_that_was_but_not_for_ever():
+    observer = LeaseObserver(gap_s=GAP_S, grace_s=30.0)
+    watch([(7, "x")], observer)
+    assert observer.unheard_until_s == 7, "nothing at the start"
+    watch([(9, "x"), (13, "x"), (15, "x")], observer)
+    assert observer.unheard_until_s == 13 + 4
+    watch([(100, "x"), (102, "x")], observer)
+    assert observer.unheard_until_s == 100 + 30
+
+
 def test_a_slow_read_does_not_hide_silence():
     assert watch([(0, "x"), (2.4, "x"), (4.8, "x"), (7.2, "x")])[-1] == 7.2
 

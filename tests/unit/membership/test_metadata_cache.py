@@ -123,6 +123,24 @@ def test_it_ends_with_epochs_above_all_or_with_a_list_that_shows_it_all():  # S1
     assert not cache.went_back(REF, 0)
 
 
+def test_replicas_of_what_the_store_shows_host_as_well_while_it_is_behind():  # S11
+    def of(epoch, *replicas, leader_epoch=0):
+        return topic("u", partitions={0: replace(entry(epoch), leader_epoch=leader_epoch, replicas=replicas)})
+
+    cache = MetadataCache()
+    see(cache, of(9, 0, 1), 50)
+    assert cache.hosts(REF, 0) == (0, 1)
+    cache.list_topics([Sighting(value=of(3, 1, 2), resource_version="20")])
+    assert cache.hosts(REF, 0) == (0, 1, 1, 2)
+    assert see(cache, of(4, 3), 10).partitions == set(), "an older version says nothing of now"
+    assert see(cache, of(4, 3), 60).partitions == {(REF, 0)}
+    assert cache.hosts(REF, 0) == (0, 1, 3)
+    see(cache, of(10, 4, leader_epoch=1), 70)
+    assert cache.hosts(REF, 0) == (4,)
+    cache.delete_topic("u")
+    assert cache.hosts(REF, 0) == ()
+
+
 def test_what_was_learnt_after_the_list_was_asked_for_is_judged_by_the_next_one():  # S11
     cache = MetadataCache()
     see(cache, topic("u", partitions={0: entry(9), 1: entry(4)}), 50)
@@ -157,6 +175,38 @@ def test_a_list_brings_back_what_an_older_store_knows():
     assert cache.delete_seen(topic("u").ref)
     cache.list_topics([Sighting(value=topic("u"), resource_version="3")])
     assert cache.topic("orders").ref.uid == "u"
+
+
+def test_a_list_brings_back_the_older_of_two_objects_of_one_name():  # S11
+    cache = MetadataCache()
+    see(cache, topic("old"), 5)
+    see(cache, topic("new"), 20)  # made again; then the store goes back to what was before
+    change = cache.list_topics([Sighting(value=topic("old"), resource_version="5")])
+    assert cache.topic("orders").ref.uid == "old"
+    assert [gone.ref.uid for gone in change.deleted] == ["new"]
+    assert {ref.uid for ref, _ in change.partitions} == {"old", "new"}
+    assert see(cache, topic("old", epoch=1), 30).partitions, "and its events are heard from then on"
+
+
+def test_a_list_brings_back_the_older_registration_object_of_a_broker():  # S11
+    cache = MetadataCache()
+    for uid, version in (("old", "5"), ("new", "20")):
+        cache.see_broker(Sighting(value=Broker(id=1, object_name="b1", uid=uid), resource_version=version))
+    cache.list_brokers([Sighting(value=Broker(id=1, object_name="b1", uid="old"), resource_version="5")])
+    assert cache.brokers[1].uid == "old"
+
+
+def test_a_fence_that_a_list_does_not_show_any_more_is_none():  # S11
+    def of(fenced_epoch, version):
+        return Sighting(
+            value=Broker(id=1, object_name="b1", uid="u", fenced_epoch=fenced_epoch), resource_version=version
+        )
+
+    cache = MetadataCache()
+    cache.see_broker(of(7, "20"))
+    assert not cache.see_broker(of(3, "10")).brokers, "an event that comes late"
+    assert cache.list_brokers([of(3, "10")]).brokers == {1}
+    assert cache.brokers[1].fenced_epoch == 3
 
 
 def test_a_change_of_configuration_concerns_every_partition():

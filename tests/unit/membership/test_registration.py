@@ -6,7 +6,8 @@ import pytest
 
 from kafkalite_core.membership import registration as reg
 from kafkalite_core.membership.settlement import Settled
-from kafkalite_core.model.cluster import Broker, BrokerState, Registration
+from kafkalite_core.model.cluster import Adopted, Broker, BrokerState, Registration
+from kafkalite_core.storage.last_registration import LastRegistration
 
 IDENTITY = reg.Identity(
     broker_id=0, incarnation="new", directory_id="disk", trusted=True, clean_epoch=None, host="h", port=1
@@ -35,6 +36,60 @@ def test_the_draw_asks_for_an_epoch_above_everything_that_was():
     machine = reg.RegistrationMachine(IDENTITY)
     machine.step(reg.Tick())
     assert machine.step(reg.BrokerRead(replace(BROKER, fenced_epoch=9))) == [reg.DrawEpoch(10)]
+
+
+def test_the_draw_remembers_what_a_restored_store_does_not_show():  # S11
+    machine = reg.RegistrationMachine(IDENTITY)
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(replace(BROKER, fenced_epoch=9)))
+    machine.step(reg.CallFailed())
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)], "leaders may remember that 9 was fenced"
+
+
+def test_a_lost_registration_is_adopted_and_its_epoch_not_used_again():  # decision 011
+    """The object is new, and so is the counter: what was comes from the directory alone."""
+    identity = replace(IDENTITY, last=LastRegistration.of(FORMER), clean_epoch=5)
+    machine = reg.RegistrationMachine(identity)
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(replace(BROKER, registration=None))) == [reg.DrawEpoch(6)]
+    [write] = machine.step(reg.EpochDrawn(6))
+    assert (write.registration.trusted_since, write.registration.clean_since) == (6, 6)
+    assert write.registration.adopted == (Adopted(broker_epoch=5, trusted_since=2, clean_since=4),)
+    machine.step(reg.RegistrationAnswered(write.registration, Settled.APPLIED))
+    [update] = [e for e in machine.step(reg.CaughtUp(6)) if isinstance(e, reg.WriteRegistration)] or [None]
+    assert update is None or update.registration.adopted == write.registration.adopted
+    assert machine.current.adopted == write.registration.adopted
+    # Should the object be lost once more, this process still knows.
+    lost = replace(BROKER, registration=None, uid="u2")
+    machine.step(reg.BrokerSeen(lost))
+    assert reg.DrawEpoch(7) in machine.step(reg.BrokerRead(lost))
+    [write] = machine.step(reg.EpochDrawn(7))
+    assert write.registration.adopted == (Adopted(broker_epoch=5, trusted_since=2, clean_since=4),)
+
+
+def test_an_object_that_went_with_the_registration_just_written_is_waited_for():
+    machine = reg.RegistrationMachine(IDENTITY)
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(BROKER))
+    [write] = machine.step(reg.EpochDrawn(6))
+    machine.step(reg.BrokerSeen(None))  # the cluster was deleted, and the watch is faster than the answer
+    answered = machine.step(reg.RegistrationAnswered(write.registration, Settled.APPLIED))
+    assert not machine.registered
+    assert reg.Registered(6) not in answered
+    made_again = replace(BROKER, registration=None, uid="u2")
+    machine.step(reg.BrokerSeen(made_again))
+    [again] = machine.step(reg.BrokerRead(made_again))
+    assert again.registration.broker_epoch == 6, "nobody has seen it under this epoch"
+    assert reg.Registered(6) in machine.step(reg.RegistrationAnswered(again.registration, Settled.APPLIED))
+
+
+def test_a_restored_counter_does_not_make_an_epoch_be_used_twice():  # S11
+    """The store shows epoch 5, the directory was registered with 9 since: others know this broker by that."""
+    later = LastRegistration.of(replace(FORMER, broker_epoch=9))
+    machine = reg.RegistrationMachine(replace(IDENTITY, last=later))
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +141,14 @@ def test_an_older_registration_that_a_read_shows_as_well_is_replaced():  # S11
     assert not machine.registered
     [write] = machine.step(reg.EpochDrawn(7))
     assert (write.registration.broker_epoch, write.registration.trusted_since) == (7, written.trusted_since)
+
+
+def test_a_read_that_failed_is_due_still():  # S11
+    machine, _ = registered()
+    machine.step(reg.CaughtUp(6))
+    assert machine.step(reg.BrokerSeen(BROKER)) == [reg.ReadBroker()]
+    assert machine.step(reg.CallFailed()) == [reg.ReadBroker()]
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(7)]
 
 
 def test_a_fence_leads_to_a_new_epoch_with_the_data_intact():

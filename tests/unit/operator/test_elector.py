@@ -3,7 +3,7 @@
 import pytest
 
 from kafkalite_core.resources.leases import render_lease
-from kafkalite_operator.elector import Elector
+from kafkalite_operator.elector import CALL_DEADLINE_S, LEASE_DURATION_S, RENEW_DEADLINE_S, RETRY_S, Elector
 from kafkalite_runtime.kube.errors import KubeUnavailable
 from tests.unit.operator.test_parts import Clock, OneObject
 
@@ -73,7 +73,7 @@ async def test_an_outage_ends_the_term():
     one = elector(client, clock, "a")
     await one.attempt()
     client.down = True
-    clock.now += 3.5
+    clock.now += RENEW_DEADLINE_S + 0.1
     with pytest.raises(KubeUnavailable):
         await one.attempt()
     assert not one.held()
@@ -103,3 +103,73 @@ async def test_a_renewal_is_one_call_and_notices_who_took_the_lease():
     assert await second.attempt()
     assert not await first.attempt()
     assert not first.held()
+
+
+def losing_answers(client, clock, after_s=CALL_DEADLINE_S):
+    """What is written lands, and the answer is waited for in vain."""
+    real = client.replace
+
+    async def replace(*arguments, **more):
+        await real(*arguments, **more)
+        clock.now += after_s
+        raise KubeUnavailable("no answer", ambiguous=True)
+
+    client.replace = replace
+    return real
+
+
+async def test_a_renewal_that_hangs_does_not_end_the_term():
+    client, clock = OneObject(), Clock()
+    one, other = elector(client, clock, "a"), elector(client, clock, "b")
+    await one.attempt()
+    assert not await other.attempt()
+    clock.now += RETRY_S
+    real = losing_answers(client, clock)
+    await one.turn()
+    assert one.held(), "nothing was confirmed for three seconds, and the Lease lasts five"
+    client.replace = real
+    await one.turn()
+    assert (one.held(), one.terms) == (True, 1)
+    assert not await other.attempt()
+
+
+async def test_a_renewal_that_was_applied_counts_from_when_it_was_sent_though_its_answer_was_lost():
+    client, clock = OneObject(), Clock()
+    one = elector(client, clock, "a")
+    await one.attempt()
+    began = clock.now
+    clock.now += RETRY_S
+    real = losing_answers(client, clock)
+    await one.turn()
+    client.replace = real
+    losing_answers(client, clock, after_s=1.5)
+    await one.turn()  # it reads what it has written; the renewal after that is lost as well
+    assert clock.now - began > RENEW_DEADLINE_S, "more than that since the last answer"
+    assert (one.held(), one.terms) == (True, 1)
+    clock.now = began + RETRY_S + RENEW_DEADLINE_S
+    assert not one.held(), "it counts from when it was sent"
+
+
+async def test_nothing_is_written_any_more_before_another_may_take_the_lease():
+    client, clock = OneObject(), Clock()
+    one = elector(client, clock, "a")
+    await one.attempt()
+    began = clock.now
+    client.down = True
+    while one.held():
+        clock.now += 0.05
+        await one.turn()
+    assert RENEW_DEADLINE_S <= clock.now - began < RENEW_DEADLINE_S + 0.1 < LEASE_DURATION_S
+
+
+async def test_an_answer_that_was_lost_after_the_term_revives_nothing():
+    client, clock = OneObject(), Clock()
+    one = elector(client, clock, "a")
+    await one.attempt()
+    clock.now += 1.0
+    real = losing_answers(client, clock, after_s=RENEW_DEADLINE_S)
+    await one.turn()
+    client.replace = real
+    assert not one.held()
+    await one.turn()
+    assert (one.held(), one.terms) == (True, 2), "everything is read again"

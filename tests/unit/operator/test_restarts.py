@@ -69,7 +69,7 @@ class Machinery:
                 "labels": naming.broker_labels("kafkalite"),
                 "annotations": template["metadata"]["annotations"],
             },
-            "spec": {"containers": [{"name": "broker", "image": "none"}]},
+            "spec": {"containers": template["spec"]["containers"]},
         }
         await self.client.create(PODS, NAMESPACE, body)
         ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -168,6 +168,60 @@ async def test_a_held_broker_stays(harness, machinery):
     await eventually(only_the_held_one_is_left)
     assert (await machinery.revisions())[f"{SET}-1"] == before[f"{SET}-1"]
     assert sorted(machinery.made) == [0, 0, 1, 2, 2]
+
+
+def with_memory(value):
+    resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": value}}
+    return {"pod": {"spec": {"containers": [{"name": "broker", "resources": resources}]}}}
+
+
+async def test_where_pods_that_run_cannot_be_resized_they_are_restarted(harness, machinery):
+    await change(
+        harness, template=with_memory("1Gi")
+    )  # the container has resources from now on: every pod is made anew
+
+    async def settled():
+        return len(machinery.made) == 6 and not (await rolling(harness))["inProgress"]
+
+    await eventually(settled)
+    await change(harness, template=with_memory("2Gi"))  # another value of the same: the embedded server cannot do it
+
+    async def restarted():
+        return len(machinery.made) == 9 and not (await rolling(harness))["inProgress"]
+
+    await eventually(restarted)
+    assert "BrokerNotResized" in await reasons(harness)
+
+
+async def test_where_they_can_nobody_is_restarted(harness, machinery, monkeypatch):
+    await change(harness, template=with_memory("1Gi"))
+
+    async def settled():
+        return len(machinery.made) == 6 and not (await rolling(harness))["inProgress"]
+
+    await eventually(settled)
+    resized = []
+
+    async def json_patch(kind, namespace, name, operations, *, subresource="", **more):
+        if (kind, subresource) == (PODS, "resize"):
+            resized.append(name)
+            subresource = ""
+        return await patch(kind, namespace, name, operations, subresource=subresource, **more)
+
+    client = harness.operators["operator-1"][0]._acting
+    patch = client.json_patch
+    monkeypatch.setattr(client, "json_patch", json_patch)
+    await change(harness, template=with_memory("2Gi"))
+
+    async def told():
+        return "BrokerResized" in await reasons(harness)
+
+    await eventually(told)
+    pods = (await harness.client.list(PODS, NAMESPACE)).items
+    assert {p["spec"]["containers"][0]["resources"]["limits"]["memory"] for p in pods} == {"2Gi"}
+    assert sorted(resized) == [f"{SET}-{i}" for i in range(3)]
+    assert len(machinery.made) == 6
+    assert not (await rolling(harness))["inProgress"]
 
 
 async def test_volumes_grow_and_the_stateful_set_is_made_again_with_its_pods(harness, machinery):

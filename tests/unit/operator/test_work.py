@@ -162,6 +162,39 @@ def test_urgency_and_room():
     assert len(set(room)) == len(room)
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.0, 0.0), (0.3, 0.3), (20.0, PAUSE_MAX_S), (-1.0, 0.0)])
-def test_a_round_is_followed_by_a_rest_of_its_length(took, pause):
+@pytest.mark.parametrize(("took", "pause"), [(0.0, 0.0), (0.05, 0.2), (20.0, PAUSE_MAX_S), (-1.0, 0.0)])
+def test_a_round_is_followed_by_a_rest_of_four_times_its_length(took, pause):
     assert pause_s(took) == pause
+
+
+async def test_when_the_last_of_what_waited_has_begun_there_is_another_plan_at_once(desk):
+    for n in range(LIMITS[Urgency.CHANGE] + 2):
+        desk.offer(f"t{n}")
+    assert desk.work.waits
+    await desk.end("t0")
+    assert True not in desk.woken, "one waits still"
+    await desk.end("t1")
+    assert True in desk.woken
+    desk.woken.clear()
+    await desk.end("t2")
+    assert desk.woken == [False], "once"
+
+
+def test_the_longest_rest_ends_while_what_waits_may_still_begin():
+    assert PAUSE_MAX_S < PLAN_FRESH_S
+
+
+async def test_elections_under_way_and_waiting_are_known(desk):
+    assert not desk.work.electing
+    desk.offer("placed")
+    assert not desk.work.electing
+    desk.offer("elected", Urgency.ELECTION)
+    assert desk.work.electing
+    await desk.end("elected")
+    assert not desk.work.electing
+    for n in range(LIMITS[Urgency.ELECTION]):
+        desk.offer(f"e{n}", Urgency.ELECTION)
+    desk.work.plan_anew()
+    assert desk.work.electing, "a new plan ends none of them"
+    await desk.work.cancel()
+    assert not desk.work.electing

@@ -242,6 +242,20 @@ def test_only_members_that_lost_nothing_become_eligible() -> None:
     assert (proposed.isr, proposed.elr) == ((ONE,), (TWO,))
 
 
+def test_members_whose_registrations_are_gone_stay_eligible() -> None:  # decision 011
+    """The cluster was deleted, this leader has not ended yet: the others may come back with their disks."""
+    cluster = leading(isr=(ONE, TWO, THREE))
+    cluster.store.brokers = {1: cluster.store.brokers[1]}
+    cluster.now += cluster.LAG_MS + 1
+    cluster.proposals.clear()
+    cluster.nodes[1].replica._changes.pending = None
+    cluster.metadata(1)
+    cluster.step(1, events.Tick())
+    proposed = cluster.proposals[0].effect.proposed
+    assert (proposed.isr, proposed.elr) == ((ONE,), (TWO, THREE))
+    assert cluster.nodes[1].replica.high_watermark == 1, "and nothing is committed without them"
+
+
 def test_an_eligible_replica_that_is_away_holds_the_high_watermark_back_as_well() -> None:
     cluster = leading(fenced=3, isr=(ONE, TWO), elr=(THREE,))
     cluster.step(2, cluster.ask(2, 1)[1])

@@ -95,6 +95,7 @@ def test_a_leader_acknowledges_nothing_and_is_none_any_more(cluster: Cluster) ->
     assert next(e.event for e in effects if isinstance(e, events.Decided)) == "store_went_back"
     replica = cluster.nodes[1].replica
     assert (replica.role, replica.store_went_back) == (Role.OFFLINE, True)
+    assert (cluster.nodes[1].replica.holding().agrees, cluster.nodes[2].replica.holding().agrees) == (False, True)
     cluster.produce(1, "c", 1)
     assert cluster.produced[3].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     cluster.step(
@@ -152,16 +153,18 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
         assert holding.leader_epoch == (1 if role is Role.LEADER else seen[0])
 
 
-def test_the_log_itself_knows_an_epoch(cluster: Cluster) -> None:
-    log = cluster.nodes[1].log
+@pytest.mark.parametrize("seen", [(1, 1), (-1, -1)], ids=["noted", "nothing noted yet"])
+@pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
+def test_the_log_itself_knows_an_epoch(cluster: Cluster, number, seen) -> None:
+    log = cluster.nodes[number].log
     log.epochs.assign(7, 2)
     replica = Replica(
-        broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=(1, 1)
+        broker_id=number, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=seen
     )
     replica.step(
         0.0,
         events.MetadataChanged(
-            partition=cluster.store.partition, brokers=cluster.store.brokers, broker_epoch=1, config=cluster.config
+            partition=cluster.store.partition, brokers=cluster.store.brokers, broker_epoch=number, config=cluster.config
         ),
     )
     assert replica.store_went_back

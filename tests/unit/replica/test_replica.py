@@ -7,6 +7,7 @@ from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested, Role
+from kafkalite_core.replica.leader import GAPS_MS
 from tests.scripted.cluster import Cluster
 
 
@@ -75,6 +76,41 @@ def test_a_leader_alone_commits_by_itself() -> None:
     alone.produce(1, "a")
     assert alone.produced[1].error_code == 0
     assert alone.nodes[1].replica.high_watermark == 1
+
+
+def in_sync(cluster: Cluster, isr: tuple[IsrEntry, ...]) -> None:
+    """The leader is told of another ISR."""
+    now = cluster.store.partition
+    cluster.store.put(replace(now, isr=isr, partition_epoch=now.partition_epoch + 1))
+    cluster.metadata(1)
+
+
+def test_what_was_sent_behind_a_refused_batch_is_sent_again_after_it(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.produce(1, "p7.0")
+    in_sync(cluster, isr[:1])  # too few
+    cluster.produce(1, "p7.1")
+    assert code(cluster, 2) == ErrorCode.NOT_ENOUGH_REPLICAS
+    in_sync(cluster, isr)
+    cluster.produce(1, "p7.2")  # it was under way when its predecessor was refused
+    assert code(cluster, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER.is_retriable
+    cluster.produce(1, "p7.1")
+    cluster.produce(1, "p7.2")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1", "p7.2"]
+
+
+def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.produce(1, "p7.0")
+    cluster.produce(1, "p7.2")
+    assert code(cluster, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    in_sync(cluster, isr[:1])  # too few
+    cluster.produce(1, "p7.1")
+    in_sync(cluster, isr)
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.2")
+    assert code(cluster, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_time_outs(cluster: Cluster) -> None:

@@ -321,6 +321,46 @@ async def test_while_the_store_is_behind_nothing_is_acknowledged_deleted_or_set_
 
 
 @on_uvloop
+async def test_who_gave_its_replica_away_reports_when_the_store_shows_that_it_has_one(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        append(rig.driver())
+        await rig.flusher.drain()
+        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=3, partition_epoch=9)})
+        with pytest.raises(BrokerError):
+            rig.driver()
+        show_list(rig, ref, {0: entry(0, replicas=(0,), epoch=2, partition_epoch=5)})
+        (holding,) = rig.partitions.holdings()  # for which the operator waits
+        assert (holding.leader_epoch, holding.partition_epoch, holding.end_offset) == (3, 9, 1)
+        assert rig.driver().replica.role is Role.OFFLINE
+        rig.see_topic(ref, {0: entry(1, replicas=(1, 2), epoch=4, partition_epoch=10)})
+        assert rig.partitions.holdings() == ()
+        with pytest.raises(BrokerError):
+            rig.driver()
+
+
+@on_uvloop
+async def test_who_is_to_lead_a_topic_that_came_back_in_an_epoch_that_its_log_has_asks_for_another(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        append(rig.driver())
+        await rig.flusher.drain()
+        assert rig.partitions.holdings() == ()
+        as_it_was = rig.cache.partition(ref, 0)
+        rig.partitions.partitions_changed(rig.cache.delete_topic(ref.uid).partitions)
+        with pytest.raises(BrokerError):
+            rig.driver()
+        show_list(rig, ref, {0: as_it_was})
+        assert rig.driver().replica.role is Role.OFFLINE, "somebody may have led in that epoch since"
+        (holding,) = rig.partitions.holdings()
+        assert (holding.leader_epoch, holding.end_offset, holding.agrees) == (as_it_was.leader_epoch, 1, False)
+        above = entry(0, replicas=(0,), epoch=as_it_was.leader_epoch + 1, partition_epoch=as_it_was.partition_epoch + 1)
+        rig.see_topic(ref, {0: above})
+        assert rig.driver().is_leader
+        assert rig.partitions.holdings() == ()
+
+
+@on_uvloop
 async def test_a_restarted_broker_remembers_by_its_disk(tmp_path):
     async with Rig(tmp_path) as rig:
         ref = await rig.lead()

@@ -33,9 +33,6 @@ def partition_json(
         "minIsr": min_isr,
         "replicas": list(replicas),
         "isr": [{"id": i, "epoch": e} for i, e in isr],
-        "elr": [],
-        "adding": [],
-        "removing": [],
     }
 
 

@@ -1,7 +1,9 @@
 import json
+from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.model.cluster import Adopted
 from kafkalite_core.model.partition import IsrEntry, in_sync
 from kafkalite_core.model.topic import Condition, Holding, Stray
 from kafkalite_core.resources.brokers import (
@@ -71,6 +73,14 @@ def test_topic_spec_with_manual_assignment():
 def test_partition_round_trip():
     value = partition_json()
     assert render_partition(parse_partition(Fields(value, "p"))) == value
+    moving = value | {"elr": [{"id": 2, "epoch": 9}], "adding": [2], "removing": [0]}
+    assert render_partition(parse_partition(Fields(moving, "p"))) == moving
+
+
+def test_empty_lists_of_a_partition_are_read_and_not_written():
+    """An operator of before wrote them."""
+    value = partition_json()
+    assert render_partition(parse_partition(Fields(value | {"elr": [], "adding": [], "removing": []}, "p"))) == value
 
 
 @pytest.mark.parametrize(
@@ -113,18 +123,20 @@ def test_broker_round_trip():
     holding = Holding(
         topic="t", topic_id="id", partition=1, leader_epoch=2, partition_epoch=5, log_epoch=-1, end_offset=9
     )
+    former = Adopted(broker_epoch=5, trusted_since=2, clean_since=6)
+    registered = registration(7, rack="a", adopted=(former,))
     status = {
-        "registration": render_registration(registration(7, rack="a")),
+        "registration": render_registration(registered),
         "fencing": {"fencedEpoch": 6},
         "strays": [render_stray(stray), render_stray(known)],
-        "holdings": [render_holding(holding)],
+        "holdings": [render_holding(holding), render_holding(replace(holding, agrees=True))],
     }
     obj = broker_object(2, status=status, cordoned=True)
     broker = parse_broker(obj)
-    assert broker.registration == registration(7, rack="a")
+    assert broker.registration == registered
     assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
     assert broker.strays == (stray, known)
-    assert broker.holdings == (holding,)
+    assert broker.holdings == (holding, replace(holding, agrees=True))
     assert cluster_of_broker(obj) == "kafkalite"
 
 

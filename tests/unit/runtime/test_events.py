@@ -113,3 +113,30 @@ async def test_close_is_prompt(api, recorder):
     await api.asked.wait()
     async with asyncio.timeout(30):
         await recorder.close()
+
+
+async def test_nothing_is_written_while_the_caller_has_more_urgent_writes(api, client, monkeypatch):
+    api.answer = accept
+    asked, busy = asyncio.Event(), True
+
+    def is_busy():
+        asked.set()
+        return busy
+
+    monkeypatch.setattr(events, "BUSY_PAUSE_S", 0.005)
+    recorder = EventRecorder(client, "operator", busy=is_busy)
+    for _ in range(3):
+        recorder.record(TOPIC, "Normal", "Elected", "leader 1")
+        asked.clear()
+        await asyncio.wait_for(asked.wait(), 60)
+    assert api.methods == []
+    busy = False
+    await recorder.flush()
+    assert api.methods == ["POST"]
+    assert json.loads(api.requests[0][3])["count"] == 3
+    busy = True
+    monkeypatch.setattr(events, "BUSY_LIMIT_S", 0.02)
+    recorder.record(TOPIC, "Normal", "Elected", "leader 2")
+    await recorder.flush()
+    assert api.methods == ["POST", "POST"], "not for ever"
+    await recorder.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulation import campaign, cli, ledger
@@ -57,6 +58,18 @@ def test_failing_seeds_are_listed_and_their_records_do_not_count_as_checked(tmp_
     summary = ledger.summarize(ledger.read(path), recorder.who)
     assert (summary.failed, summary.acked) == ({4: "one leader"}, 50)
     assert "seed 4: one leader" in summary.text()
+
+
+def test_excused_records_are_counted_and_not_among_those_that_were_checked(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    recorder = campaign.Recorder(path)
+    for seed in range(3):
+        recorder.take(replace(result(seed), excused=4 * (seed == 1)))
+    recorder.write()
+    summary = ledger.summarize(ledger.read(path), recorder.who)
+    assert (summary.acked, summary.excused) == (26, 4)
+    assert "26 acknowledged records checked, 4 more excused" in summary.text()
+    assert cli.summarize([replace(result(0), excused=4)], 1.0)["excused"] == 4
 
 
 def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:

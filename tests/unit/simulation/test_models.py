@@ -19,7 +19,7 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.patching import FenceHelped, Refused, apply_patch, check
-from tests.simulation.platter import durable_last
+from tests.simulation.platter import batches, durable_last
 from tests.simulation.swarm import draw
 from tests.simulation.world import Process, ProcessDied, Violation, World
 
@@ -211,6 +211,27 @@ def test_who_died_of_a_failed_sync_has_forgotten_what_was_not_synced() -> None:
     assert host.incarnations > 1
     assert host.broker is not None
     assert host.broker.broker_epoch == cluster.oracles.brokers[0].registration.clean_since
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_directory_whose_metadata_the_power_took_is_nobodys(durable) -> None:
+    tags = set()
+    for seed in range(50):
+        made = disk()
+        made.makedirs("t-0")
+        made.sync_directory("")
+        log = made.open("t-0/00000000000000000000.log", create=True)
+        log.append(batch_of(1, 1, 0)[0])
+        log.sync()
+        made.sync_directory("t-0")
+        metadata = PartitionMetadata(topic="t", partition=0, topic_id="00" * 16, uid="u")
+        write_metadata(made, "t-0", metadata, durable=durable)
+        directory = made.directory("t-0")
+        directory.tag = ("id", 0)
+        made.crash(random.Random(seed))
+        assert batches(directory), "the log itself is there"
+        tags.add(directory.tag)
+    assert tags == ({("id", 0)} if durable else {("id", 0), None})
 
 
 def test_a_bit_flips_only_where_a_recovery_looks() -> None:

@@ -8,53 +8,16 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.topic import Holding
 from kafkalite_core.replica.events import Role
 from kafkalite_core.resources import patches
 from tests.simulation import run
-from tests.simulation.cluster import SimCluster
 from tests.simulation.history import History
 from tests.simulation.oracles.bounds import EVENTS_MAX
 from tests.simulation.oracles.groups import GroupPromises
+from tests.simulation.parsed import broker_of
 from tests.simulation.platter import batches
-from tests.simulation.swarm import TopicShape, draw
 from tests.simulation.world import Violation, World
-
-
-@pytest.fixture(scope="module")
-def healthy() -> SimCluster:
-    topic = TopicShape(name="t0", partitions=1, replicas=3, config={"min.insync.replicas": "2"})
-    shape = replace(
-        draw(0), brokers=3, operators=1, topics=(topic,), members=0, producers=1, consumers=1, pause_ms=50.0,
-        clock_rate_spread=0.0, retention=False, network_ms=1.0, fsync_ms=1.0,
-    )  # fmt: skip
-    cluster = SimCluster(World(0), shape)
-    cluster.begin()
-    run._until(cluster, 30_000.0, "the cluster starts")
-    cluster.world.run(cluster.world.now + 3_000.0)
-    return cluster
-
-
-@pytest.fixture
-def ledger(healthy):
-    (found,) = healthy.oracles.ledgers.values()
-    kept = {name: getattr(found, name) for name in ("committed_end", "entry", "marks", "leaders", "elected_at")}
-    committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
-    found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
-    yield found
-    for name, value in kept.items():
-        setattr(found, name, value)
-    found.committed, found.written, found.sequences = committed, written, sequences
-
-
-@pytest.fixture
-def leader(healthy, ledger):
-    return healthy.hosts[ledger.entry.leader].broker.driver("t0", 0)
-
-
-@pytest.fixture
-def follower(healthy, ledger):
-    other = next(i for i in ledger.entry.isr_ids() if i != ledger.entry.leader)
-    return healthy.hosts[other].broker.driver("t0", 0)
 
 
 def fires(name: str):
@@ -94,6 +57,29 @@ def test_an_entry_whose_epoch_does_not_rise(ledger) -> None:
 def test_other_bytes_at_the_same_offset_and_epoch(ledger) -> None:
     with fires("log matching"):
         ledger.wrote(ledger.committed[3]._replace(crc=1))
+
+
+def test_of_a_partition_made_again_only_what_no_log_has_is_forgotten(healthy, ledger) -> None:
+    mark = ledger.committed[3]
+    other = mark._replace(crc=1)
+    roots = [host.disk.root.entries for host in healthy.host_list]
+    *lost, last = found = [ledger.directory(host) for host in healthy.host_list]
+    for directory in lost:
+        directory.tag = None
+    roots[-1]["t0-0.1.stray"] = roots[-1].pop("t0-0")
+    committed = list(ledger.committed)
+    ledger.made_again()
+    with fires("log matching"):
+        ledger.wrote(other)  # one machine has it still, if only set aside
+    last.tag = None
+    ledger.made_again()
+    ledger.wrote(other)
+    with fires("log matching"):
+        ledger.wrote(mark)  # a message on its way had it still
+    assert ledger.committed == committed, "what was acknowledged is not forgotten with it"
+    for directory in found:
+        directory.tag = ledger.tag
+    roots[-1]["t0-0"] = roots[-1].pop("t0-0.1.stray")
 
 
 def test_a_leader_without_a_committed_batch(ledger, leader) -> None:
@@ -205,6 +191,150 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
     ledger.oracles.elections.check(ledger, old, new, unclean_allowed=True)
     assert ledger.lossy
     ledger.lossy = False
+
+
+def test_an_election_by_a_registration_that_a_restored_store_has_lost(healthy, ledger, monkeypatch) -> None:  # S11
+    member = replace(ledger.entry.isr[-1], epoch=ledger.entry.isr[-1].epoch + 9)
+    old = replace(ledger.entry, isr=(member,))
+    new = replace(old, leader=member.id, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
+    with fires("permitted elections"):
+        ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
+    monkeypatch.setattr(healthy.oracles.metadata, "_restored", True)
+    ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
+    with fires("permitted elections"):
+        ledger.oracles.elections.check(ledger, replace(old, isr=()), new, unclean_allowed=False)
+
+
+def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledger, monkeypatch) -> None:  # S11
+    now = healthy.api.objects["brokers"][healthy.hosts[0].object_name]
+    for directory, damaged in (("d-i0-1", False), ("another", True)):
+        known = replace(broker_of(now).registration, broker_epoch=0, directory_id=directory)
+        before = {**healthy.oracles.brokers, 0: replace(broker_of(now), registration=known)}
+        monkeypatch.setattr(healthy.oracles, "brokers", before)
+        monkeypatch.setattr(ledger, "damaged", False)
+        healthy.oracles.store_changed("brokers", now, now)
+        assert ledger.damaged is damaged
+
+
+def above(entry, leader_epoch, partition_epoch):
+    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+
+
+def report(healthy, ledger, monkeypatch, epochs) -> None:
+    """Every broker reports what it holds: by its id the leader epoch of its log."""
+    holding = Holding(
+        topic="t0", topic_id=ledger.tag[0], partition=0, leader_epoch=3, partition_epoch=3, log_epoch=3, end_offset=9
+    )
+    brokers = {
+        i: replace(broker, holdings=(replace(holding, log_epoch=epochs[i]),))
+        for i, broker in healthy.oracles.brokers.items()
+    }
+    monkeypatch.setattr(healthy.oracles, "brokers", brokers)
+
+
+def test_after_a_restore_only_what_is_above_all_that_is_known_counts(
+    healthy, ledger, leader, monkeypatch
+) -> None:  # S11
+    oracles, past = healthy.oracles, ledger.entry
+    le, pe = past.leader_epoch, past.partition_epoch
+    ledger.behind = (le + 5, pe + 5)
+    assert ledger.is_behind(past)
+    ledger.committed_end += 1000
+    oracles.completeness.candidates(ledger, "now")  # says nothing: who knows more does not go by it
+    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: (le + 2, pe + 3))
+    for epochs in ((le + 2, pe + 4), (le + 3, pe + 3)):
+        assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, *epochs))
+    assert ledger.is_behind(past)
+    ledger.leaders = {le + 2: (0, "a"), le + 3: (1, "b")}
+    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 2, pe + 3))
+    assert len(ledger.leaders) == 2
+    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 3))
+    assert list(ledger.leaders) == [le + 2], "nobody knows of that epoch, so it may come again before the recovery"
+    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 0))
+    assert oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 4))
+    assert not ledger.lossy, "somebody knew more, so nothing is lost"
+    assert not ledger.is_behind(past)
+    with fires("leader-candidate completeness"):
+        oracles.completeness.candidates(ledger, "now")
+
+
+def test_what_nobody_knows_may_be_lost_with_the_store(healthy, ledger, leader) -> None:  # S11
+    past = ledger.entry
+    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
+    ledger.leaders = {past.leader_epoch: (0, "a"), past.leader_epoch + 3: (1, "b")}
+    nxt = above(past, past.leader_epoch + 1, past.partition_epoch + 1)
+    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, nxt)
+    assert ledger.lossy
+    assert list(ledger.leaders) == [past.leader_epoch], "an epoch that nobody knows may come again"
+
+
+def test_an_object_of_which_the_store_had_more_may_be_recovered_beyond_that(
+    healthy, ledger, leader, monkeypatch
+) -> None:
+    metadata, entry, uid = healthy.oracles.metadata, ledger.entry, leader.ref.uid
+    more = above(entry, entry.leader_epoch + 2, entry.partition_epoch + 2)
+    monkeypatch.setattr(
+        metadata, "_history", {(uid, 0): {entry.partition_epoch: [entry], more.partition_epoch: [more]}}
+    )
+    beyond = above(entry, entry.leader_epoch + 3, entry.partition_epoch + 3)
+    assert not metadata.forgotten(uid, 0, entry, beyond), "the store never went back"
+    monkeypatch.setattr(metadata, "_restored", True)
+    assert metadata.forgotten(uid, 0, entry, beyond)
+    assert not metadata.forgotten(uid, 0, entry, above(entry, entry.leader_epoch + 1, entry.partition_epoch + 1))
+    assert not metadata.forgotten(uid, 0, more, beyond)
+
+
+def test_a_recovery_with_an_older_log(healthy, ledger, leader, monkeypatch) -> None:  # S11
+    past = ledger.entry
+    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
+    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: ledger.behind)
+    newer = past.isr[-1].id
+    report(healthy, ledger, monkeypatch, {i: 3 + (i == newer) for i in healthy.hosts})
+    recovered = above(past, past.leader_epoch + 6, past.partition_epoch + 6)
+    with fires("permitted elections"):
+        healthy.oracles._goes_on(ledger, leader.ref.uid, past, recovered)
+    best = past.isr[-1]
+    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, replace(recovered, leader=best.id, isr=(best,)))
+
+
+def test_a_loss_that_a_restored_store_does_not_know_is_unheard_of(healthy) -> None:  # S11
+    host = healthy.hosts[0]
+    host.forgot_unsynced = True
+    host.told(7)
+    assert not host.lost_unheard(relaxed=True)
+    host.untold(7)
+    assert not host.lost_unheard(relaxed=True)
+    host.untold(6)
+    assert (host.lost_unheard(relaxed=True), host.lost_unheard(relaxed=False)) == (True, False)
+    host.told(8)
+    host.damage_untold = True
+    assert host.lost_unheard(relaxed=False)
+    host.told(9)
+    assert not host.lost_unheard(relaxed=True)
+
+
+def test_who_knew_of_the_end_of_a_topic_may_know_less_once_a_restore_brings_it_back(healthy, ledger, leader) -> None:
+    key, newest = (leader.ref.uid, 0), ledger.entry
+    older = replace(newest, partition_epoch=-1)
+    known = healthy.oracles.metadata._history[key]
+    known[-1] = [older]
+    for restored in (False, True):
+        shown = iter((newest, None, older))
+        broker = SimpleNamespace(
+            incarnation=f"z{restored}", host=SimpleNamespace(id=1),
+            cache=SimpleNamespace(partition=lambda _r, _n, shown=shown: next(shown)),
+        )  # fmt: skip
+        healthy.oracles.metadata._restored = restored
+        for _ in range(2):
+            healthy.oracles.metadata.check(broker, {(leader.ref, 0)})
+        if restored:
+            healthy.oracles.metadata.check(broker, {(leader.ref, 0)})
+        else:
+            with fires("metadata is history"):
+                healthy.oracles.metadata.check(broker, {(leader.ref, 0)})
+        healthy.oracles.metadata.forget(broker)
+    healthy.oracles.metadata._restored = False
+    del known[-1]
 
 
 def test_queues_without_bound(healthy, monkeypatch) -> None:

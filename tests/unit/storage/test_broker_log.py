@@ -281,7 +281,9 @@ def test_a_set_aside_log_is_not_missed_after_a_kill(manager, tools):
     tools.fill(log, 5)
     tools.flush(log)
     one.checkpoint({log: 5})
+    tools.fill(log, 3)
     one.set_aside(log, delete_seen=True)
+    assert [stray.end_offset for stray in one.strays()] == [5], "what no disk has is not offered for adoption (S8)"
     one.abandon()
     two = manager()
     assert not two.open().findings.checkpoint_lost

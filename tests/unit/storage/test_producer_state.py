@@ -31,9 +31,10 @@ def states(*batches, pid=7, epoch=0):
 def test_the_next_sequence_is_new_and_everything_else_is_refused():
     known = states((0, 2), (3, 0))
     assert known.check(Header(7, 0, 4, 5)) == New()
-    for first in (5, 2, 1000):
-        with pytest.raises(OutOfOrderSequence):
+    for first, gap in ((5, True), (2, False), (1000, True), (2**31 - 1, False)):
+        with pytest.raises(OutOfOrderSequence) as refused:
             known.check(Header(7, 0, first, 0))
+        assert refused.value.gap is gap
 
 
 def test_the_last_five_batches_are_duplicates():

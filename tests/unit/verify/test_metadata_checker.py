@@ -53,7 +53,9 @@ class Store:
         status["conditions"] = list(conditions)
         return self.put("KafkaLiteTopic", "orders", uid, spec, status, **options)
 
-    def broker(self, number, epoch, *, trusted=1, clean=1, fenced=-1, incarnation=None, **options):
+    def broker(
+        self, number, epoch, *, trusted=1, clean=1, fenced=-1, incarnation=None, adopted=(), uid=None, **options
+    ):
         registration = {
             "brokerEpoch": epoch,
             "incarnation": incarnation or f"i{epoch}",
@@ -61,9 +63,10 @@ class Store:
             "trustedSince": trusted,
             "cleanSince": clean,
             "state": "Running",
+            "adopted": list(adopted),
         }
         status = {"registration": registration, "fencing": {"fencedEpoch": fenced}}
-        return self.put("KafkaLiteBroker", f"b{number}", f"b{number}", {"brokerId": number}, status, **options)
+        return self.put("KafkaLiteBroker", f"b{number}", uid or f"b{number}", {"brokerId": number}, status, **options)
 
     def cluster(self, epoch=1, config=None):
         return self.put(
@@ -174,6 +177,15 @@ def test_an_empty_disk_is_not_elected(store):
     assert "its entry had broker epoch 2, and its disk has lost data before epoch 4" in found.text
 
 
+@pytest.mark.parametrize(("last", "anomalies"), [(2, {}), (1, {"unclean-election": 1})])
+def test_a_registration_that_only_the_directory_remembers_counts_up_to_its_epoch(store, last, anomalies):
+    former = {"brokerEpoch": last, "trustedSince": 1, "cleanSince": 1}
+    store.topic(entry())
+    store.broker(1, 4, trusted=4, adopted=[former])
+    store.topic(entry(leader=1, leader_epoch=2, partition_epoch=2, isr=((1, 4), (2, 3))))
+    assert store.counts() == anomalies
+
+
 def test_an_unclean_restart_matters_while_acknowledgements_need_not_wait_for_the_disk(store):
     store.broker(1, 4, clean=4)
     elected = entry(1, 2, 2, isr=((1, 4), (2, 3)))
@@ -226,6 +238,14 @@ def test_objects_keep_what_they_must(store):
 def test_epochs_of_brokers_and_controllers_never_fall(store):
     store.broker(0, 5, fenced=4).broker(0, 4, fenced=3).cluster(epoch=3).cluster(epoch=2)
     assert store.counts() == {"broker-epoch-fell": 1, "fence-fell": 1, "controller-epoch-fell": 1}
+
+
+def test_a_broker_object_that_is_made_again_has_nothing_fenced(store):
+    store.broker(0, 5, fenced=5).broker(0, 6, fenced=5)
+    store.broker(0, 6, fenced=5, type_="DELETED")
+    store.broker(0, 7, uid="again", type_="ADDED").broker(0, 7, uid="again", fenced=7)
+    assert store.counts() == {}
+    assert store.broker(0, 8, uid="again", fenced=6).counts() == {"fence-fell": 1}, "of one object it is still found"
 
 
 def test_no_two_incarnations_share_a_broker_epoch(store):

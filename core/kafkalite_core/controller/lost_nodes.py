@@ -1,0 +1,87 @@
+"""Which nodes and volumes are lost, and with them pods that will never end by themselves.
+
+A node is lost when its object is gone, or when this observer has not seen it ready for `spec.nodeLossSeconds`. What was
+not read is not lost (deny on missing data).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.replacement import NodeState
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot
+    from kafkalite_core.model.cluster import Broker, Cluster
+    from kafkalite_core.model.pods import Pod
+    from kafkalite_core.model.replacement import Node
+    from kafkalite_core.model.volumes import Volume
+
+OVERDUE_MARGIN_S = 30.0
+"""A pod that is being deleted and is there for so long after its grace period has nobody who would end it."""
+
+
+def claim_of(snapshot: Snapshot, broker_id: int) -> Volume | None:
+    """The claim of a broker's volume, as last read."""
+    return next((each for each in snapshot.volumes if each.name.endswith(f"-{broker_id}")), None)
+
+
+def node_of(snapshot: Snapshot, broker_id: int) -> str:
+    """Name of the node that a broker is on, or that its volume binds it to; empty when neither is known."""
+    pod = snapshot.pods.get(broker_id)
+    if pod is None:
+        return ""
+    if pod.node:
+        return pod.node
+    claim = claim_of(snapshot, broker_id)
+    return claim.node if claim is not None and pod.stuck == "Unschedulable" else ""
+
+
+def unreachable(node: Node | None) -> bool:
+    """Nothing on the node hears of a deletion: it is gone, or its kubelet is silent."""
+    return node is not None and node.state in {NodeState.GONE, NodeState.UNKNOWN}
+
+
+def lost(node: Node | None, limit_s: float, now: float) -> bool:
+    """See the module. `limit_s`: `spec.nodeLossSeconds`."""
+    if node is None or node.state is NodeState.READY:
+        return False
+    return node.state is NodeState.GONE or now - node.unready_since >= limit_s
+
+
+def overdue(pod: Pod, now: float) -> bool:
+    """The pod is being deleted for longer than its grace period and a margin."""
+    return pod.deleting and now - pod.deleting_since > pod.grace_s + OVERDUE_MARGIN_S
+
+
+def why_lost(snapshot: Snapshot, broker: Broker, now: float) -> str:
+    """Why a broker's node or volume counts as gone for good without anybody's declaration; empty when it does not."""
+    cluster = snapshot.cluster
+    if cluster.node_loss != "replace" or not broker.fenced or broker.id >= cluster.replicas:
+        return ""
+    claim = claim_of(snapshot, broker.id)
+    if claim is not None and claim.lost:
+        return f"claim {claim.name} has lost its volume"
+    name = node_of(snapshot, broker.id)
+    node = snapshot.nodes.get(name)
+    if not lost(node, cluster.node_loss_s, now) or node is None:
+        return ""
+    if node.state is NodeState.GONE:
+        return f"its node {name} is gone"
+    return f"its node {name} has not been ready for {cluster.node_loss_s:g} s"
+
+
+def may_force(cluster: Cluster, pod: Pod, node: Node | None, now: float) -> bool:
+    """Whether a pod that is being deleted, and whose broker leaves the cluster, may go without its node's consent."""
+    return cluster.node_loss == "replace" and pod.deleting and lost(node, cluster.node_loss_s, now)
+
+
+def what_to_do(snapshot: Snapshot, broker_id: int, now: float) -> str:
+    """What to say of a pod that does not end though it should have; empty for one that has time, or is cared for."""
+    pod = snapshot.pods.get(broker_id)
+    if pod is None or not overdue(pod, now):
+        return ""
+    return (
+        f"pod {pod.name} does not end; if its node {pod.node} is gone for good: kubectl delete pod {pod.name} --force, "
+        "delete the node, or set spec.nodeLoss: replace"
+    )

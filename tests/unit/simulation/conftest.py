@@ -1,0 +1,52 @@
+"""A healthy cluster, and the truth about its only partition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation import run
+from tests.simulation.cluster import SimCluster
+from tests.simulation.oracles.past import Past
+from tests.simulation.swarm import TopicShape, draw
+from tests.simulation.world import World
+
+
+@pytest.fixture(scope="module")
+def healthy() -> SimCluster:
+    topic = TopicShape(name="t0", partitions=1, replicas=3, config={"min.insync.replicas": "2"})
+    shape = replace(
+        draw(0), brokers=3, operators=1, topics=(topic,), members=0, producers=1, consumers=1, pause_ms=50.0,
+        clock_rate_spread=0.0, retention=False, network_ms=1.0, fsync_ms=1.0,
+    )  # fmt: skip
+    cluster = SimCluster(World(0), shape)
+    cluster.begin()
+    run._until(cluster, 30_000.0, "the cluster starts")
+    cluster.world.run(cluster.world.now + 3_000.0)
+    return cluster
+
+
+@pytest.fixture
+def ledger(healthy):
+    (found,) = healthy.oracles.ledgers.values()
+    names = ("committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "behind", "newest", "past")
+    kept = {name: getattr(found, name) for name in names}
+    found.past = Past(found)
+    committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
+    found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
+    yield found
+    for name, value in kept.items():
+        setattr(found, name, value)
+    found.committed, found.written, found.sequences = committed, written, sequences
+
+
+@pytest.fixture
+def leader(healthy, ledger):
+    return healthy.hosts[ledger.entry.leader].broker.driver("t0", 0)
+
+
+@pytest.fixture
+def follower(healthy, ledger):
+    other = next(i for i in ledger.entry.isr_ids() if i != ledger.entry.leader)
+    return healthy.hosts[other].broker.driver("t0", 0)

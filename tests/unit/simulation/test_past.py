@@ -1,0 +1,215 @@
+"""What leaders of the past acknowledge between a restore and the recovery may be missing then, and nothing else (S11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.topic import Holding
+from kafkalite_core.resources import patches
+from tests.simulation import run
+from tests.simulation.api import Watch
+from tests.simulation.cluster import SimCluster
+from tests.simulation.oracles import past as past_module
+from tests.simulation.swarm import draw
+from tests.simulation.world import Process, Violation, World
+
+LOST = "leader-candidate completeness"
+
+
+class Restore:
+    """The leader's log has a batch that the follower's lacks, and who acknowledges it when is up to the test."""
+
+    def __init__(self, healthy, ledger, leader, follower, monkeypatch) -> None:
+        self.cluster, self.ledger, self.leader, self.follower = healthy, ledger, leader, follower
+        self.oracles = healthy.oracles
+        self.past = ledger.entry
+        self.batch = ledger.committed.pop()
+        self.marks = ledger.directory(follower.partitions.broker.host).segments()[-1][1].marks
+        assert self.marks[-1][1:] == self.batch[1:]
+        ledger.committed_end = self.batch.base
+        ledger.newest = (self.past.leader_epoch, self.past.partition_epoch)
+        ledger.past.highest = self.past.leader_epoch
+        self.newest = self.above(2, 5)
+        monkeypatch.setattr(self.oracles.metadata, "_restored", False)
+        monkeypatch.setattr(self.oracles, "brokers", self.oracles.brokers)
+        self._monkeypatch = monkeypatch
+
+    def above(self, leader_epochs: int, partition_epochs: int):
+        epochs = (self.past.leader_epoch + leader_epochs, self.past.partition_epoch + partition_epochs)
+        return replace(self.past, leader_epoch=epochs[0], partition_epoch=epochs[1])
+
+    def later_epochs(self, entry=None) -> None:
+        """The store has had entries that the leader never heard of, but some disk has."""
+        newest = entry or self.newest
+        self.ledger.stored(newest)
+        self.ledger.entry = newest
+        epochs = (newest.leader_epoch, newest.partition_epoch)
+        self._monkeypatch.setattr(type(self.ledger), "on_disks", lambda _self: epochs)
+
+    def restore(self) -> None:
+        self.oracles.store_restored(self.cluster.api.objects)
+        assert self.ledger.is_behind(self.ledger.entry)
+
+    def commit(self) -> None:
+        """The leader's high watermark reaches the end of its log, and it answers."""
+        self.ledger.high_watermark_advanced(self.leader)
+        self.ledger.acknowledged(self.leader, self.batch.base, self.batch.next, -1)
+
+    def recover(self, *, log_epoch: int | None = None) -> None:
+        """The partition goes on with the follower, whose log is in the newest epoch unless the test says otherwise."""
+        host = self.follower.partitions.broker.host.id
+        epoch = self.newest.leader_epoch if log_epoch is None else log_epoch
+        holding = Holding(
+            topic="t0", topic_id=self.ledger.tag[0], partition=0, leader_epoch=9, partition_epoch=9, log_epoch=epoch,
+            end_offset=self.batch.base,
+        )  # fmt: skip
+        brokers = {**self.oracles.brokers, host: replace(self.oracles.brokers[host], holdings=(holding,))}
+        self._monkeypatch.setattr(self.oracles, "brokers", brokers)
+        self._write(replace(self.above(3, 6), leader=host, isr=(IsrEntry(host, brokers[host].epoch),)))
+
+    def go_on(self, leader_epochs: int) -> None:
+        """Nobody knows that there had been more: the entry changes as it would have anyway."""
+        self._monkeypatch.setattr(type(self.ledger), "on_disks", lambda _self: (-1, -1))
+        self._write(self.above(leader_epochs, 1))
+
+    def _write(self, entry) -> None:
+        old = self.cluster.api.objects["topics"]["t0"]
+        status = {**old["status"], "partitions": {"0": patches.render_partition(entry)}}
+        self.oracles.store_changed("topics", old, {**old, "status": status})
+        assert self.ledger.entry == entry
+        assert not self.ledger.is_behind(entry)
+
+    def missing(self) -> int:
+        """Records that were promised and that the final read did not find; it is broken if that may not be."""
+        run.final_read(self.cluster)
+        return self.cluster.history.excused
+
+
+@pytest.fixture
+def restore(healthy, ledger, leader, follower, monkeypatch):
+    made = Restore(healthy, ledger, leader, follower, monkeypatch)
+    whole = list(made.marks)
+    made.marks.pop()
+    yield made
+    made.marks[:] = whole
+
+
+def lost(name: str = LOST):
+    return pytest.raises(Violation, match=name)
+
+
+def test_what_a_leader_of_the_past_acknowledged_may_be_missing_and_is_counted(restore) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    assert restore.ledger.committed_end == restore.batch.base, "the present has not committed it"
+    restore.oracles.watermark.read(restore.ledger, "c", restore.batch)
+    restore.recover()
+    promised = [p for p in restore.cluster.history.promised[restore.ledger.tag] if p[0] == restore.batch.base]
+    assert promised
+    assert restore.missing() == restore.batch.next - restore.batch.base
+    restore.oracles.watermark.read(restore.ledger, "c", restore.batch)  # on its way since before the recovery
+    with lost("nothing lost"):
+        restore.ledger.past.excused.clear()
+        restore.missing()
+
+
+def test_what_was_acknowledged_before_the_restore_may_not(restore) -> None:
+    restore.marks.append(restore.batch)
+    restore.commit()
+    restore.later_epochs()
+    restore.restore()
+    restore.marks.pop()
+    restore.commit()  # an answer to a second attempt
+    with lost():
+        restore.recover()
+
+
+def test_what_is_acknowledged_after_the_recovery_may_not(restore) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.recover()
+    with lost():
+        restore.commit()
+
+
+def test_what_a_leader_of_the_newest_epoch_acknowledged_may_not(restore) -> None:
+    restore.later_epochs(restore.above(0, 5))
+    restore.restore()
+    restore.commit()
+    with lost():
+        restore.recover()
+
+
+def test_what_was_acknowledged_without_a_restore_may_not(restore) -> None:
+    restore.later_epochs()
+    with lost():
+        restore.commit()
+
+
+def test_what_the_log_has_that_the_recovery_goes_on_with_is_not_left_out(restore, ledger) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    restore.marks.append(restore.batch)
+    restore.recover()
+    assert ledger.committed[-1] == restore.batch
+    assert restore.missing() == 0
+    restore.marks.pop()
+    with lost():
+        restore.oracles.completeness.candidates(ledger, "now")
+
+
+def test_a_recovery_with_a_log_of_the_same_epoch_has_all_that_its_leader_acknowledged(restore) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    with lost():
+        restore.recover(log_epoch=restore.past.leader_epoch)
+
+
+def test_a_leader_that_knows_of_a_later_epoch_is_not_one_of_the_past(restore, monkeypatch) -> None:
+    restore.later_epochs()
+    restore.restore()
+    noted = SimpleNamespace(leader_epoch=restore.newest.leader_epoch)
+    monkeypatch.setattr(past_module, "read_metadata", lambda _disk, _name: noted)
+    for driver in (restore.leader, restore.follower):
+        with lost("nobody goes by a past"):
+            restore.ledger.role_changed(driver)
+    restore.commit()
+    with lost():
+        restore.recover()
+
+
+@pytest.mark.parametrize("leader_epochs", [0, 1])
+def test_where_nobody_knows_that_there_was_more_nothing_is_left_out(restore, leader_epochs) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    restore.go_on(leader_epochs)
+    assert restore.ledger.committed[-1] == restore.batch
+    assert not restore.ledger.past.excused
+    restore.later_epochs(restore.above(leader_epochs, 3))
+    restore.restore()
+    assert restore.ledger.past.below == restore.past.leader_epoch + leader_epochs, (
+        "epochs that nobody knows are not above anything"
+    )
+
+
+def test_a_watch_from_before_the_restore_has_to_list_anew() -> None:
+    world = World(0)
+    api = SimCluster(world, draw(0)).api
+    told: list[bool] = []
+    before = api.version
+    api.stop()
+    api.restore(api.backup())
+    api.start()
+    for version, expired in ((before, [True]), (api.version, [])):
+        told.clear()
+        api.watch(Watch("b0", Process("b0"), "topics", lambda *_: None, told.append), version)
+        world.run(world.now + 5.0)
+        assert told == expired
