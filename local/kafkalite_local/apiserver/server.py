@@ -58,7 +58,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self._collecting: asyncio.Task[None] | None = None
         self.failed: asyncio.Future[None] | None = None
-        """Raises when the disk fails: the process must end."""
+        """Raises when the disk or the garbage collector fails: the process must end."""
 
     @property
     def address(self) -> str:
@@ -93,6 +93,7 @@ class ApiServer:
         self._collecting = asyncio.create_task(
             Collector(self._store, self._registry).run(), name="apiserver-garbage-collector"
         )
+        self._collecting.add_done_callback(self._on_collector_end)
         self._runner = web.AppRunner(
             self._api.application(), access_log=None, handler_cancellation=True, shutdown_timeout=1.0
         )
@@ -107,6 +108,7 @@ class ApiServer:
         self._api.stop()
         await self._runner.cleanup()
         if self._collecting is not None:
+            self._collecting.remove_done_callback(self._on_collector_end)
             self._collecting.cancel()
             with suppress(asyncio.CancelledError):
                 await self._collecting
@@ -115,6 +117,15 @@ class ApiServer:
 
     def _on_disk_failure(self, error: BaseException) -> None:
         _LOG.critical("the database failed: %s", error)
+        self._fail(error)
+
+    def _on_collector_end(self, task: asyncio.Task[None]) -> None:
+        """It ends with the server alone. One without it looks well and deletes nothing that was owned."""
+        error = None if task.cancelled() else task.exception()
+        _LOG.critical("the garbage collector ended", exc_info=error)
+        self._fail(error or RuntimeError("the garbage collector ended"))
+
+    def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
 

@@ -245,12 +245,14 @@ class Store:
         self._queue.append(pending)
         if self._flush is None or self._flush.done():
             self._flush = asyncio.get_running_loop().create_task(self._run_flush(), name="store-flush")
-        return pending.done
+        # Several wait for one commit. Whoever gives up, such as the request of a client that went away, must not
+        # cancel it for the others.
+        return asyncio.shield(pending.done)
 
     async def settled(self) -> None:
         """Wait until everything that was decided before this call is on the disk."""
         if self._queue:
-            await self._queue[-1].done
+            await asyncio.shield(self._queue[-1].done)
         elif self._flush is not None and not self._flush.done():
             await asyncio.wait([self._flush])
 

@@ -218,6 +218,22 @@ async def test_many_writes_share_a_commit(tmp_path):
     await store.close()
 
 
+async def test_a_writer_that_goes_away_disturbs_nobody_who_waits_for_the_same_commit(tmp_path):
+    """A request is cancelled when its client closes the connection; the garbage collector once died of it."""
+    store = Store(tmp_path / "db", attributes, lambda error: None)
+    store.open()
+    store.put("configmaps", "n", "first", config_map("first"))
+    await asyncio.sleep(0)  # it is on its way to the disk; the next one has to wait for it
+    _, gone = store.put("configmaps", "n", "a", config_map("a"))
+    readers = [asyncio.create_task(store.settled()) for _ in range(2)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    readers[0].cancel()
+    await asyncio.wait_for(readers[1], 10)
+    assert store.get("configmaps", "n", "a") is not None, "settled means that it is on the disk"
+    await store.close()
+
+
 async def test_history_is_bounded(tmp_path):
     store = Store(tmp_path / "db", attributes, lambda error: None, history_events_max=10)
     store.open()
