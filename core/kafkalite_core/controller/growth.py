@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
+from kafkalite_core.controller.strays import given_up
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
@@ -156,7 +157,7 @@ def plan_placement(
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
         reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
-    elif deleted_ids(snapshot, view):
+    elif given_up(snapshot, view.spec.topic_name):
         reason = f"{reason}; begins empty, data of a deleted topic of this name are left to their retention"
     return CreateTopicStatus(
         topic=ref,
@@ -261,8 +262,8 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     """
     if view.adopt_strays is False:
         return "", []
-    given_up = set() if view.adopt_strays else deleted_ids(snapshot, view)
-    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | given_up
+    abandoned = set() if view.adopt_strays else given_up(snapshot, view.spec.topic_name)
+    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | abandoned
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
@@ -300,16 +301,6 @@ def _as_stray(holding: Holding) -> Stray:
         log_epoch=holding.log_epoch,
         end_offset=holding.end_offset,
     )
-
-
-def deleted_ids(snapshot: Snapshot, view: TopicView) -> set[str]:
-    """Ids of topics of this name that were deleted under the eyes of some broker, and whose data are still there."""
-    return {
-        stray.topic_id
-        for broker in snapshot.brokers.values()
-        for stray in broker.strays
-        if stray.deleted and stray.topic == view.spec.topic_name
-    }
 
 
 def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:

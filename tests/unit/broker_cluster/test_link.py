@@ -241,6 +241,26 @@ async def test_a_fenced_broker_registers_anew_with_its_data_intact(world, settin
     await eventually(lambda: link.cache.brokers[0].alive)
 
 
+async def test_a_broker_whose_disk_is_given_up_does_not_come_back_between_fence_and_removal(world, settings, linked):
+    """It would be fenced and be back some hundred times a minute, and each time put its own removal off."""
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    identity = identity_of(settings)
+    await link.register(identity)
+    assert await link.set_state(BrokerState.RUNNING)
+    given_up = {"phase": "Removing", "broker": 0, "cause": "it is lost", "directoryId": identity.directory_id}
+    await world.change_cluster(replacing=given_up)
+    await world.fence()
+    await eventually(lambda: "given up: it is lost" in link.obstacle)
+    counter = (await world.cluster())["status"]["nextBrokerEpoch"]
+    # Where something speaks against the removal, this broker may be what is missing.
+    blocked = [{"pod": "kafkalite-broker-0", "partition": "t-0", "reason": "would lose its last copy"}]
+    await world.change_cluster(replacing=given_up | {"blockedBy": blocked})
+    await eventually(lambda: link.registered)
+    assert told.epochs == [1, counter], "nothing was drawn while it waited"
+
+
 async def test_a_broker_object_that_was_made_again_is_registered_again(world, settings, linked):
     await world.create_cluster()
     await world.create_broker()

@@ -164,6 +164,24 @@ def test_a_fence_leads_to_a_new_epoch_with_the_data_intact():
     assert write.registration.incarnation == "new"
 
 
+def test_who_is_given_up_asks_once_a_tick_and_registers_when_it_is_not_given_up_any_more():
+    machine, written = registered()
+    machine.step(reg.CaughtUp(6))
+    fenced = replace(BROKER, registration=written, fenced_epoch=6)
+    machine.step(reg.BrokerSeen(fenced))
+    assert machine.step(reg.BrokerRead(fenced)) == [reg.DrawEpoch(7)]
+    assert machine.step(reg.DrawRefused("the node is lost")) == [reg.Waits("the node is lost")]
+    assert machine.waiting == "the node is lost"
+    for _ in range(2):
+        assert machine.step(reg.Tick()) == [reg.ReadBroker()]
+        assert machine.step(reg.BrokerRead(fenced)) == [reg.DrawEpoch(7)]
+        assert machine.step(reg.DrawRefused("the node is lost")) == []
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(fenced))
+    [write] = machine.step(reg.EpochDrawn(7))
+    assert write.registration.trusted_since == written.trusted_since
+
+
 def test_an_unknown_outcome_is_looked_at_and_adopted():
     machine = reg.RegistrationMachine(IDENTITY)
     machine.step(reg.Tick())
