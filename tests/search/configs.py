@@ -92,6 +92,10 @@ SMALL: dict[str, Config] = {
         about="brokers that see entries of before, after they were replaced",
         records=1, leader_epochs=3, changes=3, watch_lags=2,
     ),
+    "returns": Config(
+        about="a leader that leads again before others have heard of the one in between",
+        records=1, leader_epochs=3, changes=2, fences=1, watch_lags=1, lapses=False,
+    ),
     "handover": Config(
         about="leaders that leave and name their successors",
         records=1, leader_epochs=3, changes=3, leaves=1, lost_answers=1, lapses=False, preferred=False, fences=1,
@@ -118,6 +122,7 @@ LARGE: dict[str, Config] = {
     "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4, copies=2),
     "operator-large": replace(SMALL["operator"], changes=4, crashes=1),
     "watch-large": replace(SMALL["watch"], records=2, changes=4),
+    "returns-large": replace(SMALL["returns"], records=2, changes=3, watch_lags=2),
     "handover-large": replace(SMALL["handover"], records=2, changes=4),
     "zombie-large": replace(SMALL["zombie"], records=2, leader_epochs=3, changes=3),
     "wipe-large": replace(SMALL["wipe"], records=2, operator_lags=True),
