@@ -308,7 +308,9 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
 
     A broker that was scaled away is kept as an object; unless it listed data of this topic it would block for ever.
     """
-    broker = snapshot.brokers[broker_id]
+    broker = snapshot.brokers.get(broker_id)
+    if broker is None:  # the store went back to before its object was made, and the operator makes it again
+        return broker_id < snapshot.cluster.replicas
     if broker.alive:
         return False
     listed: tuple[Stray | Holding, ...] = (*broker.strays, *broker.holdings)
@@ -342,7 +344,8 @@ def _adopt(
     """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
     if not strays:
         return {}
-    absent = sorted(broker_id for broker_id in snapshot.brokers if _may_hold_more(snapshot, view, broker_id))
+    expected = {*snapshot.brokers, *range(snapshot.cluster.replicas)}
+    absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id))
     if absent:
         message = (
             f"brokers hold data of a lost topic of this name; waiting for brokers {absent}, which may hold more. "
