@@ -42,7 +42,7 @@ from kafkalite_core.membership.registration_events import (
 from kafkalite_core.membership.settlement import Settled
 from kafkalite_core.model.cluster import BrokerState, Registration
 from kafkalite_core.storage.identity import DirectoryFindings, restart_verdict
-from kafkalite_core.storage.last_registration import adopted
+from kafkalite_core.storage.last_registration import adopted, judged_by
 
 if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Adopted, Broker
@@ -332,7 +332,7 @@ class RegistrationMachine:
             checkpoint_lost=False,
             taken=identity.taken,
         )
-        previous = self._seen.registration
+        previous = judged_by(self._seen.registration, identity.last, findings)
         verdict = restart_verdict(previous, findings, broker_epoch)
         kept = adopted(previous, findings, identity.last, verdict, broker_epoch)
         return Trust(verdict.trusted_since, verdict.clean_since, kept)

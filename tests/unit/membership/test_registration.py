@@ -92,6 +92,17 @@ def test_a_restored_counter_does_not_make_an_epoch_be_used_twice():  # S11
     assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)]
 
 
+def test_a_clean_restart_after_a_restore_is_trusted_by_what_the_directory_remembers():  # S11
+    """Stopped in order in epoch 9, while the store went back to 5: else a partition that has its only replica here, and
+    whose entry is as it was, would wait for the consent to a loss that has not happened."""
+    later = LastRegistration.of(replace(FORMER, broker_epoch=9, incarnation="later"))
+    machine = reg.RegistrationMachine(replace(IDENTITY, last=later, clean_epoch=9))
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)]
+    [write] = machine.step(reg.EpochDrawn(10))
+    assert (write.registration.trusted_since, write.registration.clean_since) == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("changes", "trust"),
     [
