@@ -101,9 +101,12 @@ class Executor:
         operator.call("patch", kind, name, operations, decided_on, answer=answered)
 
     def _refresh(self, kind: str, name: str, then: Callable[[], None]) -> None:
+        """Read one object consistently: what it shows counts also if the store went back in time (S11)."""
+        asked_s = self._operator.now_s()
+
         def read(outcome: Outcome, result: Any) -> None:
             if outcome is Outcome.OK:
-                self._operator.store.apply(kind, "MODIFIED", result)
+                self._operator.store.apply(kind, "MODIFIED", result, listed_s=asked_s)
             then()
 
         self._operator.call("get", kind, name, answer=read)

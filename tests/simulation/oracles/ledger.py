@@ -29,6 +29,7 @@ class Ledger:
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
+        unnoticed: It is lossy because the store went back in time, and nobody knew of what it lost.
         newest: The highest leader epoch and the highest partition epoch that the store ever had.
         behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
         past: What leaders of the past commit meanwhile, which is not in `committed`.
@@ -54,7 +55,7 @@ class Ledger:
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
         self.relaxed = False
-        self.lossy = False
+        self.lossy = self.unnoticed = False
         self.losses = 0
         self.damaged = False
         self.newest = self.behind = (-1, -1)

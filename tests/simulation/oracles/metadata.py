@@ -47,9 +47,9 @@ class MetadataIsHistory:
         """A broker's cache changed."""
         seen = self._seen.setdefault(broker.incarnation, {})
         gone = self._gone.setdefault(broker.incarnation, set())
-        for ref, number in changed:
-            entry = broker.cache.partition(ref, number)
-            key = (ref.uid, number)
+        shown = [((ref.uid, number), broker.cache.partition(ref, number)) for ref, number in changed]
+        # What is gone first: after a restore an object may be placed under another topic id, all in one change.
+        for key, entry in sorted(shown, key=lambda one: one[1] is not None):
             if entry is None:
                 gone.add(key)
                 continue

@@ -117,7 +117,7 @@ class Oracles:
             entry = None if topic is None else topic.partitions.get(ledger.number)
             if entry != ledger.entry or entry is None:
                 ledger.behind = ledger.newest
-                ledger.past.restored()
+                ledger.past.restored(entry)
             ledger.entry = entry
 
     def _goes_on(self, ledger: Ledger, uid: str, known: Partition | None, entry: Partition) -> bool:
@@ -137,7 +137,8 @@ class Oracles:
             return False
         if noticed:
             ledger.past.recovered(entry, self.elections.recovered(ledger, entry))
-        ledger.lossy = ledger.lossy or not noticed
+        else:
+            ledger.lossy = ledger.unnoticed = True
         ledger.forget(epochs[0])
         ledger.behind = (-1, -1)
         ledger.elected_at[entry.leader_epoch] = ledger.committed_end

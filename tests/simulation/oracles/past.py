@@ -31,10 +31,21 @@ class Past:
     So nothing that was acknowledged before the restore or after the recovery, or by a leader of the newest epoch, and
     nothing that the log with which the recovery goes on has.
 
+    A leader epoch e of the history that the store lost may come again, with other batches:
+
+    a batch of e may differ from the one that was at its offset
+                                           <=>  the store had e before some restore, and showed less after it
+                                                no log has that one any more, in use or set aside
+
+    A leader that never knew of e, or has forgotten it, leads in it by an entry that nobody alive contradicts, and all
+    who had been in e are cut to its log before it writes so far. While one of them still has its batch, two logs differ
+    in an epoch that they call the same, which no later fetch finds out: that is not excused.
+
     Attributes:
         highest: The highest leader epoch that the store has had in the history that goes on.
         below: Leader epochs below it are of the past; -1 when the partition is not waiting for a recovery.
-        excused: (base offset, next offset, crc) of the batches that a recovery left out.
+        excused: (base offset, next offset, crc) of the batches that a recovery left out, or that were lost with the
+            store because nobody knew of them any more.
     """
 
     name = "nobody goes by a past"
@@ -46,10 +57,18 @@ class Past:
         self._committed: dict[tuple[int, ...], tuple[Mark, int]] = {}
         self._ends: dict[int, int] = {}
         self._shown: set[tuple[int, ...]] = set()
+        self._lost: list[tuple[int, int]] = []
 
-    def restored(self) -> None:
-        """The store went back in time."""
+    def restored(self, entry: Partition | None) -> None:
+        """The store went back in time, to this entry."""
         self.below = self.highest
+        self._lost.append((-1 if entry is None else entry.leader_epoch, self.highest))
+
+    def gave_way(self, mark: Mark) -> bool:
+        """Whether that batch, of a leader epoch that the store has lost, is gone from every log."""
+        if not any(shown < mark.epoch <= highest for shown, highest in self._lost):
+            return False
+        return all(mark[1:] != other[1:] for _, _, log in self._ledger.logs() for other in batches(log))
 
     def began(self, driver: Driver) -> None:
         """A replica leads or follows from now on. Raises `Violation` if it has been told of a later epoch."""
@@ -112,6 +131,10 @@ class Past:
             self._ledger.append(mark)
         self._close()
         self.highest = leader_epoch
+
+    def forgotten(self, marks: list[Mark]) -> None:
+        """These were committed, and the partition goes on without them since nobody knows of what the store lost."""
+        self.excused.update((mark.base, mark.next, mark.crc) for mark in marks)
 
     def _in_order(self) -> list[tuple[Mark, int]]:
         return sorted(self._committed.values(), key=lambda found: found[0][1:])

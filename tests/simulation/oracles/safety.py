@@ -55,6 +55,9 @@ class LogMatching:
         """A replica wrote a batch."""
         known = ledger.written.setdefault((mark.base, mark.epoch), mark)
         if known is not mark and known[2:] != mark[2:]:
+            if ledger.past.gave_way(known):
+                ledger.written[mark.base, mark.epoch] = mark
+                return
             raise Violation(self.name, f"{ledger}: {known} and {mark} in the same epoch")
 
 
@@ -104,9 +107,12 @@ class Completeness:
     @staticmethod
     def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:
         """An unclean election was allowed: what its leader lacks is lost, and that is known."""
-        ledger.lossy = False
+        unnoticed = ledger.unnoticed
+        ledger.lossy = ledger.unnoticed = False
         lost = next((place for place, mark in enumerate(ledger.committed) if mark[1:] not in have), None)
         if lost is not None and wanted:
+            if unnoticed:
+                ledger.past.forgotten(ledger.committed[lost:])
             ledger.losses += len(ledger.committed) - lost
             ledger.committed_end = ledger.committed[lost].base
             del ledger.committed[lost:]

@@ -337,6 +337,37 @@ def test_who_knew_of_the_end_of_a_topic_may_know_less_once_a_restore_brings_it_b
     del known[-1]
 
 
+def test_an_object_that_is_placed_under_another_topic_id_by_a_restored_store(healthy, leader, monkeypatch) -> None:
+    metadata, ref = healthy.oracles.metadata, leader.ref
+    entries = [replace(leader.replica.partition, partition_epoch=epoch) for epoch in (8, 9)]
+    again = replace(ref, topic_id="another")
+    monkeypatch.setattr(metadata, "_history", {(ref.uid, 0): {entry.partition_epoch: [entry] for entry in entries}})
+    monkeypatch.setattr(metadata, "_restored", True)
+    for changed in ([(ref, 0), (again, 0)], [(again, 0), (ref, 0)]):  # a set has no order
+        shown = {ref: entries[1]}
+        broker = SimpleNamespace(
+            incarnation="z", host=SimpleNamespace(id=1),
+            cache=SimpleNamespace(partition=lambda of, _n, shown=shown: shown.get(of)),
+        )  # fmt: skip
+        metadata.check(broker, changed[:1] if changed[0][0] is ref else changed[1:])
+        shown.clear()
+        shown[again] = entries[0]
+        metadata.check(broker, changed)
+        metadata.forget(broker)
+
+
+def test_a_partition_of_which_a_broker_knows_more_than_the_store_shows_is_not_well(
+    healthy, leader, monkeypatch
+) -> None:
+    assert run.unhealthy(healthy) == ""
+    newest = leader.replica._newest
+    for more in ({"leader_epoch": newest.leader_epoch + 1}, {"partition_epoch": newest.partition_epoch + 1}):
+        monkeypatch.setattr(leader.replica, "_newest", newest._replace(**more))
+        assert "knows more than the store shows" in run.unhealthy(healthy)
+    monkeypatch.setattr(leader.replica, "_newest", newest)
+    assert run.unhealthy(healthy) == ""
+
+
 def test_queues_without_bound(healthy, monkeypatch) -> None:
     monkeypatch.setattr(World, "queued", EVENTS_MAX + 1)
     with fires("bounded queues"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -82,6 +83,18 @@ class Restore:
         self.oracles.store_changed("topics", old, {**old, "status": status})
         assert self.ledger.entry == entry
         assert not self.ledger.is_behind(entry)
+
+    @contextmanager
+    def leader_without_the_batch(self):
+        """The leader's log lacks it as well, and so do all that are in sync."""
+        hosts = [self.cluster.hosts[i] for i in self.ledger.entry.isr_ids()]
+        logs = [self.ledger.directory(host).segments()[-1][1].marks for host in hosts]
+        whole = [list(marks) for marks in logs]
+        for marks in logs:
+            marks[:] = [mark for mark in marks if mark.base < self.batch.base]
+        yield
+        for marks, kept in zip(logs, whole, strict=True):
+            marks[:] = kept
 
     def missing(self) -> int:
         """Records that were promised and that the final read did not find; it is broken if that may not be."""
@@ -198,6 +211,73 @@ def test_where_nobody_knows_that_there_was_more_nothing_is_left_out(restore, lea
     assert restore.ledger.past.below == restore.past.leader_epoch + leader_epochs, (
         "epochs that nobody knows are not above anything"
     )
+
+
+def other_batch(restore, leader_epochs: int):
+    """A batch that a leader of a later epoch once wrote behind the end of all logs, and another one in its place."""
+    end = restore.batch.next
+    written = restore.batch._replace(base=end, next=end + 1, epoch=restore.past.leader_epoch + leader_epochs)
+    restore.ledger.wrote(written)
+    return written, written._replace(crc=1)
+
+
+@pytest.mark.parametrize("leader_epochs", [1, 2])
+def test_a_leader_epoch_that_the_store_lost_may_come_again_with_other_batches(restore, ledger, leader_epochs) -> None:
+    written, other = other_batch(restore, leader_epochs)
+    restore.later_epochs()
+    with lost("log matching"):
+        ledger.wrote(other)  # the store has not gone back
+    restore.restore()
+    ledger.wrote(other)
+    restore.marks.append(other)
+    with lost("log matching"):
+        ledger.wrote(written)  # a message on its way had it still
+    restore.marks.pop()
+
+
+def test_a_leader_epoch_that_a_restored_store_shows_has_but_one_history(restore, ledger) -> None:
+    _, other = other_batch(restore, 0)
+    restore.later_epochs()
+    restore.restore()
+    with lost("log matching"):
+        ledger.wrote(other)
+
+
+def test_a_leader_epoch_of_after_the_restore_has_but_one_history(restore, ledger) -> None:
+    restore.later_epochs()
+    restore.restore()
+    _, other = other_batch(restore, 3)
+    with lost("log matching"):
+        ledger.wrote(other)
+
+
+@pytest.mark.parametrize("name", ["t0-0", "t0-0.1.stray"])
+def test_a_leader_epoch_does_not_come_again_while_a_log_has_batches_of_it(restore, ledger, name) -> None:
+    written, other = other_batch(restore, 1)
+    restore.later_epochs()
+    restore.restore()
+    root = restore.follower.partitions.broker.host.disk.root.entries
+    root[name] = root.pop("t0-0")
+    restore.marks.append(written)
+    with lost("log matching"):
+        ledger.wrote(other)
+    restore.marks.pop()
+    ledger.wrote(other)
+    root["t0-0"] = root.pop(name)
+
+
+def test_what_is_lost_with_the_store_since_nobody_knows_of_it_is_counted(restore, ledger) -> None:
+    restore.marks.append(restore.batch)
+    restore.commit()
+    restore.later_epochs()
+    restore.restore()
+    with restore.leader_without_the_batch():
+        restore.go_on(0)
+        assert ledger.losses == 1
+        assert restore.missing() == restore.batch.next - restore.batch.base
+        ledger.past.excused.clear()
+        assert restore.missing() == 0, "not lost with the store, but by an election that was allowed"
+    ledger.losses = 0
 
 
 def test_a_watch_from_before_the_restore_has_to_list_anew() -> None:
