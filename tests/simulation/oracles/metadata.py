@@ -9,7 +9,11 @@ from tests.simulation.oracles.safety import counting_ids
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kafkalite_core.model.cluster import Broker as BrokerObject
     from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.topic import Holding
     from tests.simulation.broker import Broker
     from tests.simulation.oracles.ledger import Ledger
 
@@ -19,6 +23,9 @@ class MetadataIsHistory:
 
     A topic that was deleted comes back only if the store goes back in time. Who knew of the deletion has it anew then:
     what it had known is left to its disk to remember (S11).
+
+    Attributes:
+        restored: The store has gone back in time.
     """
 
     name = "metadata is history"
@@ -27,15 +34,15 @@ class MetadataIsHistory:
         self._history: dict[tuple[str, int], dict[int, list[Partition]]] = {}
         self._seen: dict[str, dict[tuple[str, int], int]] = {}
         self._gone: dict[str, set[tuple[str, int]]] = {}
-        self._restored = False
+        self.restored = False
 
     def store_restored(self) -> None:
         """The store went back in time."""
-        self._restored = True
+        self.restored = True
 
     def lost(self, registered: int, named: int) -> bool:
         """Whether the store, which shows the one broker epoch, has had the other one and went back."""
-        return self._restored and registered < named
+        return self.restored and registered < named
 
     def stored(self, uid: str, number: int, entry: Partition) -> None:
         """The store has another entry."""
@@ -53,7 +60,7 @@ class MetadataIsHistory:
             if entry is None:
                 gone.add(key)
                 continue
-            if self._restored and key in gone:
+            if self.restored and key in gone:
                 seen.pop(key, None)
             gone.discard(key)
             known = self._history.get(key, {}).get(entry.partition_epoch, [])
@@ -84,7 +91,7 @@ class MetadataIsHistory:
         beyond = all(
             older.leader_epoch < entry.leader_epoch and older.partition_epoch < entry.partition_epoch for older in had
         )
-        return self._restored and had_more and beyond
+        return self.restored and had_more and beyond
 
     def forget(self, broker: Broker) -> None:
         """The process ended."""
@@ -96,6 +103,13 @@ class PermittedElections:
     """A new leader was a member of ISR or ELR whose entry counted, or the topic allows unclean elections (R10, R14)."""
 
     name = "permitted elections"
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[int, int], tuple[Holding, ...]] = {}
+
+    def reported(self, broker: BrokerObject) -> None:
+        """What a registered incarnation holds, as it has written itself: a restored store may show another report."""
+        self._told[broker.id, broker.epoch] = broker.holdings
 
     def check(self, ledger: Ledger, old: Partition | None, new: Partition, *, unclean_allowed: bool) -> None:
         """The entry in the store changed."""
@@ -118,25 +132,54 @@ class PermittedElections:
             # store has lost: that incarnation was a candidate, and it alone leads by the entry (S1).
             return
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):
+            if not unclean_allowed and self._answers(ledger, old, new):
+                self.recovered(ledger, new)
+                return
             if not unclean_allowed:
                 raise Violation(self.name, f"{ledger}: {old} was followed by {new}, whose leader was no candidate")
             ledger.lossy = True
         oracles.elections_seen += 1
+
+    @staticmethod
+    def _answers(ledger: Ledger, old: Partition, new: Partition) -> bool:
+        """Whether the entry is a recovery because of what some broker reports, which the one before did not settle (S11).
+
+        The store may show an entry of the lost history again, made anew with the same epochs. Whoever has been shown
+        less meanwhile cannot tell the two apart and contradicts it, until an entry is above all that it knows. To lose
+        nothing by it is for the completeness of candidates, as after any recovery.
+        """
+        found = [one for broker in ledger.oracles.brokers.values() for one in holdings_of(ledger, broker.holdings)]
+        asked = any(not one.settled_by(old.leader_epoch, old.partition_epoch) for one in found)
+        above = all(new.leader_epoch > one.leader_epoch and new.partition_epoch > one.partition_epoch for one in found)
+        return ledger.oracles.metadata.restored and asked and above
 
     def recovered(self, ledger: Ledger, new: Partition) -> int:
         """The store had gone back in time, and goes on with this entry: with the newest epoch of a log, returned (S11).
 
         By what brokers have reported, since an epoch may have begun in a log without a record. Whether that is true,
         and how far these logs reach, is for the completeness of candidates.
+
+        A member is judged by what the incarnation that its entry names has reported. If the patch came late, that may
+        have been registered anew since, or its report be lost with the store: what is registered under that broker id
+        by now has not reported for it, and whether its log is still what the entry stands for is for R7 and R9 to say.
         """
-        reported = {
-            broker_id: holding.log_epoch
-            for broker_id, broker in ledger.oracles.brokers.items()
-            for holding in broker.holdings
-            if (holding.topic_id, holding.partition) == ledger.tag
-        }
-        best = max(reported.values(), default=-1)
-        short = [member.id for member in new.isr if reported.get(member.id, -2) < best]
+        brokers = ledger.oracles.brokers
+        reported = {i: one.log_epoch for i, broker in brokers.items() for one in holdings_of(ledger, broker.holdings)}
+        named: dict[int, int] = {}
+        for member in new.isr:
+            broker = brokers.get(member.id)
+            shown = () if broker is None or broker.epoch != member.epoch else holdings_of(ledger, broker.holdings)
+            for one in shown or holdings_of(ledger, self._told.get((member.id, member.epoch), ())):
+                named[member.id] = one.log_epoch
+        best = max((*reported.values(), *named.values()), default=-1)
+        short = [member.id for member in new.isr if named.get(member.id, -2) < best]
         if new.leader not in new.isr_ids() or short:
-            raise Violation(self.name, f"{ledger}: recovered as {new}, but the logs of {short} are older: {reported}")
+            raise Violation(
+                self.name, f"{ledger}: recovered as {new}, but the logs of {short} are older: {reported}, {named}"
+            )
         return best
+
+
+def holdings_of(ledger: Ledger, holdings: Iterable[Holding]) -> list[Holding]:
+    """Those that are about that partition: one or none, of one broker."""
+    return [one for one in holdings if (one.topic_id, one.partition) == ledger.tag]

@@ -161,6 +161,7 @@ class Oracles:
         if before == broker:
             return
         self.brokers = MappingProxyType({**self.brokers, broker.id: broker})
+        self.elections.reported(broker)
         registration = broker.registration
         if registration is None or (before is not None and before.epoch == broker.epoch):
             return

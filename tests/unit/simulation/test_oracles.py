@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite_core.model.partition import IsrEntry
-from kafkalite_core.model.topic import Holding
 from kafkalite_core.replica.events import Role
 from kafkalite_core.resources import patches
 from tests.simulation import run
@@ -199,7 +198,7 @@ def test_an_election_by_a_registration_that_a_restored_store_has_lost(healthy, l
     new = replace(old, leader=member.id, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
     with fires("permitted elections"):
         ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
-    monkeypatch.setattr(healthy.oracles.metadata, "_restored", True)
+    monkeypatch.setattr(healthy.oracles.metadata, "restored", True)
     ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
     with fires("permitted elections"):
         ledger.oracles.elections.check(ledger, replace(old, isr=()), new, unclean_allowed=False)
@@ -214,87 +213,6 @@ def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledge
         monkeypatch.setattr(ledger, "damaged", False)
         healthy.oracles.store_changed("brokers", now, now)
         assert ledger.damaged is damaged
-
-
-def above(entry, leader_epoch, partition_epoch):
-    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
-
-
-def report(healthy, ledger, monkeypatch, epochs) -> None:
-    """Every broker reports what it holds: by its id the leader epoch of its log."""
-    holding = Holding(
-        topic="t0", topic_id=ledger.tag[0], partition=0, leader_epoch=3, partition_epoch=3, log_epoch=3, end_offset=9
-    )
-    brokers = {
-        i: replace(broker, holdings=(replace(holding, log_epoch=epochs[i]),))
-        for i, broker in healthy.oracles.brokers.items()
-    }
-    monkeypatch.setattr(healthy.oracles, "brokers", brokers)
-
-
-def test_after_a_restore_only_what_is_above_all_that_is_known_counts(
-    healthy, ledger, leader, monkeypatch
-) -> None:  # S11
-    oracles, past = healthy.oracles, ledger.entry
-    le, pe = past.leader_epoch, past.partition_epoch
-    ledger.behind = (le + 5, pe + 5)
-    assert ledger.is_behind(past)
-    ledger.committed_end += 1000
-    oracles.completeness.candidates(ledger, "now")  # says nothing: who knows more does not go by it
-    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: (le + 2, pe + 3))
-    for epochs in ((le + 2, pe + 4), (le + 3, pe + 3)):
-        assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, *epochs))
-    assert ledger.is_behind(past)
-    ledger.leaders = {le + 2: (0, "a"), le + 3: (1, "b")}
-    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 2, pe + 3))
-    assert len(ledger.leaders) == 2
-    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 3))
-    assert list(ledger.leaders) == [le + 2], "nobody knows of that epoch, so it may come again before the recovery"
-    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 0))
-    assert oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 4))
-    assert not ledger.lossy, "somebody knew more, so nothing is lost"
-    assert not ledger.is_behind(past)
-    with fires("leader-candidate completeness"):
-        oracles.completeness.candidates(ledger, "now")
-
-
-def test_what_nobody_knows_may_be_lost_with_the_store(healthy, ledger, leader) -> None:  # S11
-    past = ledger.entry
-    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
-    ledger.leaders = {past.leader_epoch: (0, "a"), past.leader_epoch + 3: (1, "b")}
-    nxt = above(past, past.leader_epoch + 1, past.partition_epoch + 1)
-    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, nxt)
-    assert ledger.lossy
-    assert list(ledger.leaders) == [past.leader_epoch], "an epoch that nobody knows may come again"
-
-
-def test_an_object_of_which_the_store_had_more_may_be_recovered_beyond_that(
-    healthy, ledger, leader, monkeypatch
-) -> None:
-    metadata, entry, uid = healthy.oracles.metadata, ledger.entry, leader.ref.uid
-    more = above(entry, entry.leader_epoch + 2, entry.partition_epoch + 2)
-    monkeypatch.setattr(
-        metadata, "_history", {(uid, 0): {entry.partition_epoch: [entry], more.partition_epoch: [more]}}
-    )
-    beyond = above(entry, entry.leader_epoch + 3, entry.partition_epoch + 3)
-    assert not metadata.forgotten(uid, 0, entry, beyond), "the store never went back"
-    monkeypatch.setattr(metadata, "_restored", True)
-    assert metadata.forgotten(uid, 0, entry, beyond)
-    assert not metadata.forgotten(uid, 0, entry, above(entry, entry.leader_epoch + 1, entry.partition_epoch + 1))
-    assert not metadata.forgotten(uid, 0, more, beyond)
-
-
-def test_a_recovery_with_an_older_log(healthy, ledger, leader, monkeypatch) -> None:  # S11
-    past = ledger.entry
-    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
-    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: ledger.behind)
-    newer = past.isr[-1].id
-    report(healthy, ledger, monkeypatch, {i: 3 + (i == newer) for i in healthy.hosts})
-    recovered = above(past, past.leader_epoch + 6, past.partition_epoch + 6)
-    with fires("permitted elections"):
-        healthy.oracles._goes_on(ledger, leader.ref.uid, past, recovered)
-    best = past.isr[-1]
-    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, replace(recovered, leader=best.id, isr=(best,)))
 
 
 def test_a_loss_that_a_restored_store_does_not_know_is_unheard_of(healthy) -> None:  # S11
@@ -324,7 +242,7 @@ def test_who_knew_of_the_end_of_a_topic_may_know_less_once_a_restore_brings_it_b
             incarnation=f"z{restored}", host=SimpleNamespace(id=1),
             cache=SimpleNamespace(partition=lambda _r, _n, shown=shown: next(shown)),
         )  # fmt: skip
-        healthy.oracles.metadata._restored = restored
+        healthy.oracles.metadata.restored = restored
         for _ in range(2):
             healthy.oracles.metadata.check(broker, {(leader.ref, 0)})
         if restored:
@@ -333,7 +251,7 @@ def test_who_knew_of_the_end_of_a_topic_may_know_less_once_a_restore_brings_it_b
             with fires("metadata is history"):
                 healthy.oracles.metadata.check(broker, {(leader.ref, 0)})
         healthy.oracles.metadata.forget(broker)
-    healthy.oracles.metadata._restored = False
+    healthy.oracles.metadata.restored = False
     del known[-1]
 
 
@@ -342,7 +260,7 @@ def test_an_object_that_is_placed_under_another_topic_id_by_a_restored_store(hea
     entries = [replace(leader.replica.partition, partition_epoch=epoch) for epoch in (8, 9)]
     again = replace(ref, topic_id="another")
     monkeypatch.setattr(metadata, "_history", {(ref.uid, 0): {entry.partition_epoch: [entry] for entry in entries}})
-    monkeypatch.setattr(metadata, "_restored", True)
+    monkeypatch.setattr(metadata, "restored", True)
     for changed in ([(ref, 0), (again, 0)], [(again, 0), (ref, 0)]):  # a set has no order
         shown = {ref: entries[1]}
         broker = SimpleNamespace(

@@ -35,7 +35,7 @@ class Restore:
         ledger.newest = (self.past.leader_epoch, self.past.partition_epoch)
         ledger.past.highest = self.past.leader_epoch
         self.newest = self.above(2, 5)
-        monkeypatch.setattr(self.oracles.metadata, "_restored", False)
+        monkeypatch.setattr(self.oracles.metadata, "restored", False)
         monkeypatch.setattr(self.oracles, "brokers", self.oracles.brokers)
         self._monkeypatch = monkeypatch
 

@@ -1,0 +1,137 @@
+"""What may follow a restore of the store: recoveries that name who has reported the most, and nobody else (S11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.model.topic import Holding
+from tests.simulation.world import Violation
+
+
+def fires(name: str):
+    return pytest.raises(Violation, match=name)
+
+
+def above(entry, leader_epoch, partition_epoch):
+    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+
+
+def report(healthy, ledger, monkeypatch, epochs) -> None:
+    """Every broker reports what it holds: by its id the leader epoch of its log."""
+    holding = Holding(
+        topic="t0", topic_id=ledger.tag[0], partition=0, leader_epoch=3, partition_epoch=3, log_epoch=3, end_offset=9
+    )
+    brokers = {
+        i: replace(broker, holdings=(replace(holding, log_epoch=epochs[i]),))
+        for i, broker in healthy.oracles.brokers.items()
+    }
+    monkeypatch.setattr(healthy.oracles, "brokers", brokers)
+
+
+def test_after_a_restore_only_what_is_above_all_that_is_known_counts(
+    healthy, ledger, leader, monkeypatch
+) -> None:  # S11
+    oracles, past = healthy.oracles, ledger.entry
+    le, pe = past.leader_epoch, past.partition_epoch
+    ledger.behind = (le + 5, pe + 5)
+    assert ledger.is_behind(past)
+    ledger.committed_end += 1000
+    oracles.completeness.candidates(ledger, "now")  # says nothing: who knows more does not go by it
+    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: (le + 2, pe + 3))
+    for epochs in ((le + 2, pe + 4), (le + 3, pe + 3)):
+        assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, *epochs))
+    assert ledger.is_behind(past)
+    ledger.leaders = {le + 2: (0, "a"), le + 3: (1, "b")}
+    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 2, pe + 3))
+    assert len(ledger.leaders) == 2
+    assert not oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 3))
+    assert list(ledger.leaders) == [le + 2], "nobody knows of that epoch, so it may come again before the recovery"
+    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 0))
+    assert oracles._goes_on(ledger, leader.ref.uid, past, above(past, le + 3, pe + 4))
+    assert not ledger.lossy, "somebody knew more, so nothing is lost"
+    assert not ledger.is_behind(past)
+    with fires("leader-candidate completeness"):
+        oracles.completeness.candidates(ledger, "now")
+
+
+def test_what_nobody_knows_may_be_lost_with_the_store(healthy, ledger, leader) -> None:  # S11
+    past = ledger.entry
+    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
+    ledger.leaders = {past.leader_epoch: (0, "a"), past.leader_epoch + 3: (1, "b")}
+    nxt = above(past, past.leader_epoch + 1, past.partition_epoch + 1)
+    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, nxt)
+    assert ledger.lossy
+    assert list(ledger.leaders) == [past.leader_epoch], "an epoch that nobody knows may come again"
+
+
+def test_an_object_of_which_the_store_had_more_may_be_recovered_beyond_that(
+    healthy, ledger, leader, monkeypatch
+) -> None:
+    metadata, entry, uid = healthy.oracles.metadata, ledger.entry, leader.ref.uid
+    more = above(entry, entry.leader_epoch + 2, entry.partition_epoch + 2)
+    monkeypatch.setattr(
+        metadata, "_history", {(uid, 0): {entry.partition_epoch: [entry], more.partition_epoch: [more]}}
+    )
+    beyond = above(entry, entry.leader_epoch + 3, entry.partition_epoch + 3)
+    assert not metadata.forgotten(uid, 0, entry, beyond), "the store never went back"
+    monkeypatch.setattr(metadata, "restored", True)
+    assert metadata.forgotten(uid, 0, entry, beyond)
+    assert not metadata.forgotten(uid, 0, entry, above(entry, entry.leader_epoch + 1, entry.partition_epoch + 1))
+    assert not metadata.forgotten(uid, 0, more, beyond)
+
+
+def test_a_recovery_with_an_older_log(healthy, ledger, leader, monkeypatch) -> None:  # S11
+    past = ledger.entry
+    ledger.behind = (past.leader_epoch + 5, past.partition_epoch + 5)
+    monkeypatch.setattr(type(ledger), "on_disks", lambda _self: ledger.behind)
+    newer = past.isr[-1].id
+    report(healthy, ledger, monkeypatch, {i: 3 + (i == newer) for i in healthy.hosts})
+    recovered = above(past, past.leader_epoch + 6, past.partition_epoch + 6)
+    with fires("permitted elections"):
+        healthy.oracles._goes_on(ledger, leader.ref.uid, past, recovered)
+    best = past.isr[-1]
+    assert healthy.oracles._goes_on(ledger, leader.ref.uid, past, replace(recovered, leader=best.id, isr=(best,)))
+
+
+def test_a_recovery_is_judged_by_what_those_whom_it_names_have_reported(healthy, ledger, monkeypatch) -> None:  # S11
+    elections, entry = healthy.oracles.elections, ledger.entry
+    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 3))
+    for broker in healthy.oracles.brokers.values():
+        elections.reported(broker)
+    late = entry.isr[-1]
+    now = healthy.oracles.brokers[late.id]
+    again = replace(now, registration=replace(now.registration, broker_epoch=late.epoch + 5), holdings=())
+    monkeypatch.setattr(healthy.oracles, "brokers", {**healthy.oracles.brokers, late.id: again})
+    elections.reported(again)
+    assert elections.recovered(ledger, entry) == 3, "the patch came late, and names an incarnation that is gone"
+    with fires("permitted elections"):
+        named = replace(entry, isr=(*entry.isr[:-1], replace(late, epoch=again.epoch)))
+        elections.recovered(ledger, named)  # that one has reported nothing
+    elections.reported(replace(now, holdings=()))
+    with fires("permitted elections"):
+        elections.recovered(ledger, entry)  # it had taken its report back, and has lived on since
+
+
+def test_an_entry_made_again_as_it_was_may_be_recovered_when_somebody_contradicts_it(
+    healthy, ledger, monkeypatch
+) -> None:  # S11
+    elections = healthy.oracles.elections
+    stranger = ledger.entry.isr[-1]
+    old = above(replace(ledger.entry, isr=ledger.entry.isr[:1]), 3, 4)
+    new = above(replace(old, leader=stranger.id, isr=(*old.isr, stranger)), 4, 5)
+    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 3))
+    with fires("permitted elections"):
+        elections.check(ledger, old, new, unclean_allowed=False)  # the store never went back
+    monkeypatch.setattr(healthy.oracles.metadata, "restored", True)
+    elections.check(ledger, old, new, unclean_allowed=False)
+    assert not ledger.lossy, "nothing may be lost by it"
+    report(healthy, ledger, monkeypatch, {i: 3 - (i == stranger.id) for i in healthy.hosts})
+    with fires("permitted elections"):
+        elections.check(ledger, old, new, unclean_allowed=False)  # its log is older
+    report(healthy, ledger, monkeypatch, dict.fromkeys(healthy.hosts, 3))
+    with fires("permitted elections"):
+        elections.check(ledger, above(old, 4, 4), above(new, 5, 5), unclean_allowed=False)  # all have been surpassed
+    with fires("permitted elections"):
+        elections.check(ledger, above(old, 2, 2), above(new, 3, 5), unclean_allowed=False)  # not above what is known
