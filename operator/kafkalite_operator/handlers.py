@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import kopf
+import uvloop
 
 from kafkalite_core.resources.naming import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, VERSION
 from kafkalite_runtime.complaints import Complaints
@@ -63,6 +64,26 @@ class NothingStored(kopf.DiffBaseStorage):
         """Nothing is written."""
 
 
+class NoProgress(kopf.ProgressStorage):
+    """Handlers of events have no progress to keep, and kopf would look through every object of every event for it."""
+
+    def fetch(self, **_: Any) -> None:
+        """Nothing was stored."""
+
+    def store(self, **_: Any) -> None:
+        """Nothing is written."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing is there."""
+
+    def touch(self, **_: Any) -> None:
+        """Nobody waits for an event that follows."""
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        """Nothing has to be taken out."""
+        return essence
+
+
 def build_registry(deliver: Deliver) -> kopf.OperatorRegistry:
     """Handlers for topics, clusters, brokers and the brokers' pods; all they do is call `deliver`."""
     registry = kopf.OperatorRegistry()
@@ -98,6 +119,7 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = NothingStored()
+    settings.persistence.progress_storage = NoProgress()
     settings.persistence.finalizer = f"{GROUP}/finalizer"
     settings.queueing.worker_limit = None
 
@@ -170,7 +192,8 @@ class Watcher:
         while not self._stop.is_set():
             started = time.monotonic()
             try:
-                asyncio.run(self._operate())
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(self._operate())
             except (Exception, asyncio.CancelledError) as error:
                 if time.monotonic() - started > STEADY_S:
                     complaints.well("kopf")

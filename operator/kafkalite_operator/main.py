@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 
+import uvloop
+
 from kafkalite_core.model.errors import ConfigError, KafkaLiteError
 from kafkalite_operator.acting import ActingClient
 from kafkalite_operator.controller import Controller
@@ -147,7 +149,7 @@ def main() -> None:
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         for handler in logging.getLogger().handlers:
             handler.addFilter(first_attempt)
-        asyncio.run(serve(settings))
+        uvloop.run(serve(settings))
         code = 0
     except (ConfigError, OSError) as error:
         print(f"kafkalite-operator: {error}", file=sys.stderr)  # noqa: T201

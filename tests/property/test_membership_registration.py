@@ -74,6 +74,7 @@ class Registrations(RuleBasedStateMachine):
         self.count = 0
         self.ever_registered = {}
         self.operator_is_gone = False
+        self.given_up = ""
 
     # ---------------------------------------------------------------- processes
 
@@ -146,6 +147,8 @@ class Registrations(RuleBasedStateMachine):
             case reg.DrawEpoch(minimum):
                 if fate in {"request lost", "delayed"}:
                     return reg.CallFailed()
+                if process.directory == self.given_up:
+                    return reg.DrawRefused("its disk is given up")
                 drawn = max(server.next_epoch, minimum)
                 server.next_epoch = drawn + 1
                 return reg.CallFailed() if fate == "answer lost" else reg.EpochDrawn(drawn)
@@ -215,6 +218,10 @@ class Registrations(RuleBasedStateMachine):
             self.server.told_silent.add((process.incarnation, epoch))
             self.feed(process, reg.PredecessorSilent(epoch))
 
+    @rule(directory=st.sampled_from((*DIRECTORIES, "")))
+    def a_disk_is_given_up_or_none_any_more(self, directory):
+        self.given_up = directory
+
     @rule()
     def the_operator_goes_away_for_good(self):
         self.operator_is_gone = True
@@ -252,7 +259,11 @@ class Registrations(RuleBasedStateMachine):
             assert known == (written.trusted_since, written.clean_since)
 
     def teardown(self):
-        """Liveness: once the network works, and the dead are fenced or seen to be silent, exactly one is registered."""
+        """Liveness: once the network works, and the dead are fenced or seen to be silent, exactly one is registered.
+
+        So it is when no disk is given up any more: who was refused asks again.
+        """
+        self.given_up = ""
         for _ in range(200):
             holder = self.server.broker.registration
             if holder is not None and all(p.incarnation != holder.incarnation for p in self.live()):

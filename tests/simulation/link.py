@@ -22,7 +22,7 @@ class Link:
         self._broker = broker
         self.cache = MetadataCache()
         self.cluster: Cluster | None = None
-        self._asked = 0
+        self._asked = self._asked_brokers = 0
         self._reflectors = [
             Reflector(
                 broker.world, broker.network, broker.api, broker.host.name, broker.process, kind, on_list, on_event,
@@ -30,7 +30,7 @@ class Link:
             )
             for kind, on_list, on_event, on_ask in (
                 ("clusters", self._list_clusters, self._cluster_event, lambda: None),
-                ("brokers", self._list_brokers, self._broker_event, lambda: None),
+                ("brokers", self._list_brokers, self._broker_event, self._ask_brokers),
                 ("topics", self._list_topics, self._topic_event, self._ask_topics),
             )
         ]  # fmt: skip
@@ -75,13 +75,18 @@ class Link:
         """A broker as the API server returned it."""
         self._publish(self.cache.see_broker(broker_sighting(found)))
 
-    def _list_brokers(self, items: list[Json], _version: int) -> None:
+    def _ask_brokers(self) -> None:
+        self._asked_brokers = self.cache.mark()
+
+    def _list_brokers(self, items: list[Json], _version: int) -> bool:
         sightings = [broker_sighting(item) for item in items]
-        self._publish(self.cache.list_brokers(sightings))
+        change = self.cache.list_brokers(sightings, asked=self._asked_brokers)
+        self._publish(change)
         registrar = self._broker.registrar
         if registrar is not None:
             own = [sighting.value for sighting in sightings if sighting.value.id == self._broker.host.id]
             registrar.seen(own[0] if own else None)
+        return change.undecided
 
     def _broker_event(self, event: str, found: Json) -> None:
         registrar = self._broker.registrar

@@ -41,6 +41,7 @@ from kafkalite_core.storage.partition_metadata import (
     write_metadata,
 )
 from kafkalite_core.storage.recovery import open_log
+from kafkalite_core.storage.stray_ends import noted_of_stray, recovered_metadata
 from kafkalite_core.storage.tail import TailBudget
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Logs:
         found: dict[TopicPartition, PartitionMetadata] = {}
         for name in disk.list(""):
             if name.endswith(STRAY_SUFFIX):
-                self.strays[name] = Stray(name, read_metadata(disk, name), disk.tree_bytes(name))
+                known = recovered_metadata(disk, name, now_ms=self._wall_ms())
+                self.strays[name] = Stray(name, known, disk.tree_bytes(name))
                 continue
             key = parse_directory_name(name)
             if key is None or not disk.is_directory(name):
@@ -231,9 +233,8 @@ class Logs:
 
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> None:
         """The log is wanted no more: its directory becomes a stray (S10)."""
-        metadata = self._metadata[log] = self._metadata[log].of_stray(
-            log.latest_epoch, log.flushed_end, delete_seen=delete_seen, moved_away=moved_away
-        )
+        metadata = noted_of_stray(log, self._metadata[log], delete_seen=delete_seen, moved_away=moved_away)
+        self._metadata[log] = metadata
         key = metadata.key
         self.unclaimed[key] = log
         metadata = self._mark(log.directory, metadata)  # no room: it stays as it is, unclaimed

@@ -96,7 +96,7 @@ class ClusterLink:
         self._strays: tuple[Stray, ...] = ()
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
-        self._asked = 0
+        self._asked: dict[str, int] = {}
         self.cluster: Cluster | None = None
         self.changes = TopicChanges()
 
@@ -187,7 +187,7 @@ class ClusterLink:
         """
 
         def asked() -> None:
-            self._asked = self.cache.mark()
+            self._asked[kind.plural] = self.cache.mark()
 
         def listed(items: list[dict[str, Any]]) -> bool | None:
             again = on_list(items)
@@ -204,7 +204,7 @@ class ClusterLink:
                 on_event,
                 monotonic,
                 silence_limit_s=self._silence_limit_s,
-                on_ask=asked if kind is TOPICS else _ignore,
+                on_ask=asked,
                 list_after_loss=True,
             )
             self._reflectors[kind.plural] = reflector
@@ -267,7 +267,7 @@ class ClusterLink:
 
     def _list_topics(self, items: list[dict[str, Any]]) -> bool:
         sightings, unreadable = _sort(items, self._topic_sighting)
-        change = self.cache.list_topics(sightings, unreadable=unreadable, asked=self._asked)
+        change = self.cache.list_topics(sightings, unreadable=unreadable, asked=self._asked.get(TOPICS.plural))
         self._publish(change)
         return change.undecided
 
@@ -294,15 +294,17 @@ class ClusterLink:
         if sighting is not None:
             self._publish(self.cache.see_broker(sighting))
 
-    def _list_brokers(self, items: list[dict[str, Any]]) -> None:
+    def _list_brokers(self, items: list[dict[str, Any]]) -> bool:
         sightings, unreadable = _sort(items, self._broker_sighting)
-        self._publish(self.cache.list_brokers(sightings, unreadable=unreadable))
+        change = self.cache.list_brokers(sightings, unreadable=unreadable, asked=self._asked.get(BROKERS.plural))
+        self._publish(change)
         if self._registrar is None:
-            return
+            return change.undecided
         own = [sighting.value for sighting in sightings if sighting.value.id == self._settings.broker_id]
         if own or not unreadable:
             self._registrar.seen(own[0] if own else None)
             self._registrar.current(self.cache.brokers.get(self._settings.broker_id))
+        return change.undecided
 
     def _broker_event(self, kind: str, found: dict[str, Any]) -> None:
         sighting = self._broker_sighting(found)

@@ -14,8 +14,9 @@ from kafkalite_core.membership.settlement import Attempt, Settled
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
-from kafkalite_core.resources.fields import ResourceError
+from kafkalite_core.resources.fields import Fields, ResourceError
 from kafkalite_core.resources.leases import parse_lease
+from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, LEASES, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
@@ -75,6 +76,7 @@ class Registrar:
     ) -> None:
         self._client = client
         self._settings = settings
+        self._directory_id = identity.directory_id
         self._machine = machine.RegistrationMachine(identity, state=state)
         self._strays = tuple(strays)[:STRAYS_MAX]
         self._holdings: tuple[Holding, ...] = ()
@@ -269,6 +271,9 @@ class Registrar:
         cluster = parse_cluster(found)
         if not cluster.cluster_id:
             raise ResourceError(f"cluster {settings.cluster} has no status yet; the operator writes it")
+        replacing = parse_replacing(Fields(found["status"], "status"))
+        if replacing.gives_up(self._directory_id):
+            return machine.DrawRefused(f"the data directory of this broker is given up: {replacing.cause}")
         operations = patches.next_broker_epoch(cluster)
         drawn = max(cluster.next_broker_epoch, minimum)
         # A counter that was restored from a backup may be behind what this broker once had: it is moved beyond it.

@@ -37,6 +37,7 @@ from kafkalite_core.storage.partition_metadata import (
 )
 from kafkalite_core.storage.recovery import load_log, open_log
 from kafkalite_core.storage.reserve import Reserve
+from kafkalite_core.storage.stray_ends import noted_of_stray
 from kafkalite_core.storage.tail import TailBudget
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class LogManager:
         closed = self._closed = take_clean_shutdown(self.disk, self._incarnation)
         flushed_ends_known = self._checkpoints.load()
         expected = set(self._checkpoints.recovery_points.values)
+        self._strays.find(threads)
         directories = self._find_directories()
         loaded = self._recover(directories, clean=closed.epoch is not None, threads=threads, on_progress=on_progress)
         findings = directory_findings(
@@ -154,7 +156,6 @@ class LogManager:
     def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:
         """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
         found: dict[TopicPartition, PartitionMetadata] = {}
-        self._strays.find()
         for name in self.disk.list(""):
             key = parse_directory_name(name)
             if key is None or not (self.root / name).is_dir():
@@ -323,9 +324,8 @@ class LogManager:
 
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> Stray:
         """Its directory becomes a stray, nothing is deleted (S10). `StorageError`, no room: it stays, unclaimed."""
-        metadata = self._metadata[log] = self._metadata[log].of_stray(
-            log.epochs.latest_epoch, log.flushed_end, delete_seen=delete_seen, moved_away=moved_away
-        )
+        metadata = noted_of_stray(log, self._metadata[log], delete_seen=delete_seen, moved_away=moved_away)
+        self._metadata[log] = metadata
         self._unclaimed[metadata.key] = log
         with self._writing_metadata:  # a checkpoint job must not write into a successor of the same name
             metadata = self._strays.mark(log.directory, metadata)

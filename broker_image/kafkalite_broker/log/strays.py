@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from kafkalite_core.storage.partition_metadata import (
     strays_to_remove,
     write_metadata,
 )
+from kafkalite_core.storage.stray_ends import recovered_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +41,13 @@ class StrayDirectories:
         self._wall_ms = wall_ms
         self._strays: dict[str, Stray] = {}
 
-    def find(self) -> None:
-        """Reads which there are."""
-        for name in self._disk.list(""):
-            if name.endswith(STRAY_SUFFIX):
-                self._strays[name] = Stray(name, read_metadata(self._disk, name), self._disk.tree_bytes(name))
+    def find(self, threads: int) -> None:
+        """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`."""
+        names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
+        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
+            known = list(pool.map(lambda name: recovered_metadata(self._disk, name, now_ms=self._wall_ms()), names))
+        for name, metadata in zip(names, known, strict=True):
+            self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
 
     def all(self) -> list[Stray]:
         """Every stray, by name."""

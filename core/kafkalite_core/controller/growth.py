@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
+from kafkalite_core.controller.strays import given_up
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
@@ -156,7 +157,7 @@ def plan_placement(
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
         reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
-    elif deleted_ids(snapshot, view):
+    elif given_up(snapshot, view.spec.topic_name):
         reason = f"{reason}; begins empty, data of a deleted topic of this name are left to their retention"
     return CreateTopicStatus(
         topic=ref,
@@ -261,8 +262,8 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     """
     if view.adopt_strays is False:
         return "", []
-    given_up = set() if view.adopt_strays else deleted_ids(snapshot, view)
-    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | given_up
+    abandoned = set() if view.adopt_strays else given_up(snapshot, view.spec.topic_name)
+    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | abandoned
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
@@ -302,22 +303,14 @@ def _as_stray(holding: Holding) -> Stray:
     )
 
 
-def deleted_ids(snapshot: Snapshot, view: TopicView) -> set[str]:
-    """Ids of topics of this name that were deleted under the eyes of some broker, and whose data are still there."""
-    return {
-        stray.topic_id
-        for broker in snapshot.brokers.values()
-        for stray in broker.strays
-        if stray.deleted and stray.topic == view.spec.topic_name
-    }
-
-
 def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
     """Whether an absent broker is worth waiting for: it comes back, or its last list of strays names the topic.
 
     A broker that was scaled away is kept as an object; unless it listed data of this topic it would block for ever.
     """
-    broker = snapshot.brokers[broker_id]
+    broker = snapshot.brokers.get(broker_id)
+    if broker is None:  # the store went back to before its object was made, and the operator makes it again
+        return broker_id < snapshot.cluster.replicas
     if broker.alive:
         return False
     listed: tuple[Stray | Holding, ...] = (*broker.strays, *broker.holdings)
@@ -351,7 +344,8 @@ def _adopt(
     """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
     if not strays:
         return {}
-    absent = sorted(broker_id for broker_id in snapshot.brokers if _may_hold_more(snapshot, view, broker_id))
+    expected = {*snapshot.brokers, *range(snapshot.cluster.replicas)}
+    absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id))
     if absent:
         message = (
             f"brokers hold data of a lost topic of this name; waiting for brokers {absent}, which may hold more. "

@@ -28,6 +28,7 @@ from kafkalite_core.controller.lost_nodes import claim_of, node_of, overdue, unr
 from kafkalite_core.controller.replacement_telling import conditions_of
 from kafkalite_core.controller.restart_safety import Guarded, Safety
 from kafkalite_core.controller.store_recovery import StoreRecovery
+from kafkalite_core.controller.strays import lost_topics
 from kafkalite_core.model.pods import Blocked
 from kafkalite_core.model.replacement import Phase, Replacing
 
@@ -251,8 +252,7 @@ class _Round:
         if restarting:
             yield f"a rolling restart is under way: {', '.join(restarting[:LISTED_MAX])}"
         if not broker.replace_request:
-            living = {view.topic.ref.topic_id for view in snapshot.topics.values()}
-            lost = sorted({s.topic for s in broker.strays if not s.deleted and s.topic_id not in living})
+            lost = lost_topics(snapshot, broker)
             if lost:
                 yield (
                     f"its volume has data of topics that were lost ({', '.join(lost[:LISTED_MAX])}): "

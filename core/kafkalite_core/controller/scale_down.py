@@ -21,6 +21,7 @@ from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lea
 from kafkalite_core.controller.election import hand_over as lead
 from kafkalite_core.controller.growth import Obstacle
 from kafkalite_core.controller.lost_nodes import what_to_do
+from kafkalite_core.controller.strays import lost_topics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +118,7 @@ def removals(snapshot: Snapshot) -> list[RemoveBroker]:
         return []
     if snapshot.cluster.deleting:
         return []  # the garbage collector does it
-    living = {view.topic.ref.topic_id for view in snapshot.topics.values()}
-    lost = {stray.topic for stray in broker.strays if not stray.deleted and stray.topic_id not in living}
-    return [RemoveBroker(broker=broker, unclaimed=tuple(sorted(lost)))]
+    return [RemoveBroker(broker=broker, unclaimed=tuple(lost_topics(snapshot, broker)))]
 
 
 def _highest(snapshot: Snapshot) -> int:

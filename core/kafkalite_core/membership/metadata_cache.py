@@ -3,7 +3,8 @@
 Theorem: the state depends on the set of sightings, not on their order or number. Within one uid the entry of a
 partition with the greatest partition epoch wins (every change raises it, R1), and the registration with the greatest
 (broker epoch, state) wins; across uids the one that the server created later wins. A relist is a diff: what it lacks
-is gone. So a stale or repeated event can make the cache slow, never wrong.
+is gone, and so is what it shows less of in a broker: then the store was restored (S11). So a stale or repeated event
+can make the cache slow, never wrong.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class MetadataCache:
         self._marks = 0
         self._learnt: dict[str, dict[int, int]] = {}
         """By uid and partition: the number of marks when its entry was learnt."""
+        self._brokers_learnt: dict[str, int] = {}
+        """By uid: the number of marks when the registration or the fence of a broker was learnt."""
 
     # ------------------------------------------------------------------------------------------------ look-ups
 
@@ -264,15 +267,25 @@ class MetadataCache:
 
     # ------------------------------------------------------------------------------------------------ brokers
 
-    def list_brokers(self, sightings: Iterable[Sighting[Broker]], *, unreadable: Iterable[str] = ()) -> CacheChange:
-        """A consistent list of all brokers: what is not in it is gone; as `list_topics`."""
+    def list_brokers(
+        self, sightings: Iterable[Sighting[Broker]], *, unreadable: Iterable[str] = (), asked: int | None = None
+    ) -> CacheChange:
+        """A consistent list of all brokers: what is not in it is gone; as `list_topics`.
+
+        What it shows is what holds, also if more was known. A broker whose disk is new draws its epoch from the counter
+        of a restored store: whoever went on to go by the later one of its former disk would refuse it for ever (S11).
+        """
         change = CacheChange()
         shown = list(sightings)
         for uid in self._brokers.uids_but({*unreadable, *(sighting.value.uid for sighting in shown)}):
             self._forget_broker(uid, change)
         for sighting in shown:
-            self._brokers.revive(sighting.value.uid)
-            self._see_broker(sighting, change, authoritative=True)
+            uid = sighting.value.uid
+            self._brokers.revive(uid)
+            young = asked is not None and self._brokers_learnt.get(uid, 0) >= asked
+            self._see_broker(sighting, change, authoritative=not young)
+            held = self._brokers.get(uid)
+            change.undecided |= young and held is not None and _standing(held.value) != _standing(sighting.value)
         return change
 
     def see_broker(self, sighting: Sighting[Broker]) -> CacheChange:
@@ -297,18 +310,20 @@ class MetadataCache:
             if namesake is not None and namesake.value.id != broker.id:
                 self._show_broker(namesake.value.id, None, change)
             if admitted:
+                self._brokers_learnt[broker.uid] = self._marks
                 self._show_broker(broker.id, broker, change)
             return
         newer = authoritative or is_newer(version, known.version)
-        known.value = _merge_brokers(known.value, broker, newer=newer)
-        if authoritative:
-            # A fence that a restored store does not have binds nobody: the broker goes on with that epoch (S11).
-            known.value = replace(known.value, fenced_epoch=broker.fenced_epoch)
+        before = known.value
+        known.value = broker if authoritative else _merge_brokers(before, broker, newer=newer)
         known.version = version if newer else known.version
+        if _standing(known.value) != _standing(before):
+            self._brokers_learnt[broker.uid] = self._marks
         self._show_broker(broker.id, known.value, change)
 
     def _forget_broker(self, uid: str, change: CacheChange) -> None:
         held = self._brokers.remove(uid)
+        self._brokers_learnt.pop(uid, None)
         if held is not None:
             self._show_broker(held.value.id, None, change)
 
@@ -327,12 +342,19 @@ def _behind(known: Topic, listed: Topic) -> frozenset[int]:
     if known.ref.topic_id and known.ref.topic_id != listed.ref.topic_id:
         return frozenset(known.partitions)
     return frozenset(
-        number
-        for number, entry in known.partitions.items()
-        if number not in listed.partitions
-        or listed.partitions[number].leader_epoch < entry.leader_epoch
-        or listed.partitions[number].partition_epoch < entry.partition_epoch
+        number for number, entry in known.partitions.items() if _contradicts(listed.partitions.get(number), entry)
     )
+
+
+def _contradicts(shown: Partition | None, known: Partition) -> bool:
+    """What is shown cannot come after what was known. Every change raises partitionEpoch (R1), so another entry with
+    the same one is of another history, which has got as far as the one that was lost.
+    """
+    if shown is None or shown.leader_epoch < known.leader_epoch:
+        return True
+    if shown.partition_epoch == known.partition_epoch:
+        return shown != known
+    return shown.partition_epoch < known.partition_epoch
 
 
 def _moved(before: Topic, after: Topic, number: int) -> bool:
@@ -374,6 +396,11 @@ def _merge_brokers(known: Broker, seen: Broker, *, newer: bool) -> Broker:
     base = seen if newer else known
     registration = max(known.registration, seen.registration, key=_registration_order)
     return replace(base, registration=registration, fenced_epoch=max(known.fenced_epoch, seen.fenced_epoch))
+
+
+def _standing(broker: Broker) -> tuple[Registration | None, int]:
+    """What the broker and the operator have said of it: every change of that has its order."""
+    return broker.registration, broker.fenced_epoch
 
 
 def _registration_order(registration: Registration | None) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from kafkalite_core.membership.registration_events import (
     CatchUp,
     CaughtUp,
     DrawEpoch,
+    DrawRefused,
     Effect,
     EpochDrawn,
     Event,
@@ -41,7 +42,7 @@ from kafkalite_core.membership.registration_events import (
 from kafkalite_core.membership.settlement import Settled
 from kafkalite_core.model.cluster import BrokerState, Registration
 from kafkalite_core.storage.identity import DirectoryFindings, restart_verdict
-from kafkalite_core.storage.last_registration import adopted
+from kafkalite_core.storage.last_registration import adopted, judged_by
 
 if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Adopted, Broker
@@ -54,6 +55,7 @@ __all__ = [
     "CatchUp",
     "CaughtUp",
     "DrawEpoch",
+    "DrawRefused",
     "Effect",
     "EpochDrawn",
     "Event",
@@ -103,6 +105,8 @@ class RegistrationMachine:
         self._busy = False
         self._dirty = False
         self._drawn = -1
+        self._refused = ""
+        """Why no epoch was to be had when it was asked for last; asked again with the next tick."""
         self._trust: Trust | None = None
         """Once registered."""
         self._caught_up_epoch = -1
@@ -161,6 +165,9 @@ class RegistrationMachine:
                 self._busy = False
                 assert broker_epoch > self._drawn, "an epoch is drawn once"
                 self._drawn = broker_epoch
+            case DrawRefused(reason):
+                self._busy = False
+                self._refused = reason
             case RegistrationAnswered(registration, outcome):
                 self._busy = False
                 self._answered(registration, outcome, effects)
@@ -181,6 +188,7 @@ class RegistrationMachine:
                 self._reread = self.registered and self._caught_up_epoch >= self.broker_epoch
             case Tick():
                 self._fresh = False
+                self._refused = ""
         self._decide(effects)
         return effects
 
@@ -276,7 +284,7 @@ class RegistrationMachine:
             return None
         if not self._fresh:
             return ReadBroker()
-        reason = self._obstacle()
+        reason = self._obstacle() or self._refused
         if reason:
             self._wait(reason, effects)
             return None
@@ -324,7 +332,7 @@ class RegistrationMachine:
             checkpoint_lost=False,
             taken=identity.taken,
         )
-        previous = self._seen.registration
+        previous = judged_by(self._seen.registration, identity.last, findings)
         verdict = restart_verdict(previous, findings, broker_epoch)
         kept = adopted(previous, findings, identity.last, verdict, broker_epoch)
         return Trust(verdict.trusted_since, verdict.clean_since, kept)

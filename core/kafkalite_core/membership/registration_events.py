@@ -74,6 +74,13 @@ class EpochDrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawRefused:
+    """The other answer to `DrawEpoch`: the cluster gives this broker's data directory up, see `given_up`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RegistrationAnswered:
     """The answer to `WriteRegistration`."""
 
@@ -122,6 +129,7 @@ Event = (
     BrokerSeen
     | BrokerRead
     | EpochDrawn
+    | DrawRefused
     | RegistrationAnswered
     | CaughtUp
     | CallFailed
@@ -141,7 +149,10 @@ class ReadBroker:
 
 @dataclass(frozen=True, slots=True)
 class DrawEpoch:
-    """Draw a broker epoch that is at least `minimum` from the cluster's counter; answer with `EpochDrawn`."""
+    """Draw a broker epoch that is at least `minimum` from the cluster's counter; answer with `EpochDrawn`.
+
+    Or, when the same read of the cluster says that this directory is given up, with `DrawRefused`.
+    """
 
     minimum: int
 

@@ -70,3 +70,11 @@ class Replacing:
     replicas: int = 0
     in_sync: int = 0
     blocked_by: tuple[Blocked, ...] = ()
+
+    def gives_up(self, directory_id: str) -> bool:
+        """The disk with that directory is being taken away, and nothing speaks against it.
+
+        Whoever has it does not register any more: each registration would have to be fenced, and put the removal off.
+        Where something does speak against it the broker may be just what is missing.
+        """
+        return self.phase is Phase.REMOVING and self.directory_id == directory_id and not self.blocked_by

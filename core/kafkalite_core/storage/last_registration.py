@@ -135,6 +135,23 @@ def last_registration(disk: Disk) -> LastRegistration | None:
     return None if data is None else LastRegistration.decode(bytes(data))
 
 
+def judged_by(
+    stored: Registration | None, last: LastRegistration | None, findings: DirectoryFindings
+) -> Registration | None:
+    """The registration by which a restart is judged: that of the store, or a later one that only the directory knows.
+
+    A store that was restored may show an earlier one of the same directory (S11). What happened to the directory since
+    is in its file: that it was closed in order under the later epoch, which else would look like another past, or that
+    it was found to be an older copy. No other directory has been registered after the one in the store, or that one
+    would be there.
+    """
+    if stored is None or last is None or stored.directory_id != findings.directory_id:
+        return stored
+    if last.directory_id != findings.directory_id or last.broker_epoch <= stored.broker_epoch:
+        return stored
+    return last.as_registration()
+
+
 def adopted(
     previous: Registration | None,
     findings: DirectoryFindings,
@@ -144,7 +161,7 @@ def adopted(
 ) -> tuple[Adopted, ...]:
     """The lost registrations whose entries count for the registration with `new_epoch`.
 
-    previous is known      =>  what it had adopted, as long as the directory is trusted
+    previous is known      =>  what it had adopted, as long as the directory is trusted (`previous`: see `judged_by`)
     previous is not known  =>  the last one that the directory knows of, and what that had adopted, if a restart after
                                that registration would be trusted (`restart_verdict`)
 

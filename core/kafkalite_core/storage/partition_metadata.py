@@ -40,6 +40,8 @@ class PartitionMetadata:
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
         log_epoch: Newest leader epoch of the log when it became a stray, else -1.
         end_offset: Flushed end of the log when it became a stray, else -1.
+        recovery_point: Below it the disk had the log when it became a stray, else -1. With relaxed flush it may be less
+            than `end_offset`; then the next process reads the end from the log, see `stray_ends`.
         delete_seen: The broker saw the deletion of the topic's object.
         moved_away: The topic lives on, and a reassignment took this replica from it (KAFKA-13972).
     """
@@ -56,6 +58,7 @@ class PartitionMetadata:
     stray_since_ms: int = -1
     log_epoch: int = -1
     end_offset: int = -1
+    recovery_point: int = -1
     delete_seen: bool = False
     moved_away: bool = False
 
@@ -83,7 +86,9 @@ class PartitionMetadata:
         """Of a log that the topic object `uid` claims: nothing of what was said of a stray is true of it any more."""
         return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
 
-    def of_stray(self, log_epoch: int, end_offset: int, *, delete_seen: bool, moved_away: bool) -> PartitionMetadata:
+    def of_stray(
+        self, log_epoch: int, end_offset: int, recovery_point: int, *, delete_seen: bool, moved_away: bool
+    ) -> PartitionMetadata:
         """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
         and whoever adopts the data goes by how far they reach (S10). What was given up once stays given up when it is
         set aside once more, as on a disk that was full.
@@ -93,6 +98,7 @@ class PartitionMetadata:
             leader_epoch=max(self.leader_epoch, log_epoch),
             log_epoch=log_epoch,
             end_offset=end_offset,
+            recovery_point=recovery_point,
             delete_seen=self.delete_seen or delete_seen,
             moved_away=self.moved_away or moved_away,
         )
@@ -128,6 +134,7 @@ class PartitionMetadata:
                 stray_since_ms=int(fields["stray_since_ms"]),
                 log_epoch=int(fields.get("log_epoch", "-1")),
                 end_offset=int(fields.get("end_offset", "-1")),
+                recovery_point=int(fields.get("recovery_point", "-1")),
                 delete_seen=fields["delete_seen"] == "True",
                 moved_away=fields.get("moved_away") == "True",
             )

@@ -91,6 +91,12 @@ class World:
         status = {"clusterId": "MkU3OEVBNTcwNTJENDM2Qk", "nextBrokerEpoch": 1, "nextProducerId": 0, **status}
         await self.client.merge_patch(CLUSTERS, NAMESPACE, name, {"status": status}, subresource="status")
 
+    async def cluster(self, name="kafkalite"):
+        return await self.client.get(CLUSTERS, NAMESPACE, name)
+
+    async def change_cluster(self, name="kafkalite", **status):
+        await self.client.merge_patch(CLUSTERS, NAMESPACE, name, {"status": status}, subresource="status")
+
     async def create_broker(self, broker_id=0, cluster="kafkalite"):
         body = {
             "apiVersion": "kafkalite.io/v1alpha1",

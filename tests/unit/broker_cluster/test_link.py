@@ -11,10 +11,11 @@ from kafkalite_broker.cluster import link as link_module
 from kafkalite_broker.cluster import registrar
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_core.membership import predecessor
-from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.cluster import BrokerState, Registration
 from kafkalite_core.model.topic import Holding, Stray
+from kafkalite_core.resources.brokers import render_registration
 from kafkalite_core.resources.leases import render_lease
-from kafkalite_runtime.kube import BROKERS, LEASES, TOPICS
+from kafkalite_runtime.kube import BROKERS, LEASES, TOPICS, KubeClient
 from tests.unit.broker_cluster.conftest import ENTRY, NAMESPACE, TOPIC_ID, eventually, identity_of
 
 
@@ -241,6 +242,26 @@ async def test_a_fenced_broker_registers_anew_with_its_data_intact(world, settin
     await eventually(lambda: link.cache.brokers[0].alive)
 
 
+async def test_a_broker_whose_disk_is_given_up_does_not_come_back_between_fence_and_removal(world, settings, linked):
+    """It would be fenced and be back some hundred times a minute, and each time put its own removal off."""
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    identity = identity_of(settings)
+    await link.register(identity)
+    assert await link.set_state(BrokerState.RUNNING)
+    given_up = {"phase": "Removing", "broker": 0, "cause": "it is lost", "directoryId": identity.directory_id}
+    await world.change_cluster(replacing=given_up)
+    await world.fence()
+    await eventually(lambda: "given up: it is lost" in link.obstacle)
+    counter = (await world.cluster())["status"]["nextBrokerEpoch"]
+    # Where something speaks against the removal, this broker may be what is missing.
+    blocked = [{"pod": "kafkalite-broker-0", "partition": "t-0", "reason": "would lose its last copy"}]
+    await world.change_cluster(replacing=given_up | {"blockedBy": blocked})
+    await eventually(lambda: link.registered)
+    assert told.epochs == [1, counter], "nothing was drawn while it waited"
+
+
 async def test_a_broker_object_that_was_made_again_is_registered_again(world, settings, linked):
     await world.create_cluster()
     await world.create_broker()
@@ -334,6 +355,31 @@ async def test_what_is_deleted_during_an_outage_is_gone_but_not_seen_to_go(world
     link._list_topics([])
     assert link.cache.topic("orders") is None
     assert not link.cache.delete_seen(ref)
+
+
+async def test_a_list_of_brokers_that_shows_less_is_believed_unless_it_may_be_late(world, linked, monkeypatch):  # S11
+    await world.create_cluster()
+    shown = await world.create_broker(1)
+    registration = Registration(
+        broker_epoch=8, incarnation="i", directory_id="d", trusted_since=8, clean_since=8, host="h", port=1
+    )
+    metadata = {**shown["metadata"], "resourceVersion": "999999"}
+    later = {**shown, "metadata": metadata, "status": {"registration": render_registration(registration)}}
+    links, known = [], []
+    list_all = KubeClient.list
+
+    async def list_slowly(client, kind, *arguments, **options):
+        known.extend(link.cache.brokers[1].epoch for link in links if kind is BROKERS and link.cache.brokers)
+        answer = await list_all(client, kind, *arguments, **options)
+        if kind is BROKERS and not known:
+            links[0].absorb_broker(later)  # the answer to another call, which was served after the list
+        return answer
+
+    monkeypatch.setattr(KubeClient, "list", list_slowly)
+    link, _, _ = await linked()
+    links.append(link)
+    await eventually(lambda: known == [8])  # it is kept, and asked for once more
+    await eventually(lambda: link.cache.brokers[1].epoch == -1)  # the store was restored
 
 
 async def test_topics_and_brokers_of_other_clusters_are_ignored(world, linked):

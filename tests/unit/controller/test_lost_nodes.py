@@ -59,6 +59,16 @@ def test_data_of_lost_topics_are_given_up_by_a_person_only():
     assert replacement(declared, NOW).status.phase is Phase.REMOVING
 
 
+def test_one_broker_that_saw_the_deletion_is_enough():
+    """The watch of the lost one was broken when its topic was deleted; it cannot be asked any more."""
+    stray = Stray(topic="gone", topic_id="other", partition=0, leader_epoch=1, partition_epoch=1, end_offset=5)
+    state = lost(broker=make_broker(1, fenced=11, object_name=name(1), strays=(stray,)))
+    witness = make_broker(2, object_name=name(2), strays=(replace(stray, partition=3, deleted=True),))
+    assert replacement(replace(state, brokers={**state.brokers, 2: witness}), NOW).status.phase is Phase.REMOVING
+    other = replace(witness, strays=(replace(stray, topic_id="of the same name", deleted=True),))
+    assert reasons(replace(state, brokers={**state.brokers, 2: other}))
+
+
 def test_what_a_condition_says_without_permission_to_act():
     state = lost(cluster={"node_loss": "wait"}, nodes={}, volumes=(claim(1, lost=True),))
     told = replacement(state, NOW).conditions

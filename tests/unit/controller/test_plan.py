@@ -243,6 +243,21 @@ def test_a_topic_that_is_made_again_in_the_moment_of_its_deletion_waits_for_what
     assert action.topic_id == "old"
 
 
+def test_adoption_waits_for_a_broker_whose_object_the_store_has_lost():  # S11
+    """It may have the records: the operator makes its object again, and then it lists them."""
+    known = {i: broker for i, broker in with_strays().items() if i != 1}
+    action, *others = plan(snapshot(topic_view(), brokers=known), NOW)
+    assert action == CreateBroker(broker_id=1)
+    assert not of(others, CreateTopicStatus)
+    assert "waiting for brokers [1], which may hold more" in str(others)
+    declining = topic_view(adopt_strays=False, spec={"replicas": 2})
+    (declined,) = of(plan(snapshot(declining, brokers=known), NOW), CreateTopicStatus)
+    assert declined.topic_id == ""
+    nothing = brokers(make_broker(0), make_broker(2))
+    placed = of(plan(snapshot(topic_view(spec={"replicas": 2}), brokers=nothing), NOW), CreateTopicStatus)
+    assert placed, "where nobody lists anything, as in a new cluster, nobody is waited for for long"
+
+
 @pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True)])
 def test_adoption_waits_for_a_broker_that_was_scaled_away_only_when_it_holds_data(strays, waits):
     gone = make_broker(3, strays=strays, fenced=13)

@@ -150,6 +150,16 @@ def test_a_broker_that_runs_hands_over_is_fenced_and_leaves_its_isrs_first():
     assert fence.broker.epoch == 20
 
 
+def test_the_disk_is_given_up_while_nothing_speaks_against_it():
+    given_up = noted(world()).replacing
+    assert given_up.gives_up("d")
+    assert not given_up.gives_up("another disk")
+    assert not replace(given_up, phase=Phase.REBUILDING).gives_up("d")
+    blocked = replacement(noted(world(topic_view("t", partitions={0: entry(isr=[(1, 11)])}, spec=TWO))), NOW).status
+    assert blocked.blocked_by
+    assert not blocked.gives_up("d")
+
+
 def test_a_new_disk_ends_the_request_then_the_replicas_come_back():
     fresh = make_broker(1, 20, trusted=20, object_name=name(1), replace_request="true")
     fresh = replace(fresh, registration=replace(fresh.registration, directory_id="new"))

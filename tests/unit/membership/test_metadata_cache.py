@@ -6,7 +6,7 @@ import pytest
 
 from kafkalite_core.membership.metadata_cache import MetadataCache, Sighting
 from kafkalite_core.membership.objects import TOMBSTONES_MAX, Held, Objects
-from kafkalite_core.model.cluster import Broker
+from kafkalite_core.model.cluster import Broker, Registration
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 
 
@@ -85,6 +85,8 @@ REF = topic("u").ref
     [
         {0: entry(8), 1: entry(4)},
         {0: replace(entry(9), leader_epoch=-1), 1: entry(4)},
+        {0: replace(entry(9), replicas=(0, 1)), 1: entry(4)},
+        {0: replace(entry(9), isr=(IsrEntry(0, 2),)), 1: entry(4)},
         {1: entry(4)},
     ],
 )
@@ -139,6 +141,23 @@ def test_replicas_of_what_the_store_shows_host_as_well_while_it_is_behind():  # 
     assert cache.hosts(REF, 0) == (4,)
     cache.delete_topic("u")
     assert cache.hosts(REF, 0) == ()
+
+
+def test_a_replica_of_another_history_that_has_got_as_far_hosts_its_log_too():  # S11
+    """It is waited for: who went on to go by the lost entry of that partitionEpoch would never report."""
+
+    def of(epoch, *replicas, leader_epoch=0):
+        entries = {0: replace(entry(epoch), leader_epoch=leader_epoch, replicas=replicas)}
+        return Sighting(value=topic("u", partitions=entries), resource_version="60")
+
+    cache = MetadataCache()
+    cache.see_topic(of(2, 4, 3, 0))
+    cache.list_topics([of(2, 1, 0, 4, 3)])
+    assert cache.went_back(REF, 0)
+    assert cache.hosts(REF, 0) == (4, 3, 0, 1, 0, 4, 3)
+    cache.list_topics([of(3, 1, 0, 4, 3, leader_epoch=1)])
+    assert not cache.went_back(REF, 0)
+    assert cache.hosts(REF, 0) == (1, 0, 4, 3)
 
 
 def test_what_was_learnt_after_the_list_was_asked_for_is_judged_by_the_next_one():  # S11
@@ -207,6 +226,47 @@ def test_a_fence_that_a_list_does_not_show_any_more_is_none():  # S11
     assert not cache.see_broker(of(3, "10")).brokers, "an event that comes late"
     assert cache.list_brokers([of(3, "10")]).brokers == {1}
     assert cache.brokers[1].fenced_epoch == 3
+
+
+def registered(epoch, version, *, incarnation="", fenced_epoch=-1):
+    registration = Registration(
+        broker_epoch=epoch,
+        incarnation=incarnation or f"i{epoch}",
+        directory_id="d",
+        trusted_since=epoch,
+        clean_since=epoch,
+        host="h",
+        port=1,
+    )
+    broker = Broker(id=1, object_name="b1", uid="u", registration=registration, fenced_epoch=fenced_epoch)
+    return Sighting(value=broker, resource_version=str(version))
+
+
+@pytest.mark.parametrize("shown", [registered(5, 90), registered(5, 7), registered(8, 90, incarnation="another")])
+def test_a_registration_of_a_restored_store_is_the_one_that_holds(shown):  # S11
+    """The broker lost its disk, and drew its epoch from a counter that has forgotten the later ones."""
+    cache = MetadataCache()
+    cache.see_broker(registered(8, 40))
+    assert not cache.see_broker(registered(5, 7)).brokers, "an event that comes late"
+    change = cache.list_brokers([shown], asked=cache.mark())
+    assert change.brokers == {1}
+    assert cache.brokers[1] == shown.value
+    assert not change.undecided
+    assert not cache.list_brokers([shown], asked=cache.mark())
+
+
+def test_a_registration_learnt_after_the_list_was_asked_for_is_not_forgotten():  # S11
+    cache = MetadataCache()
+    cache.see_broker(registered(5, 30))
+    asked = cache.mark()
+    cache.see_broker(registered(8, 40, fenced_epoch=6))
+    change = cache.list_brokers([registered(5, 30)], asked=asked)
+    assert (cache.brokers[1].epoch, cache.brokers[1].fenced_epoch) == (8, 6)
+    assert change.undecided, "late, or the store went back: the next list tells"
+    asked = cache.mark()
+    assert not cache.list_brokers([registered(8, 40, fenced_epoch=6)], asked=asked).undecided
+    cache.list_brokers([registered(5, 30)], asked=cache.mark())
+    assert cache.brokers[1].epoch == 5
 
 
 def test_a_change_of_configuration_concerns_every_partition():

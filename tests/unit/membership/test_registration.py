@@ -92,6 +92,17 @@ def test_a_restored_counter_does_not_make_an_epoch_be_used_twice():  # S11
     assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)]
 
 
+def test_a_clean_restart_after_a_restore_is_trusted_by_what_the_directory_remembers():  # S11
+    """Stopped in order in epoch 9, while the store went back to 5: else a partition that has its only replica here, and
+    whose entry is as it was, would wait for the consent to a loss that has not happened."""
+    later = LastRegistration.of(replace(FORMER, broker_epoch=9, incarnation="later"))
+    machine = reg.RegistrationMachine(replace(IDENTITY, last=later, clean_epoch=9))
+    machine.step(reg.Tick())
+    assert machine.step(reg.BrokerRead(BROKER)) == [reg.DrawEpoch(10)]
+    [write] = machine.step(reg.EpochDrawn(10))
+    assert (write.registration.trusted_since, write.registration.clean_since) == (2, 4)
+
+
 @pytest.mark.parametrize(
     ("changes", "trust"),
     [
@@ -162,6 +173,24 @@ def test_a_fence_leads_to_a_new_epoch_with_the_data_intact():
     [write] = machine.step(reg.EpochDrawn(7))
     assert write.registration.trusted_since == written.trusted_since
     assert write.registration.incarnation == "new"
+
+
+def test_who_is_given_up_asks_once_a_tick_and_registers_when_it_is_not_given_up_any_more():
+    machine, written = registered()
+    machine.step(reg.CaughtUp(6))
+    fenced = replace(BROKER, registration=written, fenced_epoch=6)
+    machine.step(reg.BrokerSeen(fenced))
+    assert machine.step(reg.BrokerRead(fenced)) == [reg.DrawEpoch(7)]
+    assert machine.step(reg.DrawRefused("the node is lost")) == [reg.Waits("the node is lost")]
+    assert machine.waiting == "the node is lost"
+    for _ in range(2):
+        assert machine.step(reg.Tick()) == [reg.ReadBroker()]
+        assert machine.step(reg.BrokerRead(fenced)) == [reg.DrawEpoch(7)]
+        assert machine.step(reg.DrawRefused("the node is lost")) == []
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(fenced))
+    [write] = machine.step(reg.EpochDrawn(7))
+    assert write.registration.trusted_since == written.trusted_since
 
 
 def test_an_unknown_outcome_is_looked_at_and_adopted():

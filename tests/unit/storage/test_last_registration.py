@@ -12,6 +12,7 @@ from kafkalite_core.storage.last_registration import (
     LAST_REGISTRATION_FILE,
     LastRegistration,
     adopted,
+    judged_by,
     last_registration,
     note_registration,
 )
@@ -77,6 +78,47 @@ def test_no_evidence_denies():
     assert judged(last=None) == ()
     disk = MemoryDisk()
     assert last_registration(disk) is None
+
+
+STORED = replace(FORMER, broker_epoch=2, incarnation="older", trusted_since=1, clean_since=1)
+
+
+def test_a_later_registration_of_the_same_directory_is_what_a_restart_is_judged_by():  # S11
+    """The store was restored: it shows epoch 2 of a directory that was closed in order in epoch 5 since."""
+    closed = FOUND._replace(clean_epoch=5, taken=TakenMarker(5, (incarnation_tag("new"),)))
+    assert restart_verdict(STORED, closed, NEW_EPOCH).trusted_since == NEW_EPOCH, (
+        "by the store alone it is another past"
+    )
+    verdict = restart_verdict(judged_by(STORED, LAST, closed), closed, NEW_EPOCH)
+    assert (verdict.trusted_since, verdict.clean_since) == (2, 4)
+    assert (
+        adopted(judged_by(STORED, replace(LAST, adopted=judged()), closed), closed, LAST, verdict, NEW_EPOCH)
+        == judged()
+    )
+
+
+def test_what_the_directory_lost_before_its_last_registration_stays_lost():  # S11
+    """It was found to be an older copy when it was registered with epoch 5; the store has forgotten that."""
+    assert restart_verdict(STORED, FOUND, NEW_EPOCH).trusted_since == 1
+    older_copy = replace(LAST, trusted_since=5, clean_since=5)
+    assert restart_verdict(judged_by(STORED, older_copy, FOUND), FOUND, NEW_EPOCH).trusted_since == 5
+
+
+@pytest.mark.parametrize(
+    ("stored", "last", "findings"),
+    [
+        (None, LAST, FOUND),
+        (STORED, None, FOUND),
+        (replace(STORED, broker_epoch=5), LAST, FOUND),
+        (replace(STORED, broker_epoch=9), LAST, FOUND),
+        (replace(STORED, directory_id="another"), LAST, FOUND),
+        (STORED, replace(LAST, directory_id="another"), FOUND),
+        (STORED, LAST, FOUND._replace(directory_id="renewed")),
+        (replace(STORED, directory_id="renewed"), LAST, FOUND._replace(directory_id="renewed")),
+    ],
+)
+def test_else_it_is_the_one_in_the_store(stored, last, findings):
+    assert judged_by(stored, last, findings) == stored
 
 
 def test_a_marker_that_the_last_registered_process_had_taken_is_none_of_an_older_copy():

@@ -112,11 +112,13 @@ def test_only_the_very_same_partition_is_adopted():
 
 
 def test_a_stray_says_what_its_log_knows():  # S10
-    stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(7, 30, delete_seen=False, moved_away=False)
+    stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(7, 30, 20, delete_seen=False, moved_away=False)
     assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (7, 9, 7, 30)
+    assert stray.recovery_point == 20
     assert PartitionMetadata.decode(stray.encode()) == stray
-    old = b"\n".join(line for line in stray.encode().split(b"\n") if not line.startswith((b"log_epoch", b"end_offset")))
-    assert PartitionMetadata.decode(old).end_offset == -1, "written by an older version"
+    newer = (b"log_epoch", b"end_offset", b"recovery_point")
+    old = PartitionMetadata.decode(b"\n".join(x for x in stray.encode().split(b"\n") if not x.startswith(newer)))
+    assert (old.end_offset, old.recovery_point) == (-1, -1), "written by an older version"
 
 
 def test_what_was_left_to_a_flush_is_made_durable():

@@ -1,0 +1,74 @@
+"""How far the log of a directory that is set aside reaches: what is noted of it is true, also after a power loss (S10).
+
+Whoever adopts a lost topic goes by it: the log that reaches furthest stays, others are cut, and who is said to have it
+counts. With relaxed flush a log has an end that no disk has. So
+
+    set aside  =>  the disk has all of it, unless the topic was deleted as its policy says
+    listed by a later process  =>  the end was flushed before it was noted, or has been read from the log since
+
+Deleted data are given up, and are adopted only by who asks for it. A broker that is told of the end of a thousand
+partitions does not wait for the disk a thousand times.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.storage.flushing import begin_flush, complete_flush
+from kafkalite_core.storage.log import LogEnvironment
+from kafkalite_core.storage.log_config import LogConfig
+from kafkalite_core.storage.partition_metadata import read_metadata, write_metadata
+from kafkalite_core.storage.recovery import open_log
+from kafkalite_core.storage.tail import TailBudget
+
+if TYPE_CHECKING:
+    from kafkalite_core.storage.disk import Disk
+    from kafkalite_core.storage.log import Log
+    from kafkalite_core.storage.partition_metadata import PartitionMetadata
+
+
+def noted_of_stray(
+    log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_away: bool = False
+) -> PartitionMetadata:
+    """What the metadata shall say of a log that is about to be set aside; a relaxed one is flushed (blocking).
+
+    Raises `DiskFailure`.
+    """
+    deleted = metadata.deletion_policy == "Delete" and (delete_seen or metadata.delete_seen)
+    if log.recovery_point < log.flushed_end and not deleted:
+        ticket = begin_flush(log)
+        if ticket is not None:
+            ticket.run()
+            complete_flush(log, ticket)
+    return metadata.of_stray(
+        log.latest_epoch, log.flushed_end, log.recovery_point, delete_seen=delete_seen, moved_away=moved_away
+    )
+
+
+def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionMetadata | None:
+    """The metadata of a stray that an earlier process made, true of its log; None when they can't be read.
+
+    A log that no disk had all of when it was set aside is recovered like one in use, from where the disk had it on,
+    after a clean stop too: that closes the logs in use only. What is found is synced, so this happens once. Raises
+    `DiskFailure`, `StorageError`.
+    """
+    metadata = read_metadata(disk, directory)
+    if metadata is None or metadata.recovery_point >= metadata.end_offset:
+        return metadata
+    log, _ = open_log(
+        disk,
+        directory,
+        LogConfig(gaps=metadata.compacted),
+        LogEnvironment(TailBudget(0)),
+        now_ms=now_ms,
+        recovery_point=max(metadata.recovery_point, 0),
+    )
+    log.abandon()
+    metadata = metadata.of_stray(
+        log.latest_epoch, log.flushed_end, log.recovery_point, delete_seen=False, moved_away=False
+    )
+    with suppress(StorageError):  # the disk is full: it is read once more after the next start
+        write_metadata(disk, directory, metadata)
+    return metadata

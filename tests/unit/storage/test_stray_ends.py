@@ -1,0 +1,133 @@
+"""What is noted of a log that was set aside is true of it after a power loss (S10)."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.storage.partition_metadata import PartitionMetadata, read_metadata, write_metadata
+from kafkalite_core.storage.stray_ends import noted_of_stray, recovered_metadata
+
+TOPIC_ID = "5f0c1c2e-0000-4000-8000-000000000001"
+REF = TopicRef("ns", "orders", "uid-1", TOPIC_ID, "orders")
+RELAXED = {"flush.messages": "1000", "file.delete.delay.ms": "0"}
+NOW_MS = 2_000_000
+
+
+@pytest.fixture
+def stray(rig, tools):
+    """A log of five records in epoch 3 that were flushed and four in epoch 4 that were not; its name is no matter."""
+    rig.config = replace(rig.config, segment_bytes=100_000, flush_messages=1000)
+    log = rig.open()
+    metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u", leader_epoch=4)
+    write_metadata(rig.disk, rig.name, metadata)
+    tools.fill(log, 5, epoch=3)
+    tools.flush(log)
+    rig.disk.sync_directory("")
+    tools.fill(log, 4, epoch=4)
+    noted = noted_of_stray(log, metadata, delete_seen=True)
+    write_metadata(rig.disk, rig.name, noted)
+    log.abandon()
+    assert (noted.log_epoch, noted.end_offset, noted.recovery_point) == (4, 9, 5)
+    return noted
+
+
+def reach(metadata):
+    return metadata.log_epoch, metadata.end_offset, metadata.recovery_point
+
+
+def test_what_was_not_given_up_is_on_disk_before_its_end_is_noted(rig, tools):
+    """The topic may be adopted with `flush.messages` 1: its in-sync replicas count after an unclean restart then."""
+    rig.config = replace(rig.config, segment_bytes=100_000, flush_messages=1000)
+    log = rig.open()
+    metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u")
+    tools.fill(log, 5, epoch=3)
+    for known in (metadata, replace(metadata, deletion_policy="Retain")):
+        tools.fill(log, 4, epoch=4)
+        noted = noted_of_stray(log, known, delete_seen=known.deletion_policy == "Retain")
+        assert reach(noted) == (4, log.end_offset, log.end_offset)
+    tools.fill(log, 1, epoch=4)
+    assert reach(noted_of_stray(log, replace(metadata, delete_seen=True), delete_seen=False)) == (4, 14, 13)
+    log.reconfigure(replace(rig.config, flush_messages=1))
+    moved = noted_of_stray(log, metadata, delete_seen=False, moved_away=True)
+    assert reach(moved) == (4, 14, 14), "tightened, and not flushed since (S4)"
+    write_metadata(rig.disk, rig.name, moved)
+    log.abandon()
+    rig.disk.crash()
+    assert rig.open().end_offset == 14
+
+
+def test_a_strict_log_is_noted_as_it_was_flushed(rig, tools):  # S8
+    log = rig.open()
+    metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u")
+    tools.fill(log, 5)
+    tools.flush(log)
+    tools.fill(log, 3)
+    assert reach(noted_of_stray(log, metadata, delete_seen=False)) == (1, 5, 5)
+
+
+def test_what_a_power_loss_took_is_noted_no_more(rig, stray):
+    rig.disk.crash()
+    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    assert reach(found) == (3, 5, 5)
+    assert (found.leader_epoch, found.delete_seen) == (4, True), "epochs are used once, and what was given up stays so"
+    rig.disk.crash()
+    assert read_metadata(rig.disk, rig.name) == found
+
+
+def test_what_a_mere_crash_left_is_durable_then(rig, stray):
+    rig.disk.kill()
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (4, 9, 9)
+    rig.disk.crash()
+    assert rig.open().end_offset == 9
+
+
+def test_a_log_that_the_disk_has_is_not_read_again(rig, stray, tools):
+    rig.disk.kill()
+    known = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    opened = []
+    rig.disk.hook = lambda operation, path: opened.append(path) if operation == "open" else None
+    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS) == known
+    assert [path for path in opened if not path.endswith("partition.metadata")] == []
+    assert recovered_metadata(rig.disk, "elsewhere", now_ms=NOW_MS) is None
+
+
+def test_what_an_earlier_version_noted_is_read_once(rig, stray):
+    write_metadata(rig.disk, rig.name, replace(stray, recovery_point=-1))
+    rig.disk.crash()
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+
+
+def test_a_full_disk_does_not_keep_a_broker_from_knowing_the_end(rig, stray):
+    rig.disk.crash()
+    rig.disk.capacity = 0
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+    assert read_metadata(rig.disk, rig.name) == stray, "and so it is read once more"
+    rig.disk.capacity = None
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+
+
+@pytest.mark.parametrize("lost_batches", [0, 3])
+def test_a_broker_lists_what_its_disk_has_after_the_power_failed(manager, tools, lost_batches):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, resolve_topic_config(RELAXED))
+    tools.fill(log, 5, epoch=3)
+    tools.flush(log)
+    sizes = [log.active.size]
+    for _ in range(4):
+        tools.fill(log, 1, epoch=4)
+        sizes.append(log.active.size)
+    kept = len(sizes) - 1 - lost_batches
+    directory = one.set_aside(log, delete_seen=True).directory
+    assert [stray.end_offset for stray in one.strays()] == [9], "as long as it lives a relaxed flush counts"
+    one.close({}, broker_epoch=1)
+    with (one.root / directory / f"{0:020}.log").open("r+b") as file:
+        file.truncate(sizes[kept])  # a clean stop does not flush what was set aside
+    two = manager()
+    two.open()
+    (stray,) = two.strays()
+    assert (stray.metadata.end_offset, stray.metadata.recovery_point) == (5 + kept, 5 + kept)
+    adopted, _ = two.obtain(REF, 0, resolve_topic_config(RELAXED))
+    assert adopted.end_offset == 5 + kept
