@@ -24,12 +24,14 @@ class Newest(NamedTuple):
         leader_epoch: Highest leader epoch seen.
         partition_epoch: Highest partition epoch seen.
         leader: Leader of the newest entry, `FROM_DISK` before the first one.
+        replicas: Replicas of the newest entry, none before the first one.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
     """
 
     leader_epoch: int
     partition_epoch: int
     leader: int = FROM_DISK
+    replicas: tuple[int, ...] = ()
     contradicted: bool = False
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
@@ -45,7 +47,7 @@ class Newest(NamedTuple):
             return self._replace(contradicted=True), False
         if leader_epochs < 0 or partition_epochs < 0:
             return self, False
-        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader), True
+        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader, entry.replicas), True
 
     def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
         if self.leader == FROM_DISK:
