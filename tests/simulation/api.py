@@ -86,6 +86,7 @@ class ApiServer:
     Attributes:
         objects: By kind and name.
         version: The last resourceVersion given out.
+        restored: The first one after the store went back in time; 0 if it never did.
         up: Whether it listens.
         delay_ms: Mean time of serving a request.
         lose_answer: Share of answers that are lost after the request was applied.
@@ -102,7 +103,7 @@ class ApiServer:
         self._random = world.rng("api").random
         self.objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
         self.version = 1
-        self._compacted = 0
+        self.restored = 0
         self.up = True
         self.delay_ms = 1.0
         self.lose_answer = 0.0
@@ -269,7 +270,7 @@ class ApiServer:
 
     def watch(self, watch: Watch, version: int) -> None:
         """Begin to stream what happened after `version`; whoever knows one from before a restore has to list anew (410)."""
-        if version < self._compacted:
+        if version < self.restored:
             self._world.at(1.0, watch.process, watch.on_broken, True)
             return
         events = self.events[watch.kind]
@@ -340,7 +341,7 @@ class ApiServer:
         `--mark-compacted`.
         """
         assert not self.up
-        self.version = self._compacted = self.version + 1
+        self.version = self.restored = self.version + 1
         self.objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
         for events in self.events.values():
             events.clear()

@@ -49,6 +49,11 @@ class Link:
             and bool(self.cluster.cluster_id)
         )
 
+    def knows_of_the_restore(self) -> bool:
+        """Everything was listed since the store went back in time, if it ever did (S11)."""
+        restored = self._broker.api.restored
+        return all(reflector.has_listed_since(restored) for reflector in self._reflectors)
+
     # ------------------------------------------------------------------------------------------------ topics
 
     def absorb_topic(self, found: Json) -> None:

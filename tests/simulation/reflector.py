@@ -49,6 +49,10 @@ class Reflector:
         self._version = 0
         self.synced = False
 
+    def has_listed_since(self, version: int) -> bool:
+        """Whether what it knows is of that version of the store or a later one."""
+        return self._version >= version
+
     def start(self) -> None:
         """Begin."""
         self._list()

@@ -167,6 +167,9 @@ def unhealthy(cluster: SimCluster) -> str:
         known = cluster.oracles.brokers.get(host.id)
         if known is None or not known.alive or known.epoch != broker.broker_epoch:
             return f"broker {host.id} is not registered and alive: {known}"
+        if not broker.link.knows_of_the_restore():
+            # It goes by what the store does not show any more: all that looks well here is about to end.
+            return f"broker {host.id} has not listed anew since the store went back in time"
     for topic in cluster.topics:
         obj = cluster.api.objects["topics"].get(object_name(topic.name))
         status = (obj or {}).get("status") or {}

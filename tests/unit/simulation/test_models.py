@@ -20,6 +20,7 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.patching import FenceHelped, Refused, apply_patch, check
 from tests.simulation.platter import batches, durable_last
+from tests.simulation.run import unhealthy
 from tests.simulation.swarm import draw
 from tests.simulation.world import Process, ProcessDied, Violation, World
 
@@ -371,3 +372,18 @@ def test_fast_batches_are_true_batches() -> None:
         assert found[0].next == count
         batch[-1] ^= 1
         assert not next(iter(marks_of(bytes(batch))))[1]
+
+
+def test_a_cluster_is_not_well_before_its_brokers_have_heard_of_a_restore() -> None:
+    cluster = SimCluster(World(1), draw(1))
+    cluster.begin()
+    while unhealthy(cluster):
+        cluster.world.run(cluster.world.now + 500.0)
+    backup = cluster.api.backup()
+    cluster.api.stop()
+    cluster.api.restore(backup)
+    cluster.oracles.store_restored(cluster.api.objects)
+    cluster.api.start()
+    assert "has not listed anew since the store went back" in unhealthy(cluster)
+    cluster.world.run(cluster.world.now + 15_000.0)
+    assert not unhealthy(cluster)
