@@ -111,7 +111,7 @@ class Completeness:
         ledger.lossy = ledger.unnoticed = False
         lost = next((place for place, mark in enumerate(ledger.committed) if mark[1:] not in have), None)
         if lost is not None and wanted:
-            if unnoticed:
+            if unnoticed and not ledger.relaxed:  # with relaxed flush a power loss may have taken it as well
                 ledger.past.forgotten(ledger.committed[lost:])
             ledger.losses += len(ledger.committed) - lost
             ledger.committed_end = ledger.committed[lost].base
