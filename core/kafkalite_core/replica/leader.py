@@ -259,9 +259,6 @@ class Leader:
         if offset > end:
             return self._beyond(event)
         if event.replica_id != CONSUMER_ID:
-            diverging = self._other_history(event)
-            if diverging is not None:
-                return self._answer(event, ErrorCode.NONE, diverging=diverging)
             if not event.reread:
                 self._follower_fetched(now_ms, event)
             return self._answer(event, ErrorCode.NONE, read_end=end)
@@ -273,17 +270,6 @@ class Leader:
             if elsewhere != NO_PREFERENCE:
                 return structs.replace(self._answer(event, ErrorCode.NONE), preferred_read_replica=elsewhere)
         return self._answer(event, ErrorCode.NONE, read_end=max(offset, self._state.high_watermark))
-
-    def _other_history(self, event: FetchRequested) -> tuple[int, int] | None:
-        """Where to cut if the offset before the fetch lies in the newest epoch there, and in an earlier one here.
-
-        That epoch has begun twice: the second time after a restore of the store, with another leader (S11).
-        """
-        epochs, newest = self._state.log.epochs, event.last_fetched_epoch
-        here = epochs.epoch_at(event.fetch_offset - 1)
-        if not 0 <= here < newest or epochs.end_offset_for(newest, 0)[0] != newest:
-            return None
-        return epochs.end_offset_for(here, self._state.log.end_offset)
 
     def _fenced(self, event: FetchRequested) -> ErrorCode:
         """Why a follower is refused (R2, R8, KIP-903); NONE when it is the incarnation that is registered."""
