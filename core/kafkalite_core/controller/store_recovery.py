@@ -3,7 +3,7 @@
 A partition is behind when its entry does not settle what a broker reports (`Broker.holdings`, `Holding.settled_by`), or
 shows less than this controller has seen itself. Nothing else is decided on it: its entry describes a past. Brokers
 neither acknowledge nor truncate meanwhile, so what they report stays true. Once all replicas are alive and reported,
-also those of the newest entry that a report tells of (a reassignment may have been lost with the store),
+also the ISR of the newest entry that a report tells of (a reassignment may have been lost with the store),
 
     leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
     partitionEpoch' = max over entry and reports + 1
@@ -53,7 +53,7 @@ class StoreRecovery:
         ):
             return None
         present = {i: holding for i, holding in reports.items() if self._alive(i)}
-        absent = sorted({*entry.replicas, *reports, *_newest_replicas(reports)} - set(present))
+        absent = sorted({*entry.replicas, *reports, *_newest_isr(reports)} - set(present))
         if not present or (absent and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
@@ -114,10 +114,11 @@ class StoreRecovery:
         return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=True, unclean=bool(absent))
 
 
-def _newest_replicas(reports: Mapping[int, Holding]) -> set[int]:
-    """Replicas of the newest entry that is known: the store may show those of before a reassignment.
+def _newest_isr(reports: Mapping[int, Holding]) -> set[int]:
+    """The ISR of the newest entry that is known: the store may show the replicas of before a reassignment.
 
-    Those of older ones are not waited for: they may have been moved away since, and be gone for good.
+    Nobody else has to have all that was committed. Those of older entries are not waited for: they may have been moved
+    away since, and be gone for good.
     """
     newest = max((holding.partition_epoch for holding in reports.values()), default=-1)
-    return {i for holding in reports.values() if holding.partition_epoch == newest for i in holding.replicas}
+    return {i for holding in reports.values() if holding.partition_epoch == newest for i in holding.isr}

@@ -73,8 +73,8 @@ class Holding:
         end_offset: Flushed end of its log.
         agrees: The broker goes by what the store shows, nothing that it knows contradicts that: it reports because it
             was asked. A report that does not say so is evidence of another history.
-        replicas: Of the newest entry that the broker was shown: others that may hold more, of which the store may know
-            nothing. Empty when it knows the epochs from its disk alone.
+        isr: Broker ids of the ISR of the newest entry that the broker was shown: they may hold more, and the store may
+            know nothing of them. Empty when it knows the epochs from its disk alone.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class Holding:
     log_epoch: int
     end_offset: int
     agrees: bool = False
-    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
 
     def settled_by(self, leader_epoch: int, partition_epoch: int) -> bool:
         """An entry with these epochs is not behind what this broker knows.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.partition import Partition
+    from kafkalite_core.model.partition import IsrEntry, Partition
 
 FROM_DISK: Final = -2
 """As the leader: the epochs come from the disk, and no entry has been seen yet."""
@@ -24,14 +24,14 @@ class Newest(NamedTuple):
         leader_epoch: Highest leader epoch seen.
         partition_epoch: Highest partition epoch seen.
         leader: Leader of the newest entry, `FROM_DISK` before the first one.
-        replicas: Replicas of the newest entry, none before the first one.
+        isr: ISR of the newest entry in the order of the broker ids, empty before the first one.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
     """
 
     leader_epoch: int
     partition_epoch: int
     leader: int = FROM_DISK
-    replicas: tuple[int, ...] = ()
+    isr: tuple[IsrEntry, ...] = ()
     contradicted: bool = False
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
@@ -47,7 +47,7 @@ class Newest(NamedTuple):
             return self._replace(contradicted=True), False
         if leader_epochs < 0 or partition_epochs < 0:
             return self, False
-        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader, entry.replicas), True
+        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader, tuple(sorted(entry.isr))), True
 
     def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
         if self.leader == FROM_DISK:

@@ -187,7 +187,7 @@ class Replica:
             log_epoch=log_epoch,
             end_offset=state.log.flushed_end,
             agrees=state.partition is not None and not self.store_went_back,
-            replicas=newest.replicas,
+            isr=tuple(member.id for member in newest.isr),
         )
 
     @property

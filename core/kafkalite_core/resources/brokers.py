@@ -118,7 +118,7 @@ def _holding(fields: Fields) -> Holding:
         log_epoch=fields.integer("logEpoch"),
         end_offset=fields.integer("endOffset"),
         agrees=fields.flag("agrees"),
-        replicas=tuple(fields.integers("replicas")),
+        isr=fields.integers("isr"),
     )
 
 
@@ -133,8 +133,8 @@ def render_holding(holding: Holding) -> dict[str, Any]:
         "logEpoch": holding.log_epoch,
         "endOffset": holding.end_offset,
     }
-    if holding.replicas:
-        entry["replicas"] = list(holding.replicas)
+    if holding.isr:
+        entry["isr"] = list(holding.isr)
     return {**entry, "agrees": True} if holding.agrees else entry
 
 

@@ -164,9 +164,9 @@ def test_an_eligible_replica_of_the_past_is_none_any_more():
     assert action.changes[0].proposed.elr == ()
 
 
-def test_replicas_that_the_store_has_forgotten_are_waited_for():
+def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     """Broker 2 was one of three before a reassignment to broker 3 alone, which the restored store does not know of."""
-    moved = replace(holding(leader_epoch=9, partition_epoch=40, end=259), replicas=(3,))
+    moved = replace(holding(leader_epoch=9, partition_epoch=40, end=259), isr=(3,))
     known = reporting(holding(), holding(), moved)
     alive = make_broker(3)
     action, state = run({**known, 3: alive})
@@ -179,6 +179,6 @@ def test_replicas_that_the_store_has_forgotten_are_waited_for():
     assert gone is None, "it may have more, so it takes consent"
     gone, _ = run({**known, 3: make_broker(3, fenced=13)}, recovery_request="True")
     assert gone.unclean == {0}
-    # Who was a replica in an earlier entry only may be gone for good.
-    newer = replace(moved, partition_epoch=41, replicas=(0, 1, 2))
+    # Who was a member in an earlier entry only may be gone for good.
+    newer = replace(moved, partition_epoch=41, isr=(0, 1, 2))
     assert run({**reporting(holding(), newer, moved), 3: alive})[0] is not None
