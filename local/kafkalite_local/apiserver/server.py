@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -110,8 +109,7 @@ class ApiServer:
         if self._collecting is not None:
             self._collecting.remove_done_callback(self._on_collector_end)
             self._collecting.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._collecting
+            await asyncio.gather(self._collecting, return_exceptions=True)  # what ended it early has been told
         await self._store.close()
         self._runner = None
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kafkalite_local.apiserver import openapi, printers
+from kafkalite_local.apiserver.collector import Collector
 from kafkalite_local.apiserver.errors import ApiError
 from kafkalite_local.apiserver.jsonpath import compile_path
 from kafkalite_local.apiserver.kubeconfig import new_token, read_token, write_kubeconfig
@@ -16,6 +17,7 @@ from kafkalite_local.apiserver.patching import JSON_PATCH, MERGE_PATCH, STRATEGI
 from kafkalite_local.apiserver.podlogs import _tail_start, log_file
 from kafkalite_local.apiserver.registry import Registry, attributes
 from kafkalite_local.apiserver.selectors import parse_selector
+from kafkalite_local.apiserver.server import ApiServer
 from kafkalite_local.apiserver.store import Store
 from kafkalite_local.apiserver.tables import wants_table
 
@@ -257,3 +259,19 @@ async def test_a_failing_disk_stops_the_server(tmp_path):
     assert isinstance(await asyncio.wait_for(failure, 10), sqlite3.Error)
     assert not done.done(), "nothing is acknowledged that is not on the disk"
     store._thread.shutdown()
+
+
+async def test_a_garbage_collector_that_ends_stops_the_server(tmp_path, monkeypatch):
+    """A server without it looks well, and deletes nothing that was owned."""
+
+    def broken(self):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Collector, "_collect", broken)
+    server = ApiServer(tmp_path / "control-plane.db")
+    await server.start()
+    try:
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(asyncio.shield(server.failed), 10)
+    finally:
+        await server.stop()
