@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from kafkalite_core.model.cluster import Broker, BrokerState, Registration, entry_counts, entry_lost
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.eligible import with_eligible
-from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
+from kafkalite_core.model.partition import NOTHING_SEEN, IsrEntry, Partition, Seen, TopicRef
 from kafkalite_core.protocol.record_batch import BatchHeader
 from kafkalite_core.replica import events
 from kafkalite_core.replica.replica import Replica
@@ -100,7 +100,7 @@ class Cluster:
         self.store = Store("uid-a", first, brokers, [first])
         self.nodes: dict[int, Node] = {}
         self.down: dict[int, ListLog] = {}
-        self.seen: dict[int, tuple[int, int]] = {}
+        self.seen: dict[int, Seen] = {}
         self.proposals: list[Proposal] = []
         self.produced: dict[object, events.ProduceAnswered] = {}
         self.deleted: dict[object, events.DeleteRecordsAnswered] = {}
@@ -123,9 +123,7 @@ class Cluster:
 
     # ---------------------------------------------------------------- brokers
 
-    def start(
-        self, number: int, log: ListLog, epoch: int, high_watermark: int = 0, seen: tuple[int, int] = (-1, -1)
-    ) -> Node:
+    def start(self, number: int, log: ListLog, epoch: int, high_watermark: int = 0, seen: Seen = NOTHING_SEEN) -> Node:
         replica = Replica(
             broker_id=number,
             number=0,
@@ -143,7 +141,7 @@ class Cluster:
         node.log.crash()
         self.down[number] = node.log
         newest = node.replica.holding()
-        self.seen[number] = (newest.leader_epoch, newest.partition_epoch)
+        self.seen[number] = Seen(newest.leader_epoch, newest.partition_epoch, newest.isr)
         self.proposals = [proposal for proposal in self.proposals if proposal.node is not node]
 
     def restart(self, number: int, *, wiped: bool = False, high_watermark: int = 0, remembers: bool = False) -> Node:
@@ -160,7 +158,7 @@ class Cluster:
         self.store.brokers = dict(self.store.brokers)
         registered = self._registered(number, epoch, trusted=epoch if wiped else old.trusted_since)
         self.store.brokers[number] = replace(registered, fenced_epoch=self.store.brokers[number].fenced_epoch)
-        return self.start(number, log, epoch, high_watermark, self.seen[number] if remembers else (-1, -1))
+        return self.start(number, log, epoch, high_watermark, self.seen[number] if remembers else NOTHING_SEEN)
 
     def fence(self, number: int) -> None:
         broker = self.store.brokers[number]

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, Seen, TopicRef
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.recovery import RecoveryReport
     from tests.simulation.disk import SimDisk
@@ -223,13 +223,12 @@ class Logs:
         self.disk.directory(name).tag = (ref.topic_id, number)
         return log
 
-    def epochs_seen(self, ref: TopicRef, number: int) -> tuple[int, int] | None:
-        """(leader epoch, partition epoch), the highest that the disk knows of this very partition (S11)."""
+    def seen(self, ref: TopicRef, number: int) -> Seen | None:
+        """The highest epochs that the disk knows of this very partition, and the ISR (S11)."""
         log = self.logs.get(TopicPartition(ref.name, number))
         if log is None or self._metadata[log].topic_id != ref.topic_id:
             return None
-        known = self._metadata[log]
-        return known.leader_epoch, known.partition_epoch
+        return self._metadata[log].newest
 
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> None:
         """The log is wanted no more: its directory becomes a stray (S10)."""
@@ -272,9 +271,7 @@ class Logs:
     def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
         """The highest epochs seen, for the next checkpoint (S11)."""
         known = self._metadata[log]
-        seen = known.seen(
-            leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch, broker_epoch=broker_epoch
-        )
+        seen = known.seen(partition, broker_epoch=broker_epoch)
         if seen is not known:
             self._metadata[log] = seen
             self._dirty[log] = None

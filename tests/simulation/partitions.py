@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.membership.holdings import wanted_holdings
 from kafkalite_core.model.config import config_of_replicas
 from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.partition import NOTHING_SEEN
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
 from kafkalite_core.replica.replica import Replica
 from tests.simulation.driver import FLUSH_COMPLETED, TICK, Driver
@@ -116,8 +117,10 @@ class Partitions:
         """
         if self.broker.host.id in self.broker.cache.hosts(ref, number):
             return True
-        seen = self.logs.epochs_seen(ref, number)
-        behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
+        seen = self.logs.seen(ref, number)
+        behind = seen is not None and (
+            partition.leader_epoch < seen.leader_epoch or partition.partition_epoch < seen.partition_epoch
+        )
         return behind or (seen is not None and self.broker.cache.went_back(ref, number))
 
     def moved_away(self, name: str, topic_id: str, number: int) -> bool:
@@ -152,7 +155,7 @@ class Partitions:
             log=log,
             high_watermark=high_watermark,
             lag_time_max_ms=broker.shape.lag_time_max_ms,
-            seen=self.logs.epochs_seen(ref, number) or (-1, -1),
+            seen=self.logs.seen(ref, number) or NOTHING_SEEN,
         )
         ledger = broker.oracles.ledger(ref, number)
         driver = self.drivers[ref.name, number] = Driver(self, ref, number, replica, log, config, ledger)

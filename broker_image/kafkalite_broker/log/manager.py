@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, Seen, TopicRef
     from kafkalite_core.protocol.record_batch import Compress, Decompress
     from kafkalite_core.storage.partition_metadata import Stray
     from kafkalite_core.storage.recovery import RecoveryReport
@@ -305,20 +305,18 @@ class LogManager:
         return self._metadata[log]
 
     def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
-        """Remembers the highest epochs seen (S11); they reach the disk with the next checkpoint."""
+        """Remembers the highest epochs seen, and the ISR (S11); they reach the disk with the next checkpoint."""
         known = self._metadata[log]
-        seen = known.seen(
-            leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch, broker_epoch=broker_epoch
-        )
+        seen = known.seen(partition, broker_epoch=broker_epoch)
         if seen is not known:
             self._metadata[log] = seen
             self._dirty_metadata.add(log)
 
-    def epochs_seen(self, ref: TopicRef, number: int) -> tuple[int, int] | None:
-        """(leader epoch, partition epoch), the highest that the disk knows; None without a log of it (S11)."""
+    def seen(self, ref: TopicRef, number: int) -> Seen | None:
+        """The highest epochs that the disk knows, and the ISR; None without a log of this very partition (S11)."""
         log = self._logs.get(TopicPartition(ref.name, number))
         known = None if log is None else self._metadata[log]
-        return None if known is None or known.topic_id != ref.topic_id else (known.leader_epoch, known.partition_epoch)
+        return None if known is None or known.topic_id != ref.topic_id else known.newest
 
     # ------------------------------------------------------------------------------------------------ strays
 

@@ -13,6 +13,7 @@ from kafkalite_broker.replication.throttles import ReplicationThrottles
 from kafkalite_core.membership.holdings import wanted_holdings
 from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_integer, broker_value, config_of_replicas
 from kafkalite_core.model.errors import BrokerError, StorageError
+from kafkalite_core.model.partition import NOTHING_SEEN
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import HandOver, MetadataChanged, Role
 from kafkalite_core.replica.replica import Replica
@@ -207,8 +208,10 @@ class PartitionManager:
         """
         if self._broker_id in self._cache.hosts(ref, number):
             return True
-        seen = self._logs.epochs_seen(ref, number)
-        behind = seen is not None and (partition.leader_epoch < seen[0] or partition.partition_epoch < seen[1])
+        seen = self._logs.seen(ref, number)
+        behind = seen is not None and (
+            partition.leader_epoch < seen.leader_epoch or partition.partition_epoch < seen.partition_epoch
+        )
         return behind or (seen is not None and self._cache.went_back(ref, number))
 
     def holdings(self) -> tuple[Holding, ...]:
@@ -228,7 +231,7 @@ class PartitionManager:
             log=log,
             high_watermark=high_watermark,
             lag_time_max_ms=broker_integer(self._broker_config, "replica.lag.time.max.ms"),
-            seen=self._logs.epochs_seen(ref, number) or (-1, -1),
+            seen=self._logs.seen(ref, number) or NOTHING_SEEN,
         )
         self._limit_lag(replica)
         driver = PartitionDriver(ref, number, replica, log, config, self, self._telemetry.topic(ref.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
@@ -47,6 +47,23 @@ class IsrEntry:
 
     id: int
     epoch: int
+
+
+class Seen(NamedTuple):
+    """What a disk has noted of the entries that its broker was shown (S11).
+
+    Attributes:
+        leader_epoch: Highest leader epoch, -1 for none.
+        partition_epoch: Highest partition epoch, -1 for none.
+        isr: Broker ids of the ISR of the entry with that partition epoch, rising; empty where it is not known.
+    """
+
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
+
+
+NOTHING_SEEN: Final = Seen()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

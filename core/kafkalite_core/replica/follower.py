@@ -125,7 +125,8 @@ class Follower:
                 self._storage_full(now_ms, "append_failed", error)
                 return
             except (BrokerError, UnexpectedAppendOffset) as error:
-                self._back_off(now_ms, "append_failed", error=str(error))
+                if not isinstance(error, UnexpectedAppendOffset) or not self._of_another_history(now_ms, error):
+                    self._back_off(now_ms, "append_failed", error=str(error))
                 return
             if log.end_offset == before:
                 # All of it was of a higher epoch: the answer comes from a leader that was replaced meanwhile.
@@ -140,6 +141,26 @@ class Follower:
                 state.want_flush()
             else:
                 state.effects.append(FETCH_POSITION_CHANGED)
+
+    def _of_another_history(self, now_ms: float, error: UnexpectedAppendOffset) -> bool:
+        """This log ends inside a batch of the leader: what the two call one epoch is not the same; True if it was cut.
+
+        That epoch came again after a restore of the store, with another leader (S11). Its records go, and the leader is
+        asked about those before; unless somebody counts on this log, which no history makes necessary.
+        """
+        state = self._state
+        log, partition = state.log, state.partition
+        end = log.end_offset
+        if partition is None or error.first_offset >= end:
+            return False
+        if state.broker_id in {*partition.isr_ids(), *partition.elr_ids()}:
+            return False
+        target = (
+            min(error.first_offset, log.epochs.latest_start) if log.epochs.latest_epoch >= 0 else error.first_offset
+        )
+        if self._cut(now_ms, target):
+            state.decided("epoch_began_twice", end_offset=end, truncated_to=target, error=str(error))
+        return True
 
     def _restart_inside_batch(self, event: FetchResponded) -> None:
         """A log that ends where the leader's begins, inside a batch of the leader, begins anew with that batch.

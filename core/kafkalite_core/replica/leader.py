@@ -259,6 +259,9 @@ class Leader:
         if offset > end:
             return self._beyond(event)
         if event.replica_id != CONSUMER_ID:
+            diverging = self._other_history(event)
+            if diverging is not None:
+                return self._answer(event, ErrorCode.NONE, diverging=diverging)
             if not event.reread:
                 self._follower_fetched(now_ms, event)
             return self._answer(event, ErrorCode.NONE, read_end=end)
@@ -270,6 +273,19 @@ class Leader:
             if elsewhere != NO_PREFERENCE:
                 return structs.replace(self._answer(event, ErrorCode.NONE), preferred_read_replica=elsewhere)
         return self._answer(event, ErrorCode.NONE, read_end=max(offset, self._state.high_watermark))
+
+    def _other_history(self, event: FetchRequested) -> tuple[int, int] | None:
+        """Where to cut if the follower's newest epoch begins in this log only after the follower's end.
+
+        Whoever knows an epoch has its first record. So it has begun twice: the second time after a restore of the
+        store, with another leader (S11).
+        """
+        log, newest = self._state.log, event.last_fetched_epoch
+        began = log.epochs.end_offset_for(newest - 1, log.end_offset)[1]
+        here = log.epochs.epoch_at(event.fetch_offset)
+        if began <= event.fetch_offset or not 0 <= here < newest:
+            return None
+        return log.epochs.end_offset_for(here, log.end_offset)
 
     def _fenced(self, event: FetchRequested) -> ErrorCode:
         """Why a follower is refused (R2, R8, KIP-903); NONE when it is the incarnation that is registered."""

@@ -19,6 +19,11 @@ class Epochs(Protocol):
         """The newest epoch, or -1."""
         ...
 
+    @property
+    def latest_start(self) -> int:
+        """Where the newest epoch began, or -1."""
+        ...
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """`epoch` begins at `start_offset`; False when an epoch at least as new is there already."""
         ...

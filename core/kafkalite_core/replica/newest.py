@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.partition import IsrEntry
+
 if TYPE_CHECKING:
-    from kafkalite_core.model.partition import IsrEntry, Partition
+    from kafkalite_core.model.partition import Partition, Seen
 
 FROM_DISK: Final = -2
 """As the leader: the epochs come from the disk, and no entry has been seen yet."""
@@ -24,7 +26,8 @@ class Newest(NamedTuple):
         leader_epoch: Highest leader epoch seen.
         partition_epoch: Highest partition epoch seen.
         leader: Leader of the newest entry, `FROM_DISK` before the first one.
-        isr: ISR of the newest entry in the order of the broker ids, empty before the first one.
+        isr: ISR of the newest entry in the order of the broker ids; before the first one what the disk knows of
+            it, with broker epoch -1.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
     """
 
@@ -33,6 +36,12 @@ class Newest(NamedTuple):
     leader: int = FROM_DISK
     isr: tuple[IsrEntry, ...] = ()
     contradicted: bool = False
+
+    @classmethod
+    def noted(cls, seen: Seen, log_epoch: int) -> Newest:
+        """What the disk knows: what was noted of entries, and the newest epoch of the log itself."""
+        isr = tuple(IsrEntry(broker_id, -1) for broker_id in seen.isr)
+        return cls(max(seen.leader_epoch, log_epoch), seen.partition_epoch, isr=isr)
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
         """What is known after an entry was shown, and whether that entry is to be the current one.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.partition import NOTHING_SEEN
 from kafkalite_core.model.topic import Holding
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import (
@@ -37,7 +38,7 @@ from kafkalite_core.replica.state import ReplicaState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
+    from kafkalite_core.model.partition import IsrEntry, Partition, Seen, TopicRef
     from kafkalite_core.replica.events import Effect, Event, FetchPosition
     from kafkalite_core.replica.log_port import ReplicaLog
 
@@ -67,7 +68,7 @@ class Replica:
         log: ReplicaLog,
         high_watermark: int,
         lag_time_max_ms: int,
-        seen: tuple[int, int] = (-1, -1),
+        seen: Seen = NOTHING_SEEN,
     ) -> None:
         self._state = ReplicaState(
             broker_id=broker_id,
@@ -82,7 +83,7 @@ class Replica:
         self._follower: Follower | None = None
         self._role = Role.OFFLINE
         # What the disk knows was noted with the checkpoints, if ever; the log itself may know a later epoch.
-        self._newest = Newest(max(seen[0], log.epochs.latest_epoch), seen[1])
+        self._newest = Newest.noted(seen, log.epochs.latest_epoch)
         """Of the newest entry ever seen; outlives the entry itself."""
         self._listed_less = False
         """The last consistent list showed less than was seen (S11)."""

@@ -9,13 +9,14 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.model.partition import Seen, TopicPartition
 from kafkalite_core.storage.disk import disk_errors, join, read_file, replace_file, sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kafkalite_core.model.partition import Partition
     from kafkalite_core.storage.disk import Disk
 
 FILE_NAME: Final = "partition.metadata"
@@ -35,6 +36,7 @@ class PartitionMetadata:
         deletion_policy: `Delete` or `Retain`.
         leader_epoch: Highest leader epoch seen (S11).
         partition_epoch: Highest partition epoch seen.
+        isr: Broker ids of the ISR of the entry with that partition epoch; empty in files of earlier versions.
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
@@ -53,6 +55,7 @@ class PartitionMetadata:
     deletion_policy: str = "Delete"
     leader_epoch: int = -1
     partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
     broker_epoch: int = -1
     compacted: bool = False
     stray_since_ms: int = -1
@@ -67,18 +70,22 @@ class PartitionMetadata:
         """Name of the partition."""
         return TopicPartition(self.topic, self.partition)
 
-    def seen(self, *, leader_epoch: int, partition_epoch: int, broker_epoch: int) -> PartitionMetadata:
-        """With the higher of each epoch; the same object when nothing is news."""
-        if (
-            leader_epoch <= self.leader_epoch
-            and partition_epoch <= self.partition_epoch
-            and broker_epoch <= self.broker_epoch
-        ):
+    @property
+    def newest(self) -> Seen:
+        """What is noted of the entries that were seen."""
+        return Seen(self.leader_epoch, self.partition_epoch, self.isr)
+
+    def seen(self, entry: Partition, *, broker_epoch: int) -> PartitionMetadata:
+        """With the higher of each epoch, and the ISR of the newer entry; the same object when nothing is news."""
+        unknown = not self.isr and entry.partition_epoch == self.partition_epoch and bool(entry.isr)
+        newer = entry.partition_epoch > self.partition_epoch or unknown
+        if not newer and entry.leader_epoch <= self.leader_epoch and broker_epoch <= self.broker_epoch:
             return self
         return replace(
             self,
-            leader_epoch=max(self.leader_epoch, leader_epoch),
-            partition_epoch=max(self.partition_epoch, partition_epoch),
+            leader_epoch=max(self.leader_epoch, entry.leader_epoch),
+            partition_epoch=max(self.partition_epoch, entry.partition_epoch),
+            isr=tuple(sorted(entry.isr_ids())) if newer else self.isr,
             broker_epoch=max(self.broker_epoch, broker_epoch),
         )
 
@@ -107,7 +114,9 @@ class PartitionMetadata:
         """The file's content."""
         raw = bytes.fromhex(self.topic_id.replace("-", ""))
         lines = ["version: 0", f"topic_id: {urlsafe_b64encode(raw).decode().rstrip('=')}"]
-        lines += [f"{name}: {getattr(self, name)}" for name in self.__dataclass_fields__ if name != "topic_id"]
+        lines.append(f"isr: {','.join(map(str, self.isr))}")
+        others = [name for name in self.__dataclass_fields__ if name not in {"topic_id", "isr"}]
+        lines += [f"{name}: {getattr(self, name)}" for name in others]
         return ("\n".join(lines) + "\n").encode()
 
     @classmethod
@@ -129,6 +138,7 @@ class PartitionMetadata:
                 deletion_policy=fields["deletion_policy"],
                 leader_epoch=int(fields["leader_epoch"]),
                 partition_epoch=int(fields["partition_epoch"]),
+                isr=tuple(int(each) for each in fields.get("isr", "").split(",") if each),
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
                 stray_since_ms=int(fields["stray_since_ms"]),

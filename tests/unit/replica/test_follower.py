@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from kafkalite_core.model.errors import BrokerError
@@ -134,6 +136,24 @@ def test_a_batch_that_begins_before_the_end_of_a_log_with_records_is_refused() -
     cluster, log = following((1, "a"), (1, "b"))
     respond(cluster, records=batch(1, 9, "x"), high_watermark=2, log_start_offset=1)
     assert [entry.value for entry in log.entries] == ["a", "b"]
+
+
+def test_a_log_that_ends_inside_a_batch_of_the_leader_gives_its_newest_epoch_up_unless_it_is_counted_on() -> (
+    None
+):  # S11
+    cluster, log = following((1, "a"), (2, "b"), (2, "c"), (2, "d"))
+    entry = cluster.store.partition
+    alone = (entry.isr[0],)
+    for isr, elr, batch_offset, end in (
+        (entry.isr, (), 3, 4), (alone, (entry.isr[1],), 3, 4), (alone, (), 4, 4), (alone, (), 3, 1), (alone, (), 0, 0),
+    ):  # fmt: skip
+        now = cluster.store.partition
+        cluster.store.put(replace(now, partition_epoch=now.partition_epoch + 1, isr=isr, elr=elr))
+        cluster.metadata(2)
+        log.on_disk = log.end_offset
+        bad = memoryview(b"") if batch_offset == log.end_offset else batch(batch_offset, 9, "x")
+        respond(cluster, records=bad)
+        assert log.end_offset == end
 
 
 def test_a_batch_that_cannot_be_written_is_asked_for_again() -> None:

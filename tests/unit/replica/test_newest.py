@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.partition import IsrEntry, Seen
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import FetchRequested, Role
@@ -138,7 +138,7 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
     log = cluster.nodes[1].log
     for seen, role in (((-1, -1), Role.LEADER), ((2, 1), Role.OFFLINE), ((0, 9), Role.OFFLINE), ((0, 1), Role.LEADER)):
         replica = Replica(
-            broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=seen
+            broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=Seen(*seen)
         )
         log.epochs.truncate_from_end(0)
         replica.step(
@@ -153,13 +153,33 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
         assert holding.leader_epoch == (1 if role is Role.LEADER else seen[0])
 
 
+def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown(cluster: Cluster) -> None:
+    log = cluster.nodes[1].log
+    log.epochs.truncate_from_end(0)
+    replica = Replica(
+        broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=Seen(7, 9, (1, 4))
+    )
+    entry = cluster.store.partition
+    for partition, isr in (
+        (entry, (1, 4)),
+        (replace(entry, leader_epoch=8, partition_epoch=10), tuple(sorted(entry.isr_ids()))),
+    ):
+        replica.step(
+            0.0,
+            events.MetadataChanged(
+                partition=partition, brokers=cluster.store.brokers, broker_epoch=1, config=cluster.config
+            ),
+        )
+        assert replica.holding().isr == isr
+
+
 @pytest.mark.parametrize("seen", [(1, 1), (-1, -1)], ids=["noted", "nothing noted yet"])
 @pytest.mark.parametrize("number", [1, 2], ids=["leader", "follower"])
 def test_the_log_itself_knows_an_epoch(cluster: Cluster, number, seen) -> None:
     log = cluster.nodes[number].log
     log.epochs.assign(7, 2)
     replica = Replica(
-        broker_id=number, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=seen
+        broker_id=number, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=Seen(*seen)
     )
     replica.step(
         0.0,

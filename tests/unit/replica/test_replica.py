@@ -180,6 +180,23 @@ def test_a_follower_that_diverges_is_told_where_and_counts_for_nothing(cluster: 
     assert not cluster.nodes[1].replica._leader._followers.get(2, 2).fetched
 
 
+@pytest.mark.parametrize(
+    ("offset", "epoch", "diverging"),
+    [(1, 2, (1, 2)), (2, 2, None), (3, 2, None), (2, 1, None), (1, 1, None), (0, 2, (1, 2))],
+)
+def test_an_epoch_that_began_earlier_in_the_log_of_a_follower_is_not_the_same_one(
+    cluster: Cluster, offset: int, epoch: int, diverging: tuple[int, int] | None
+) -> None:  # S11
+    cluster.produce(1, "a", 1)
+    cluster.produce(1, "b", 1)
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.produce(1, "c", 1)
+    answer = follower_fetch(cluster, current_leader_epoch=2, fetch_offset=offset, last_fetched_epoch=epoch)
+    assert answer.diverging == diverging
+    assert fetch(cluster, 1, fetch_offset=offset, last_fetched_epoch=epoch).diverging is None, "a consumer may jump"
+
+
 def test_below_the_log_start_comes_before_divergence(cluster: Cluster) -> None:
     cluster.produce(1, "a", 1)
     cluster.nodes[1].log.advance_start(1)

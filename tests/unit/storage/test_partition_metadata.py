@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.model.partition import IsrEntry, Partition, Seen
 from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure
 from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.partition_metadata import (
@@ -28,14 +29,26 @@ def metadata(**fields):
     return PartitionMetadata(**{"topic": "a-b", "partition": 3, "topic_id": TOPIC_ID, "uid": "u", **fields})
 
 
+def entry(*, leader_epoch: int, partition_epoch: int) -> Partition:
+    isr = (IsrEntry(4, 7), IsrEntry(3, 6))
+    return Partition(
+        leader=4, leader_epoch=leader_epoch, partition_epoch=partition_epoch, min_isr=1, replicas=(4, 3), isr=isr
+    )
+
+
 def test_round_trip_and_kafkas_first_lines():
     disk = MemoryDisk()
     disk.makedirs("a-b-3")
-    content = metadata(leader_epoch=4, compacted=True, delete_seen=True, moved_away=True, stray_since_ms=77)
+    content = metadata(
+        leader_epoch=4, isr=(0, 12), compacted=True, delete_seen=True, moved_away=True, stray_since_ms=77
+    )
     write_metadata(disk, "a-b-3", content)
     assert read_metadata(disk, "a-b-3") == content
-    before = content.encode().replace(b"moved_away: True\n", b"")
-    assert PartitionMetadata.decode(before) == replace(content, moved_away=False), "as earlier versions wrote it"
+    before = content.encode().replace(b"moved_away: True\n", b"").replace(b"isr: 0,12\n", b"")
+    assert PartitionMetadata.decode(before) == replace(content, moved_away=False, isr=()), (
+        "as earlier versions wrote it"
+    )
+    assert PartitionMetadata.decode(replace(content, isr=()).encode()).isr == ()
     assert content.encode().startswith(b"version: 0\ntopic_id: XwwcLgAAQACAAAAAAAAAAQ\n")
     assert content.key == ("a-b", 3)
 
@@ -53,10 +66,22 @@ def test_a_damaged_file_is_nobodys():
 
 
 def test_only_higher_epochs_are_news():
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), broker_epoch=2)
+    assert known.seen(entry(leader_epoch=5, partition_epoch=8), broker_epoch=2) is known
+    assert known.seen(entry(leader_epoch=5, partition_epoch=9), broker_epoch=2) is known
+    newer = known.seen(entry(leader_epoch=4, partition_epoch=10), broker_epoch=1)
+    assert newer.newest == Seen(5, 10, (3, 4))
+    assert newer.broker_epoch == 2
+    assert known.seen(entry(leader_epoch=6, partition_epoch=8), broker_epoch=2).newest == Seen(6, 9, (1, 2))
+
+
+def test_the_isr_that_an_earlier_version_did_not_note_is_news_once():
     known = metadata(leader_epoch=5, partition_epoch=9, broker_epoch=2)
-    assert known.seen(leader_epoch=5, partition_epoch=8, broker_epoch=2) is known
-    newer = known.seen(leader_epoch=4, partition_epoch=10, broker_epoch=1)
-    assert (newer.leader_epoch, newer.partition_epoch, newer.broker_epoch) == (5, 10, 2)
+    shown = entry(leader_epoch=5, partition_epoch=9)
+    noted = known.seen(shown, broker_epoch=2)
+    assert noted.isr == (3, 4)
+    assert noted.seen(shown, broker_epoch=2) is noted
+    assert known.seen(replace(shown, isr=()), broker_epoch=2) is known
 
 
 def test_directory_names():
