@@ -7,7 +7,8 @@ also the ISR of the newest entry that a report tells of (a reassignment may have
 
     leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
     partitionEpoch' = max over entry and reports + 1
-    isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not
+    isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not; of these only
+           members of the ISR that agree, if the leader of the entry is one, alive, and goes by it: it goes on
     elr' = {}
 
 Every record acknowledged with acks=all is in isr': it was on every member of the ISR of its time, the leader of the
@@ -20,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafkalite_core.controller.election import Verdict, describe_broker
+from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
 if TYPE_CHECKING:
@@ -90,7 +91,9 @@ class StoreRecovery:
         absent: list[int],
     ) -> Verdict:
         best = max((holding.log_epoch, holding.end_offset) for holding in present.values())
-        holders = {i for i, holding in present.items() if (holding.log_epoch, holding.end_offset) == best}
+        holders = self._goes_on(
+            entry, present, {i for i, holding in present.items() if (holding.log_epoch, holding.end_offset) == best}
+        )
         # A holder that this past knows nothing of is a replica again: its log is what counts.
         replicas = (*entry.replicas, *sorted(holders - set(entry.replicas)))
         isr = tuple(IsrEntry(i, self._brokers[i].epoch) for i in replicas if i in holders)
@@ -112,6 +115,19 @@ class StoreRecovery:
         if absent:
             reason += f"; brokers {absent} were not waited for, as {ANNOTATION} allows, and may hold more"
         return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=True, unclean=bool(absent))
+
+    def _goes_on(self, entry: Partition, present: Mapping[int, Holding], holders: set[int]) -> set[int]:
+        """Of the holders those that have what may have been acknowledged since they reported.
+
+        A leader that goes by the entry sees nothing wrong, and goes on acknowledging what the ISR of the entry has.
+        What the others reported is true of them still, but no longer of the leader.
+        """
+        leader = present.get(entry.leader)
+        if entry.leader not in holders or leader is None or not leader.agrees:
+            return holders
+        if not leader_is_valid(entry, self._brokers):
+            return holders
+        return {i for i in holders if present[i].agrees and entry.isr_epoch_of(i) == self._brokers[i].epoch}
 
 
 def _newest_isr(reports: Mapping[int, Holding]) -> set[int]:

@@ -158,6 +158,38 @@ def test_an_empty_disk_reports_and_is_not_chosen():
     assert action.changes[0].proposed.isr_ids() == (2,)
 
 
+@pytest.mark.parametrize(
+    ("agree", "isr", "after"),
+    [
+        ((0, 1), ((0, 10), (1, 11)), (0, 1)),
+        ((0, 1), ((0, 10),), (0,)),
+        ((0, 1), ((0, 10), (1, 7)), (0,)),
+        ((0,), ((0, 10), (1, 11)), (0,)),
+        ((1,), ((0, 10), (1, 11)), (0, 1, 2)),
+        ((0, 1), ((0, 9), (1, 11)), (0, 1, 2)),
+    ],
+    ids=[
+        "its isr",
+        "outside its isr",
+        "an earlier incarnation",
+        "contradicts",
+        "leader contradicts",
+        "leader restarted",
+    ],
+)
+def test_a_leader_that_goes_on_keeps_only_those_that_it_waits_for(agree, isr, after):
+    """It acknowledges on the strength of the entry's ISR, also after broker 2 has reported the same end."""
+    held = [replace(holding(5, 30, 5), agrees=i in agree) for i in range(3)]
+    partition = entry(isr=isr)
+    action, _ = run(reporting(*held), partition=partition)
+    assert action.changes[0].proposed.isr_ids() == after
+
+
+def test_a_leader_that_goes_on_with_less_than_others_hold_does_not_count():
+    held = [replace(holding(5, 30, 5, end=90), agrees=True), holding(5, 30, 5), holding(5, 30, 5)]
+    assert run(reporting(*held))[0].changes[0].proposed.isr_ids() == (1, 2)
+
+
 def test_an_eligible_replica_of_the_past_is_none_any_more():
     partition = replace(entry(isr=((0, 10),), min_isr=2), elr=(IsrEntry(2, 12),))
     action, _ = run(reporting(holding(), holding(end=1), holding(end=1)), partition=partition)
