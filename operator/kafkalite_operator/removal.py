@@ -12,7 +12,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.controller.growth import taking_over
 from kafkalite_core.controller.lost_nodes import may_force
+from kafkalite_core.controller.snapshot import Snapshot
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
@@ -88,7 +90,10 @@ class BrokerRemoval:
         return now.cluster.replicas <= broker_id
 
     async def _empty(self, settings: ClusterSettings, broker_id: int) -> bool:
-        """Whether it still leaves, and no topic has a replica there: by a consistent list, and read as it is."""
+        """Whether it still leaves, and no topic has a replica there: by a consistent list, and read as it is.
+
+        Nor is about to have one: a topic that was made meanwhile may take over what the broker holds of a lost one.
+        """
         asked_at = self._clock()
         namespace = settings.cluster.namespace
         listed = await self._client.list(TOPICS, namespace, deadline_s=LIST_DEADLINE_S)
@@ -98,6 +103,9 @@ class BrokerRemoval:
             for item in listed.items
             if may_hold(item, settings.cluster.name, broker_id)
         ]
+        key = (namespace, settings.cluster.name)
+        topics, brokers = self._store.topics_by_cluster().get(key, {}), self._store.brokers_of(key)
+        holding += taking_over(Snapshot(cluster=settings.cluster, topics=topics, brokers=brokers), broker_id)
         if holding:
             _log.warning("broker not removed: it is not empty", broker=broker_id, topics=holding[:5])
         return not holding and self._still_leaves(settings, broker_id)

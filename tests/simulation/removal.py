@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.controller.growth import taking_over
+from kafkalite_core.controller.snapshot import Snapshot
 from tests.simulation.api import Outcome
 from tests.simulation.parsed import cluster_of, topic_of
 
@@ -34,12 +36,20 @@ class Removal:
             items, version = result
             self._operator.store.relist("topics", items, version, asked_s=asked_s)
             entries = [entry for item in items for entry in topic_of(item).partitions.values()]
-            if any(self._broker.id in entry.replicas for entry in entries) or not self._leaves():
+            if any(self._broker.id in entry.replicas for entry in entries) or self._awaited() or not self._leaves():
                 self._done(Outcome.OK)
             else:
                 self._go_on()
 
         self._operator.call("list", "topics", answer=listed)
+
+    def _awaited(self) -> bool:
+        store = self._operator.store
+        obj = store.cluster_object()
+        if obj is None:
+            return False
+        snapshot = Snapshot(cluster=cluster_of(obj), topics=store.topic_views(), brokers=store.brokers())
+        return bool(taking_over(snapshot, self._broker.id))
 
     def _leaves(self) -> bool:
         obj = self._operator.store.cluster_object()

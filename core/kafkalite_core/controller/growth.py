@@ -276,6 +276,20 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     return topic_id, [item for item in found if item[1].topic_id == topic_id]
 
 
+def taking_over(snapshot: Snapshot, broker_id: int) -> list[str]:
+    """Names of topics that are still to be placed, and may do so on what that broker holds of them.
+
+    Also while it lists nothing of them: as long as others do, or the observer saw it have replicas of the deleted one,
+    it has perhaps not heard of the loss. Its log may be the one that has the most.
+    """
+    return sorted(
+        view.spec.topic_name
+        for view in snapshot.topics.values()
+        if not (view.placed or view.topic.deleting or view.adopt_strays is False)
+        and (broker_id in view.left_by or _strays(snapshot, view)[1])
+    )
+
+
 def _epochs_above(strays: list[tuple[int, Stray]]) -> tuple[int, int]:
     """(leader epoch, partition epoch) above all that any disk knows of any partition of the topic."""
     leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for _, stray in strays) + 1

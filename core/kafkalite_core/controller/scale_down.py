@@ -2,7 +2,8 @@
 
     leaves(i)   <=>  i >= spec.replicas
     removed(i)   =>  leaves(i), i is the highest id there is, no partition of any topic has i among its replicas (nor
-                     adding, nor removing: they are subsets), and broker i holds nothing that the store lost (S11)
+                     adding, nor removing: they are subsets), broker i holds nothing that the store lost (S11), and
+                     no topic is about to take over data of a lost one that broker i may hold (S10)
 
 A broker that leaves takes no replica; leaders are handed to replicas that stay and are in sync; then its replicas move
 as in every reassignment (`reassignments`), as many at a time. StatefulSets give up their highest ordinal only, so an
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import RemoveBroker
 from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lead
 from kafkalite_core.controller.election import hand_over as lead
-from kafkalite_core.controller.growth import Obstacle
+from kafkalite_core.controller.growth import Obstacle, taking_over
 from kafkalite_core.controller.lost_nodes import what_to_do
 from kafkalite_core.controller.strays import lost_topics
 
@@ -135,6 +136,12 @@ def _why_kept(snapshot: Snapshot, broker: Broker) -> str:
         return f"{_count(held, 'replica')} left on broker {broker.id}"
     if broker.holdings:
         return f"broker {broker.id} holds data of partitions that the store lost (StoreWentBack)"
+    awaited = taking_over(snapshot, broker.id)
+    if awaited:
+        return (
+            f"broker {broker.id} may hold data that {_listed(awaited)} will take over as soon as "
+            f"{'it is' if len(awaited) == 1 else 'they are'} placed"
+        )
     if not snapshot.complete:
         return "some topic cannot be read, so nobody knows where its replicas are"
     return "" if leaving_of(snapshot).acts else "topics have too many replicas"
@@ -176,10 +183,9 @@ def scale_down_progress(snapshot: Snapshot, now: float = 0.0) -> Obstacle | None
 
 def _too_few(wanted: int, leaving: Leaving) -> str:
     topics = [f"{name} ({width})" for name, width in sorted(leaving.too_wide.items())]
-    more = f" and {len(topics) - LISTED_MAX} more" if len(topics) > LISTED_MAX else ""
     return (
         f"{_brokers(sorted(leaving.ids))} cannot leave, nothing is moved: {wanted} would stay, and these topics "
-        f"have more replicas: {', '.join(topics[:LISTED_MAX])}{more}; lower their spec.replicas, or set spec.replicas "
+        f"have more replicas: {_listed(topics)}; lower their spec.replicas, or set spec.replicas "
         f"of the cluster to {max(leaving.too_wide.values())}"
     )
 
@@ -190,8 +196,12 @@ def _paused_topics(snapshot: Snapshot, ids: frozenset[int]) -> str:
     )
     if not paused:
         return ""
-    more = f" and {len(paused) - LISTED_MAX} more" if len(paused) > LISTED_MAX else ""
-    return f"; paused, and not moved before kafkalite.io/paused is removed: {', '.join(paused[:LISTED_MAX])}{more}"
+    return f"; paused, and not moved before kafkalite.io/paused is removed: {_listed(paused)}"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return f"{', '.join(names[:LISTED_MAX])}{more}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -26,9 +26,11 @@ class Ledger:
         committed_end: The true high watermark: the greatest that any leader has reached.
         elected_at: What was committed when the store took a leader epoch, by that epoch.
         acked_end: End of what was acknowledged with acks=all.
+        proven_end: End of what was acknowledged while min ISR disks held it.
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
+        lossy_since: The leader epoch of that election.
         unnoticed: It is lossy because the store went back in time, and nobody knew of what it lost.
         newest: The highest leader epoch and the highest partition epoch that the store ever had.
         behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
@@ -56,6 +58,8 @@ class Ledger:
         self.sequences: dict[tuple[int, int, int], int] = {}
         self.relaxed = False
         self.lossy = self.unnoticed = False
+        self.lossy_since = -1
+        self.proven_end = 0
         self.losses = 0
         self.damaged = False
         self.newest = self.behind = (-1, -1)
@@ -137,6 +141,11 @@ class Ledger:
     def is_behind(self, entry: Partition | None) -> bool:
         """The entry is of a past of the store, or was decided on one: brokers that know more do not go by it (S11)."""
         return entry is not None and (entry.leader_epoch <= self.behind[0] or entry.partition_epoch <= self.behind[1])
+
+    def may_lose(self, leader_epoch: int) -> None:
+        """An election with that leader epoch is allowed to lose what was committed."""
+        self.lossy_since = min(leader_epoch, self.lossy_since) if self.lossy else leader_epoch
+        self.lossy = True
 
     def wrote(self, mark: Mark) -> None:
         """A replica wrote a batch."""

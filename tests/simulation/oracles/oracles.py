@@ -138,7 +138,8 @@ class Oracles:
         if noticed:
             ledger.past.recovered(entry, self.elections.recovered(ledger, entry))
         else:
-            ledger.lossy = ledger.unnoticed = True
+            ledger.may_lose(entry.leader_epoch)
+            ledger.unnoticed = True
         ledger.forget(epochs[0])
         ledger.behind = (-1, -1)
         ledger.elected_at[entry.leader_epoch] = ledger.committed_end
@@ -219,7 +220,7 @@ class Oracles:
                 known = None
             self.one_leader.stored(ledger, known, entry)
             if known is None and old is not None and (ledger.forfeited or (ledger.relaxed and ledger.committed)):
-                ledger.lossy = True  # deleted or lost, and made again of what was left of it
+                ledger.may_lose(entry.leader_epoch)  # deleted or lost, and made again of what was left of it
             if known is not None and self.metadata.forgotten(after.ref.uid, number, known, entry):
                 self.elections.recovered(ledger, entry)
                 known = None

@@ -106,7 +106,11 @@ class Completeness:
 
     @staticmethod
     def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:
-        """An unclean election was allowed: what its leader lacks is lost, and that is known."""
+        """An unclean election was allowed: what its leader lacks is lost, and that is known.
+
+        Whoever is elected from then on need not have it: nor does a leader that an entry after that one names, before
+        this one began. So it was not committed at their elections, also if a later unclean election brings it back.
+        """
         unnoticed = ledger.unnoticed
         ledger.lossy = ledger.unnoticed = False
         lost = next((place for place, mark in enumerate(ledger.committed) if mark[1:] not in have), None)
@@ -115,8 +119,13 @@ class Completeness:
                 ledger.past.forgotten(ledger.committed[lost:])
             ledger.losses += len(ledger.committed) - lost
             ledger.committed_end = ledger.committed[lost].base
+            ledger.proven_end = min(ledger.proven_end, ledger.committed_end)
             del ledger.committed[lost:]
             ledger.sequences = {key: base for key, base in ledger.sequences.items() if base < ledger.committed_end}
+            ledger.elected_at = {
+                epoch: end if epoch < ledger.lossy_since else min(end, ledger.committed_end)
+                for epoch, end in ledger.elected_at.items()
+            }
             ledger.marks.clear()
 
     def candidates(self, ledger: Ledger, occasion: str) -> None:
@@ -175,7 +184,9 @@ class QuorumSuperset:
 class Durability:
     """An acknowledgement with acks=all: below the high watermark, and on at least min ISR disks (R11).
 
-    A disk that was lost a moment ago, which nobody has heard of yet, counts as it was.
+    A disk that was lost a moment ago, which nobody has heard of yet, counts as it was. A committed batch that is sent
+    again is acknowledged again. So if it was on min ISR disks when that happened before, the disk of a broker counts
+    as it was as long as this leader has not heard that it is registered anew, or not at all, whatever the store knows.
     """
 
     name = "acknowledged is durable"
@@ -194,13 +205,33 @@ class Durability:
         if partition is None:
             return
         hosts = [ledger.oracles.hosts[broker_id] for broker_id in partition.replicas]
-        disks = [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]
-        if len(disks) < min(partition.min_isr, len(partition.replicas)):
+        disks = self._disks(ledger, hosts, stop)
+        wanted = min(partition.min_isr, len(partition.replicas))
+        if len(disks) >= wanted:
+            if not ledger.past.leads(driver):
+                ledger.proven_end = max(ledger.proven_end, min(stop, ledger.committed_end))
+            return
+        unheard = [h.id for h in hosts if h.id not in disks and self._outdated(driver, h)]
+        if stop > ledger.proven_end or len(disks) + len(unheard) < wanted:
             raise Violation(
                 self.name,
                 f"{ledger}: [{base}, {stop}) acknowledged, but only the disks of {disks} hold it; min ISR is "
                 f"{partition.min_isr}, the ISR is {partition.isr}",
             )
+
+    @staticmethod
+    def _disks(ledger: Ledger, hosts: list[Host], stop: int) -> list[int]:
+        return [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]
+
+    @staticmethod
+    def _outdated(driver: Driver, host: Host) -> bool:
+        """Whether that leader takes another incarnation for the registered one of that broker than the store does."""
+        broker = driver.partitions.broker
+        known, now = broker.cache.brokers.get(host.id), broker.oracles.brokers.get(host.id)
+        if known is None or known.registration is None:
+            return False
+        registration = None if now is None else now.registration
+        return registration is None or registration.incarnation != known.registration.incarnation
 
 
 class Watermark:

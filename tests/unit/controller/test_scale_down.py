@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.controller.actions import ChangePartitions, CreateBroker, RemoveBroker
+from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.scale_down import wanted_brokers
 from kafkalite_core.model.topic import Holding, Stray
@@ -246,6 +247,43 @@ def test_an_empty_broker_is_kept_while_something_speaks_against_it(changes, word
     assert sorted(state.brokers) == [0, 1, 2, 3, 4]
     assert wanted_brokers(state) == [0, 1, 2, 3, 4]
     assert words in progressing(state).message
+
+
+def again(**more):
+    """An empty broker that leaves, and a topic that was lost, made again, and not placed yet."""
+    state = cluster((0, 1, 2), wanted=4)
+    lost = Stray(topic="lost", topic_id="l", partition=0, leader_epoch=4, partition_epoch=4, log_epoch=4, end_offset=9)
+    holders = more.pop("holders", (0, 4))
+    known = {i: replace(broker, strays=(lost,) if i in holders else ()) for i, broker in state.brokers.items()}
+    view = topic_view("lost", **{"first_seen": NOW, **more})
+    return replace(state, brokers=known, topics={**state.topics, view.topic.ref.uid: view})
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"holders": (0, 1, 2, 3, 4)},  # adopted in this very plan
+        {"holders": (4,)},
+        {"holders": (0,)},  # broker 4 may not have heard of the loss yet
+        {"holders": (), "left_by": frozenset({4})},
+    ],
+)
+def test_a_broker_is_not_removed_before_a_lost_topic_has_taken_over_what_it_holds(held):  # S10
+    state = again(**held)
+    assert not of(plan(state, NOW), RemoveBroker)
+    assert wanted_brokers(state) == [0, 1, 2, 3, 4]
+    waiting = apply(again(holders=(0,)), plan(again(holders=(0,)), NOW))
+    assert "broker 4 may hold data that lost will take over as soon as it is placed" in progressing(waiting).message
+    for _ in range(40):
+        state = caught_up(apply(state, plan(state, NOW + ADOPTION_GRACE_S)))
+    assert state.topics["uid-lost"].topic.ref.topic_id == ("l" if held["holders"] else "fresh")
+    assert sorted(state.brokers) == [0, 1, 2, 3], "what it held has moved, and it goes"
+
+
+@pytest.mark.parametrize("why", [{"adopt_strays": False}, {"holders": ()}])
+def test_a_topic_that_takes_nothing_over_holds_no_broker_up(why):
+    (action,) = of(plan(again(**why), NOW), RemoveBroker)
+    assert action.broker.id == 4
 
 
 def test_what_a_deleted_cluster_leaves_is_left_to_the_garbage_collector():

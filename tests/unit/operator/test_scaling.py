@@ -141,8 +141,8 @@ async def gone(harness, broker_id):
     return not await get(harness, BROKERS, f"{CLUSTER}-broker-{broker_id}")
 
 
-async def test_nothing_is_deleted_before_the_pod_has_ended(harness):
-    await five(harness, delete_claim=True)
+async def four_of_five(harness):
+    """Of five brokers the last one has ended and is to be removed, and its pod has not gone yet; its name."""
     name = f"{CLUSTER}-broker-4"
     pod = {
         "apiVersion": "v1",
@@ -163,10 +163,35 @@ async def test_nothing_is_deleted_before_the_pod_has_ended(harness):
         return await pods(harness) == 4 and fencing
 
     await eventually(shrunk)
+    return name
+
+
+async def test_nothing_is_deleted_before_the_pod_has_ended(harness):
+    await five(harness, delete_claim=True)
+    name = await four_of_five(harness)
     for kind, of in ((SERVICES, name), (BROKERS, name), (PERSISTENT_VOLUME_CLAIMS, data_claim_name(CLUSTER, 4))):
         assert await get(harness, kind, of)
     await harness.client.delete(PODS, NAMESPACE, name, grace_period_s=0)
     await eventually(lambda: gone(harness, 4))
+
+
+async def test_a_lost_topic_that_is_made_again_meanwhile_brings_the_pod_back(harness):  # S10
+    """It takes over what the broker holds of it: nothing of that broker is deleted."""
+    await five(harness, delete_claim=True)
+    await harness.brokers[4].holds_strays("lost", "lost-id", partitions=1, leader_epoch=3, partition_epoch=3)
+    name = await four_of_five(harness)
+    metadata = {"name": "lost", "namespace": NAMESPACE}
+    head = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteTopic", "metadata": metadata}
+    await harness.client.create(TOPICS, NAMESPACE, {**head, "spec": {"partitions": 1, "replicas": 3}})
+    await harness.client.delete(PODS, NAMESPACE, name, grace_period_s=0)
+
+    async def back():
+        words = "broker 4 may hold data that lost will take over as soon as it is placed"
+        return await pods(harness) == 5 and words in (await progressing(harness))["message"]
+
+    await eventually(back)
+    assert await get(harness, BROKERS, name)
+    assert await get(harness, PERSISTENT_VOLUME_CLAIMS, data_claim_name(CLUSTER, 4))
 
 
 async def test_a_change_of_mind_brings_the_pod_back(harness):

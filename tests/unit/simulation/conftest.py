@@ -30,7 +30,10 @@ def healthy() -> SimCluster:
 @pytest.fixture
 def ledger(healthy):
     (found,) = healthy.oracles.ledgers.values()
-    names = ("committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "behind", "newest", "past")
+    names = (
+        "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "lossy_since", "losses", "proven_end",
+        "behind", "newest", "past",
+    )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
     found.past = Past(found)
     committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)

@@ -122,6 +122,28 @@ def test_an_acknowledgement_that_the_disks_do_not_hold(healthy, ledger, leader, 
         ledger.oracles.durability.acknowledged(ledger, leader, 0, ledger.committed_end)
 
 
+def test_a_batch_is_acknowledged_again_until_its_leader_hears_of_a_lost_disk(
+    healthy, ledger, leader, monkeypatch
+) -> None:
+    """The leader is cut off from the API server, the disks of the others are lost, and a producer asks again."""
+    oracles, end = healthy.oracles, ledger.committed_end
+    ledger.proven_end = 0
+    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
+    monkeypatch.setattr(type(ledger), "durable_end", lambda _self, host: 0 if host.id != ledger.entry.leader else 10**9)
+    with fires("acknowledged is durable"):
+        oracles.durability.acknowledged(ledger, leader, 0, end - 1)  # the leader knows who is registered
+    anew = {
+        i: replace(broker, registration=replace(broker.registration, incarnation="another"))
+        for i, broker in oracles.brokers.items()
+    }
+    monkeypatch.setattr(oracles, "brokers", anew)
+    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
+    with fires("acknowledged is durable"):
+        oracles.durability.acknowledged(ledger, leader, end - 1, end)  # was never on the disks of two
+    monkeypatch.setattr(oracles, "brokers", {})
+    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
+
+
 def test_a_high_watermark_that_falls_or_leaves_the_log(ledger, leader) -> None:
     ledger.marks[leader.replica.leader_epoch] = 10**9
     with fires("high watermark"):
@@ -136,6 +158,27 @@ def test_a_high_watermark_that_falls_or_leaves_the_log(ledger, leader) -> None:
 
 def test_an_end_below_what_was_shown_before(ledger, leader) -> None:
     ledger.elected_at[leader.replica.leader_epoch] = ledger.committed_end = leader.replica.high_watermark + 5
+    with fires("high watermark"):
+        ledger.oracles.watermark.latest(leader)
+
+
+@pytest.mark.parametrize("lossy", [True, False])
+def test_a_leader_that_was_elected_uncleanly_does_not_show_what_its_election_lost(ledger, leader, lossy) -> None:
+    """Also when a later one has brought it back. Without such an election a leader has to show all that was committed."""
+    epoch, whole = leader.replica.leader_epoch, ledger.committed_end
+    before = epoch - 1
+    ledger.elected_at = {before: whole, epoch: whole + 5}
+    ledger.committed.append(ledger.committed[-1]._replace(base=whole, next=whole + 5))
+    ledger.committed_end = whole + 5
+    if lossy:
+        ledger.may_lose(epoch)
+        ledger.oracles.completeness.leader(ledger, leader)  # an entry that comes after the election may name it
+        assert (ledger.committed_end, ledger.lossy) == (whole, False)
+    ledger.committed_end = whole + 5  # a later unclean election goes on with a log that has them
+    if lossy:
+        ledger.oracles.watermark.latest(leader)
+        assert ledger.elected_at == {before: whole, epoch: whole}
+        return
     with fires("high watermark"):
         ledger.oracles.watermark.latest(leader)
 
