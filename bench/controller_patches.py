@@ -1,6 +1,7 @@
 """What a patch of a topic's status costs the API server: elections as the operator sends them, and nothing else.
 
     python -m bench.controller_patches                      # CPU of kube-apiserver and etcd for each patch
+    python -m bench.controller_patches --tracked            # of topics with metadata.managedFields
     python -m bench.controller_patches --profile /tmp/cpu   # and a profile: `go tool pprof -top -cum /tmp/cpu`
 
 A development tool; it needs the programs of `make kubernetes`. Everything is in one folder below .cache.
@@ -67,6 +68,9 @@ class Bench:
             "spec": {"partitions": self.options.partitions, "replicas": 3},
         }
         made = await self.client.create(TOPICS, NAMESPACE, body, deadline_s=30.0)
+        if not self.options.tracked:  # as the operator does
+            operations = patches.untracked(made, resource_version=made["metadata"]["resourceVersion"])
+            made = await self.client.json_patch(TOPICS, NAMESPACE, name, operations, deadline_s=30.0)
         topic = replace(parse_topic(made).ref, topic_id="A" * 22)
         entries = {number: first(number) for number in range(self.options.partitions)}
         version = made["metadata"]["resourceVersion"]
@@ -154,6 +158,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=10, help="of each topic; default: 10")
     parser.add_argument("--rounds", type=int, default=3, help="changes of each topic that are measured; default: 3")
     parser.add_argument("--watches", type=int, default=3, help="of all topics, as brokers have them; default: 3")
+    parser.add_argument("--tracked", action="store_true", help="leave managedFields, as where somebody uses apply")
     parser.add_argument("--profile", default="", help="write a CPU profile of kube-apiserver to this file")
     parser.add_argument("--profile-s", type=int, default=5, help="its length; default: 5")
     options = parser.parse_args()

@@ -36,7 +36,7 @@ from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.identity import cluster_id_for
 from kafkalite_operator.restarts import rolling_events
 from kafkalite_operator.telling import changed, grouped, moves, ready_event, replacing_events, sentences
-from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -84,6 +84,8 @@ class Executor:
         self._events = events
         self._clock = clock
         self._failed_at: dict[tuple[str, int], float] = {}
+        self._tracked: set[str] = set()
+        """Uids of topics whose `managedFields` the operator was not allowed to remove."""
 
     async def carry_out(self, settings: ClusterSettings, action: Action, controller_epoch: int) -> None:
         """Carry one action of a cluster out."""
@@ -107,13 +109,17 @@ class Executor:
 
     # -- the one way to write a status --------------------------------------------------------------------------
 
-    async def patch(self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
-        """A compare-and-swap on a status. Raises KubeInvalid after reading the object again, and other errors."""
+    async def patch(
+        self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]], *, subresource: str = "status"
+    ) -> dict[str, Any]:
+        """A compare-and-swap, on a status unless told otherwise. Raises KubeInvalid after reading the object again, and
+        other errors.
+        """
         for attempt in range(CONFLICT_ATTEMPTS):
             started = self._clock()
             try:
                 answer = await self._client.json_patch(
-                    kind, namespace, name, operations, subresource="status", deadline_s=PATCH_DEADLINE_S
+                    kind, namespace, name, operations, subresource=subresource, deadline_s=PATCH_DEADLINE_S
                 )
             except KubeConflict:
                 self._metrics.cas_conflicts.inc()
@@ -287,10 +293,11 @@ class Executor:
     async def _create_topic_status(self, action: CreateTopicStatus, controller_epoch: int) -> None:
         topic = action.topic
         ref = TopicRef(topic.namespace, topic.object_name, topic.uid, action.topic_id or str(uuid.uuid4()), topic.name)
+        version = await self._untrack(topic, action.resource_version)
         operations = patches.first_status(
             ref,
             action.partitions,
-            resource_version=action.resource_version,
+            resource_version=version,
             has_status=action.has_status,
             controller_epoch=controller_epoch,
         )
@@ -306,6 +313,28 @@ class Executor:
         count = len(action.partitions)
         message = f"{count} partition{'s' if count != 1 else ''} with topic id {ref.topic_id}: {action.reason}"
         self._record(TOPICS, topic.uid, "Normal", reason, message)
+
+    async def _untrack(self, topic: TopicRef, resource_version: str) -> str:
+        """Have the API server keep no record of who wrote which field; the version of the topic that follows.
+
+        Once in the life of a topic, with what is written anyway and is not urgent: before its first status, and for
+        a topic of an earlier release with its next conditions. Nothing else changes in between: the version is tested.
+        Where a policy or the Role does not let the operator write the topic itself, the record stays.
+        """
+        obj = self._store.raw(TOPICS, topic.uid)
+        operations = patches.untracked(obj, resource_version=resource_version) if obj is not None else []
+        if not operations or topic.uid in self._tracked:
+            return resource_version
+        try:
+            answer = await self.patch(TOPICS, topic.namespace, topic.object_name, operations, subresource="")
+        except (KubeInvalid, KubeForbidden) as error:
+            obj = self._store.raw(TOPICS, topic.uid)
+            if obj is None or str(obj["metadata"]["resourceVersion"]) != resource_version:
+                raise  # somebody was faster
+            self._tracked.add(topic.uid)
+            _log.info("managedFields stay", topic=topic.name, error=str(error))
+            return resource_version
+        return str(answer["metadata"]["resourceVersion"])
 
     async def _add_partitions(self, action: AddPartitions, controller_epoch: int) -> None:
         topic = action.topic
@@ -343,13 +372,14 @@ class Executor:
         conditions = set_conditions(
             (status or {}).get("conditions") or [], action.conditions, generation=action.generation, now=wall_time()
         )
+        version = await self._untrack(action.topic, str(obj["metadata"]["resourceVersion"]))
         fields: dict[str, Any] = {"observedGeneration": action.generation, "conditions": conditions}
         if action.in_sync != "0/0":
             fields["inSync"] = action.in_sync
         operations = patches.status_summary(
             action.topic.uid,
             fields,
-            resource_version=str(obj["metadata"]["resourceVersion"]),
+            resource_version=version,
             has_status=status is not None,
         )
         await self.patch(TOPICS, action.topic.namespace, action.topic.object_name, operations)

@@ -148,6 +148,58 @@ def test_scale_patch_label_annotate_edit(kubectl):
     kubectl.run("wait", "--for=jsonpath={.spec.replicas}=5", "klc/kafkalite", "--timeout=10s")
 
 
+def without_a_record(kubectl) -> None:
+    """As the operator does before the first status."""
+    reset = [{"op": "add", "path": "/metadata/managedFields", "value": [{}]}]
+    kubectl.run("patch", "klt", "orders", "--type=json", "-p", json.dumps(reset))
+
+
+def managers(kubectl) -> dict[str, str]:
+    """Who has written fields of the topic, and how."""
+    stored = json.loads(kubectl.run("get", "klt", "orders", "-o", "json", "--show-managed-fields"))
+    return {each["manager"]: each["operation"] for each in stored["metadata"].get("managedFields", [])}
+
+
+def config_of(kubectl) -> dict[str, str]:
+    return json.loads(kubectl.run("get", "klt", "orders", "-o", "json"))["spec"].get("config", {})
+
+
+def test_apply_and_edit_of_a_topic_without_a_record_of_its_fields(kubectl):
+    both = {"retention.ms": "60000", "segment.ms": "1000"}
+    kubectl.run("apply", "-f", "-", stdin=manifest(topic("orders", config=both)))
+    without_a_record(kubectl)
+    kubectl.run("apply", "-f", "-", stdin=manifest(topic("orders", partitions=4, config={"segment.ms": "1000"})))
+    assert config_of(kubectl) == {"segment.ms": "1000"}
+    kubectl.environment["EDITOR"] = "sed -i 's/partitions: 4/partitions: 5/'"
+    assert "edited" in kubectl.run("edit", "klt", "orders")
+    assert kubectl.run("get", "klt", "orders", "-o", "jsonpath={.spec.partitions}") == "5"
+    assert managers(kubectl) == {}
+
+
+def test_server_side_apply_of_a_topic_without_a_record_of_its_fields(kubectl, real):
+    """As with a record: what was applied by the client is taken over, and what is left out later disappears."""
+    both = {"retention.ms": "60000", "segment.ms": "1000"}
+    kubectl.run("apply", "-f", "-", stdin=manifest(topic("orders", config=both)))
+    without_a_record(kubectl)
+    for config in (both, {"segment.ms": "1000"}):
+        wanted = manifest(topic("orders", partitions=4, config=config))
+        kubectl.run("apply", "--server-side", "-f", "-", stdin=wanted)
+        assert config_of(kubectl) == config
+    assert set(managers(kubectl).values()) == {"Apply"}
+
+
+def test_server_side_apply_of_a_topic_that_was_created_otherwise(kubectl, real):
+    """As with a record, other values are a conflict; but the other manager is not known by its name."""
+    kubectl.run("create", "-f", "-", stdin=manifest(topic("orders")))
+    without_a_record(kubectl)
+    other = manifest(topic("orders", partitions=4))
+    refused = kubectl.run("apply", "--server-side", "-f", "-", stdin=other, fails=True)
+    assert 'conflict with "before-first-apply"' in refused
+    assert managers(kubectl) == {}
+    kubectl.run("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=other)
+    assert managers(kubectl) == {"kubectl": "Apply", "before-first-apply": "Update"}
+
+
 def test_built_in_kinds(kubectl):
     labels = {"app": "x"}
     pod = {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1}]}]}

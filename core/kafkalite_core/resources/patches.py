@@ -89,6 +89,20 @@ def _replacements(changes: Mapping[int, PartitionChange]) -> list[Operation]:
     return operations
 
 
+def untracked(obj: Mapping[str, Any], *, resource_version: str) -> list[Operation]:
+    """Remove the API server's record of who wrote which field, `metadata.managedFields`, as Kubernetes documents it.
+
+    Without the record the server keeps none, and a later patch costs it a fifth less. To be sent to the topic itself:
+    what a patch of `/status` says of the record is ignored. Empty where there is no record, and where somebody uses
+    server-side apply (`operation: Apply`), which needs it.
+    """
+    entries = obj["metadata"].get("managedFields") or []
+    if not entries or any(entry.get("operation") == "Apply" for entry in entries):
+        return []
+    tests = [_test("/metadata/uid", obj["metadata"]["uid"]), _test("/metadata/resourceVersion", resource_version)]
+    return [*tests, _set("/metadata/managedFields", [{}])]
+
+
 def elections(
     topic: TopicRef,
     changes: Mapping[int, PartitionChange],

@@ -226,3 +226,23 @@ def test_summary_cannot_touch_safety_fields():
     obj = topic_object()
     operations = patches.status_summary("uid-1", {"inSync": "0/0"}, resource_version="7", has_status=False)
     assert apply(obj, operations)["status"] == {"inSync": "0/0"}
+
+
+UPDATE = {"manager": "kubectl-create", "operation": "Update", "apiVersion": "kafkalite.io/v1alpha1", "fieldsV1": {}}
+APPLY = {**UPDATE, "manager": "argocd-controller", "operation": "Apply"}
+
+
+@pytest.mark.parametrize(("entries", "removed"), [([UPDATE], True), ([UPDATE, APPLY], False), ([APPLY], False)])
+def test_who_wrote_which_field_is_forgotten_unless_somebody_applies(entries, removed):
+    operations = patches.untracked(topic_object(managedFields=entries), resource_version="7")
+    assert bool(operations) == removed
+    if removed:
+        assert apply(topic_object(managedFields=entries), operations)["metadata"]["managedFields"] == [{}]
+        assert apply(topic_object(), operations)["metadata"]["managedFields"] == [{}], "gone meanwhile: not refused"
+        assert refused(topic_object(managedFields=[*entries, APPLY], version="8"), operations)
+        assert refused(topic_object(managedFields=entries, uid="uid-2"), operations)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"managedFields": []}, {"managedFields": None}])
+def test_a_topic_of_which_nothing_is_recorded_is_not_written(metadata):
+    assert patches.untracked(topic_object(**metadata), resource_version="7") == []
