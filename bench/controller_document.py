@@ -55,8 +55,8 @@ From the fence to the last of these elections, {electing_s:.1f} s, the {cpus} CP
   price (`python -m bench.controller_patches`: CPU and memory of a patch).
 - **Nobody is asked who wrote which field.** For `metadata.managedFields` the API server compares all fields of a topic
   with those before at every write: a fifth of its CPU for a patch, 12 % of the memory (`--tracked` measures with them).
-  The operator removes them once, before a topic's first status; the server keeps none from then on, unless somebody uses
-  server-side apply ([what that means for tools](operations.md#who-wrote-a-field)).
+  The operator removes them once, before a topic's first status; the server keeps none from then on, unless somebody
+  uses server-side apply ([what that means for tools](operations.md#who-wrote-a-field)).
 - **kopf hands over and keeps nothing.** It stores nothing to compare an object with, so it does not copy every object
   of every event; most events are of the controller's own patches, whose answers it knows already.
 - **The Lease is renewed by a thread of its own**, so a long round does not lose it. The thread watches the main loop:
