@@ -109,17 +109,13 @@ class Executor:
 
     # -- the one way to write a status --------------------------------------------------------------------------
 
-    async def patch(
-        self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]], *, subresource: str = "status"
-    ) -> dict[str, Any]:
-        """A compare-and-swap, on a status unless told otherwise. Raises KubeInvalid after reading the object again, and
-        other errors.
-        """
+    async def patch(self, kind: Kind, namespace: str, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
+        """A compare-and-swap on a status. Raises KubeInvalid after reading the object again, and other errors."""
         for attempt in range(CONFLICT_ATTEMPTS):
             started = self._clock()
             try:
                 answer = await self._client.json_patch(
-                    kind, namespace, name, operations, subresource=subresource, deadline_s=PATCH_DEADLINE_S
+                    kind, namespace, name, operations, subresource="status", deadline_s=PATCH_DEADLINE_S
                 )
             except KubeConflict:
                 self._metrics.cas_conflicts.inc()
@@ -326,14 +322,17 @@ class Executor:
         if not operations or topic.uid in self._tracked:
             return resource_version
         try:
-            answer = await self.patch(TOPICS, topic.namespace, topic.object_name, operations, subresource="")
+            answer = await self._client.json_patch(
+                TOPICS, topic.namespace, topic.object_name, operations, deadline_s=PATCH_DEADLINE_S
+            )
         except (KubeInvalid, KubeForbidden) as error:
-            obj = self._store.raw(TOPICS, topic.uid)
+            obj = await self.refresh(TOPICS, topic.namespace, topic.object_name, topic.uid)
             if obj is None or str(obj["metadata"]["resourceVersion"]) != resource_version:
                 raise  # somebody was faster
             self._tracked.add(topic.uid)
             _log.info("managedFields stay", topic=topic.name, error=str(error))
             return resource_version
+        self._store.apply(TOPICS, "MODIFIED", answer)
         return str(answer["metadata"]["resourceVersion"])
 
     async def _add_partitions(self, action: AddPartitions, controller_epoch: int) -> None:
