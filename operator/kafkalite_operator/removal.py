@@ -134,8 +134,11 @@ class BrokerRemoval:
     async def _force(self, settings: ClusterSettings, broker_id: int) -> None:
         """A pod on a node that is lost never ends by itself. With `spec.nodeLoss: replace` nobody waits for it."""
         key = (settings.cluster.namespace, settings.cluster.name)
-        pod = self._store.pods.of(*key).get(broker_id)
-        if pod is None or not may_force(settings.cluster, pod, self._store.nodes().get(pod.node), self._clock()):
+        pod, now = self._store.pods.of(*key).get(broker_id), self._store.clusters().get(key)
+        # What the spec says by now counts: it may have been changed during the wait.
+        if pod is None or now is None or now.cluster.uid != settings.cluster.uid:
+            return
+        if not may_force(now.cluster, pod, self._store.nodes().get(pod.node), self._clock()):
             return
         with contextlib.suppress(KubeNotFound, KubeConflict):
             await self._client.delete(PODS, key[0], pod.name, uid=pod.uid, grace_period_s=0, deadline_s=CALL_DEADLINE_S)

@@ -30,6 +30,8 @@ FLOOR = 0.2
 """Of the intended rate, over the whole time with all faults: a test without load proves nothing."""
 WHOLE_LIMIT_S = 120
 SERVED_LIMIT_S = 60
+STARTED_LIMIT_S = 180
+"""After the API server was away scheduler and kubelets ask it again a minute later, at the latest; then the pod starts."""
 STOP_LIMIT_S = 90
 CLIENT = {
     # What hangs, or is on a node that does, keeps its connections open: only the client's own time-outs, of 60 s by
@@ -54,7 +56,7 @@ class Load:
         """Returns when records are acknowledged."""
         settings = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "rate": self.rate, "client": CLIENT}
         self.cluster.apply(client_pod(self.pod, "python3", "/opt/kafkalite/load.py", "run", json.dumps(settings)))
-        self.cluster.wait("condition=Ready", f"pod/{self.pod}", limit_s=60)
+        self.cluster.wait("condition=Ready", f"pod/{self.pod}", limit_s=STARTED_LIMIT_S)
         self.acknowledged(round(self.rate))
 
     def tell(self, *command: Any, limit_s: float = 30) -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.cluster import OPERATOR_PODS, PATIENCE, broker_pod
-from tests.e2e.load import BROKERS, PARTITIONS, RATE, under_load
+from tests.e2e.load import BROKERS, PARTITIONS, RATE, topic_object, under_load
+from tests.e2e.test_first_cluster import end_producing, start_producing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600 * PATIENCE)
 AWAY_S = 30  # six times the Leases of brokers and operator
 SERVED_LIMIT_S = 30
+HEARD_LIMIT_S = 120
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed", "hung"])
@@ -34,9 +36,23 @@ def test_the_api_server_is_away(cluster: Cluster, nodes: Nodes, tmp_path: Path, 
         load.served(limit_s=SERVED_LIMIT_S)
         meanwhile = load.tell("count") - count
         assert meanwhile > RATE * AWAY_S / 2, f"{meanwhile} records acknowledged without API server"
+        all_hear(cluster, f"heard-{how}")
     # by now whoever was silent for too long would have been noticed
     assert starts(cluster) == before, "the API server's absence restarts nobody"
     assert cluster.epochs() == epochs, "nor is anybody fenced"
+
+
+def all_hear(cluster: Cluster, name: str) -> None:
+    """Wait until every broker hears of changes again, by a topic that is new to all of them.
+
+    kube-proxy leads to the API server again after up to half a minute. Whoever did not see that a topic was deleted has to
+    take it for lost, and while no broker saw it, no volume with its data is given up: `test_a_node_is_lost` would wait for ever.
+    """
+    cluster.apply(topic_object(name, BROKERS, partitions=1))
+    cluster.wait("condition=Ready", f"klt/{name}", limit_s=HEARD_LIMIT_S)
+    end_producing(start_producing(cluster, name, topic=name))  # acknowledged by every replica that is in the ISR
+    cluster.until(lambda: cluster.whole(name, 1, BROKERS), "every broker is in the ISR", HEARD_LIMIT_S)
+    cluster.kubectl("delete", f"klt/{name}", limit_s=120)
 
 
 def starts(cluster: Cluster) -> dict[str, int]:

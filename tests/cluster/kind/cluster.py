@@ -197,12 +197,17 @@ def configuration(docker: Docker) -> dict[str, object]:
     """What kind shall make."""
     workers = [{"role": "worker", "labels": {"topology.kubernetes.io/zone": zone}} for zone in ZONES]
     # A cluster for tests outlives no crash of the machine, so etcd need not flush; the disk belongs to the brokers.
-    etcd = "kind: ClusterConfiguration\netcd: {local: {extraArgs: {unsafe-no-fsync: 'true'}}}\n"
+    etcd = "etcd: {local: {extraArgs: {unsafe-no-fsync: 'true'}}}\n"
+    # There is one scheduler, one controller manager. As candidates they would end when the API server is away, and be
+    # started again by the kubelet later each time, after a minute at last: nobody schedules a pod meanwhile.
+    alone = "".join(
+        f"{each}: {{extraArgs: {{leader-elect: 'false'}}}}\n" for each in ("controllerManager", "scheduler")
+    )
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "networking": {"apiServerAddress": docker.api_address, "apiServerPort": API_PORT},
-        "kubeadmConfigPatches": [etcd],
+        "kubeadmConfigPatches": [f"kind: ClusterConfiguration\n{etcd}{alone}"],
         "nodes": [{"role": "control-plane"}, *workers],
     }
 

@@ -11,6 +11,8 @@ from confluent_kafka import Producer
 
 # A connection from before kube-proxy knew the Service leads nowhere, and by default it is tried for 30 s.
 SOON = {"socket.connection.setup.timeout.ms": 5_000}
+# The topic is there, but brokers that cannot reach the API server hear of it when they do.
+PATIENT = {"topic.metadata.propagation.max.ms": 120_000}
 bootstrap, topic, prefix = sys.argv[1:]
 acknowledged, failed = [], []
 finished = threading.Event()
@@ -26,7 +28,7 @@ def delivered(error, message):
     acknowledged.append(message.value().decode())
 
 
-producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, **SOON})
+producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, **SOON, **PATIENT})
 number = 0
 while not finished.is_set():
     producer.produce(topic, value=f"{prefix}-{number}", on_delivery=delivered)

@@ -10,7 +10,7 @@ import pytest
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.resources import naming, patches
 from kafkalite_core.resources.brokers import parse_broker
-from kafkalite_operator import replacements
+from kafkalite_operator import removal, replacements
 from kafkalite_operator.nodes import Nodes
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
@@ -351,7 +351,9 @@ async def test_a_volume_that_is_lost_is_told_and_with_replace_replaced(harness, 
     assert (await machinery.identity())[0] != before[0]
 
 
-async def test_a_removal_does_not_wait_for_a_lost_node(harness, machinery):
+async def test_a_removal_does_not_wait_for_a_lost_node(harness, machinery, monkeypatch):
+    """The cluster is told to replace lost nodes while the removal waits for the pod: it hears of it at once."""
+    monkeypatch.setattr(removal, "PATIENCE_S", 600.0)
     empty = {"spec": {"replicas": 2, "replicaAssignment": {str(n): [0, 1] for n in range(3)}}}
     await harness.client.merge_patch(TOPICS, NAMESPACE, (await topic(harness)).ref.object_name, empty)
 
