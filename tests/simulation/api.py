@@ -38,7 +38,7 @@ class Outcome(Enum):
 class Call:
     """One request under way."""
 
-    __slots__ = ("answer", "args", "done", "host", "process", "verb")
+    __slots__ = ("answer", "args", "arrived", "done", "host", "process", "throttled", "verb")
 
     def __init__(
         self, host: str, process: Process, verb: str, args: tuple[Any, ...], answer: Callable[[Outcome, Any], None]
@@ -48,6 +48,7 @@ class Call:
         self.verb = verb
         self.args = args
         self.answer = answer
+        self.arrived = self.throttled = False
         self.done = False
 
 
@@ -149,10 +150,14 @@ class ApiServer:
         if not self.up:
             world.bite("api_outage")
             return
-        if self.throttle and chance() < self.throttle:
-            world.bite("api_throttle")
-            self._reply(call, Outcome.THROTTLED, None)
-            return
+        if not call.arrived:
+            call.arrived = True
+            call.throttled = bool(self.throttle) and chance() < self.throttle
+            if call.throttled:
+                world.bite("api_throttle")
+                self._reply(call, Outcome.THROTTLED, None)
+        if call.throttled:
+            return  # one answer for all copies of a request: 429 says that none of them was applied
         if self.late and call.verb == "patch" and self.late.get(call.args[1]):
             self.late[call.args[1]] -= 1
             world.bite("api_delayed_request")

@@ -11,6 +11,7 @@ from tests.simulation.platter import Directory, Mark, batches, batches_between, 
 
 if TYPE_CHECKING:
     from kafkalite_core.model.partition import Partition, TopicRef
+    from tests.simulation.broker import Broker
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
     from tests.simulation.oracles.oracles import Oracles
@@ -26,7 +27,6 @@ class Ledger:
         committed_end: The true high watermark: the greatest that any leader has reached.
         elected_at: What was committed when the store took a leader epoch, by that epoch.
         acked_end: End of what was acknowledged with acks=all.
-        proven_end: End of what was acknowledged while min ISR disks held it.
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
         lossy: An unclean election was allowed, and its leader has not begun yet.
@@ -59,7 +59,7 @@ class Ledger:
         self.relaxed = False
         self.lossy = self.unnoticed = False
         self.lossy_since = -1
-        self.proven_end = 0
+        self._ended: dict[str, int] = {}
         self.losses = 0
         self.damaged = False
         self.newest = self.behind = (-1, -1)
@@ -92,6 +92,14 @@ class Ledger:
         else:
             last = last_batch(directory)
         return 0 if last is None else last.next
+
+    def process_ended(self, broker: Broker) -> None:
+        """A broker ended, and its disk is still as it left it."""
+        self._ended[broker.incarnation] = self.durable_end(broker.host)
+
+    def durable_end_of(self, incarnation: str) -> int:
+        """What the disk of that incarnation of a broker held when it ended; 0 while it runs."""
+        return self._ended.get(incarnation, 0)
 
     # ------------------------------------------------------------------------------------------------ what happens
 

@@ -88,7 +88,9 @@ class Oracles:
             self.metadata.check(broker, change.partitions)
 
     def process_ended(self, broker: Broker) -> None:
-        """A broker's process is gone."""
+        """A broker's process is gone; what that does to its disk comes later."""
+        for ledger in self.ledgers.values():
+            ledger.process_ended(broker)
         self.metadata.forget(broker)
 
     # ------------------------------------------------------------------------------------------------ the store

@@ -119,7 +119,6 @@ class Completeness:
                 ledger.past.forgotten(ledger.committed[lost:])
             ledger.losses += len(ledger.committed) - lost
             ledger.committed_end = ledger.committed[lost].base
-            ledger.proven_end = min(ledger.proven_end, ledger.committed_end)
             del ledger.committed[lost:]
             ledger.sequences = {key: base for key, base in ledger.sequences.items() if base < ledger.committed_end}
             ledger.elected_at = {
@@ -184,9 +183,11 @@ class QuorumSuperset:
 class Durability:
     """An acknowledgement with acks=all: below the high watermark, and on at least min ISR disks (R11).
 
-    A disk that was lost a moment ago, which nobody has heard of yet, counts as it was. A committed batch that is sent
-    again is acknowledged again. So if it was on min ISR disks when that happened before, the disk of a broker counts
-    as it was as long as this leader has not heard that it is registered anew, or not at all, whatever the store knows.
+    A disk that was lost a moment ago, which nobody has heard of yet, counts as it was. Nor has a leader heard of it that
+    is cut off from the API server, while the store shows that the broker is registered anew, or no longer. It goes by
+    what the incarnation that it knows has told it: to commit a batch when the last one that lacked it has left the ISR,
+    or to acknowledge one again that is sent again. For such a leader a disk counts as that incarnation left it. Nothing
+    is lost by it: who lost the batch does not count, and can't be elected for it (R7, leader-candidate completeness).
     """
 
     name = "acknowledged is durable"
@@ -205,14 +206,12 @@ class Durability:
         if partition is None:
             return
         hosts = [ledger.oracles.hosts[broker_id] for broker_id in partition.replicas]
-        disks = self._disks(ledger, hosts, stop)
+        disks = [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]
         wanted = min(partition.min_isr, len(partition.replicas))
         if len(disks) >= wanted:
-            if not ledger.past.leads(driver):
-                ledger.proven_end = max(ledger.proven_end, min(stop, ledger.committed_end))
             return
-        unheard = [h.id for h in hosts if h.id not in disks and self._outdated(driver, h)]
-        if stop > ledger.proven_end or len(disks) + len(unheard) < wanted:
+        disks += [h.id for h in hosts if h.id not in disks and self._known_end(ledger, driver, h) >= stop]
+        if len(disks) < wanted:
             raise Violation(
                 self.name,
                 f"{ledger}: [{base}, {stop}) acknowledged, but only the disks of {disks} hold it; min ISR is "
@@ -220,18 +219,15 @@ class Durability:
             )
 
     @staticmethod
-    def _disks(ledger: Ledger, hosts: list[Host], stop: int) -> list[int]:
-        return [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]
-
-    @staticmethod
-    def _outdated(driver: Driver, host: Host) -> bool:
-        """Whether that leader takes another incarnation for the registered one of that broker than the store does."""
-        broker = driver.partitions.broker
-        known, now = broker.cache.brokers.get(host.id), broker.oracles.brokers.get(host.id)
+    def _known_end(ledger: Ledger, driver: Driver, host: Host) -> int:
+        """How a disk was left by the incarnation that the leader takes for registered, and the store does not."""
+        known, now = driver.partitions.broker.cache.brokers.get(host.id), ledger.oracles.brokers.get(host.id)
         if known is None or known.registration is None:
-            return False
-        registration = None if now is None else now.registration
-        return registration is None or registration.incarnation != known.registration.incarnation
+            return 0
+        incarnation = known.registration.incarnation
+        if now is not None and now.registration is not None and now.registration.incarnation == incarnation:
+            return 0
+        return ledger.durable_end_of(incarnation)
 
 
 class Watermark:

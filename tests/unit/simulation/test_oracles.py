@@ -122,26 +122,30 @@ def test_an_acknowledgement_that_the_disks_do_not_hold(healthy, ledger, leader, 
         ledger.oracles.durability.acknowledged(ledger, leader, 0, ledger.committed_end)
 
 
-def test_a_batch_is_acknowledged_again_until_its_leader_hears_of_a_lost_disk(
-    healthy, ledger, leader, monkeypatch
+@pytest.mark.parametrize("now", ["another", None])
+def test_a_leader_that_is_cut_off_goes_by_what_a_disk_had_as_it_knows_it(
+    healthy, ledger, leader, monkeypatch, now
 ) -> None:
-    """The leader is cut off from the API server, the disks of the others are lost, and a producer asks again."""
-    oracles, end = healthy.oracles, ledger.committed_end
-    ledger.proven_end = 0
-    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
-    monkeypatch.setattr(type(ledger), "durable_end", lambda _self, host: 0 if host.id != ledger.entry.leader else 10**9)
-    with fires("acknowledged is durable"):
-        oracles.durability.acknowledged(ledger, leader, 0, end - 1)  # the leader knows who is registered
-    anew = {
-        i: replace(broker, registration=replace(broker.registration, incarnation="another"))
-        for i, broker in oracles.brokers.items()
+    """The disks of the others are lost, and the store knows it and the leader does not."""
+    oracles, end, shown = healthy.oracles, ledger.committed_end, dict(healthy.oracles.brokers)
+    others = [host.broker for host in healthy.host_list if host.id != ledger.entry.leader]
+    monkeypatch.setattr(ledger, "_ended", {})
+    known = {
+        i: replace(broker, registration=replace(broker.registration, incarnation=now)) for i, broker in shown.items()
     }
-    monkeypatch.setattr(oracles, "brokers", anew)
-    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
+    monkeypatch.setattr(oracles, "brokers", known if now else {})
+    for broker in others:
+        ledger.process_ended(broker)
+    monkeypatch.setattr(type(ledger), "durable_end", lambda _self, host: 10**9 if host.id == ledger.entry.leader else 0)
+    oracles.durability.acknowledged(ledger, leader, end - 1, end)
+    monkeypatch.setattr(oracles, "brokers", shown)
     with fires("acknowledged is durable"):
-        oracles.durability.acknowledged(ledger, leader, end - 1, end)  # was never on the disks of two
-    monkeypatch.setattr(oracles, "brokers", {})
-    oracles.durability.acknowledged(ledger, leader, 0, end - 1)
+        oracles.durability.acknowledged(ledger, leader, end - 1, end)  # it knows who is registered
+    monkeypatch.setattr(oracles, "brokers", known if now else {})
+    for broker in others:
+        ledger.process_ended(broker)
+    with fires("acknowledged is durable"):
+        oracles.durability.acknowledged(ledger, leader, end - 1, end)  # nor had they had it when they ended
 
 
 def test_a_high_watermark_that_falls_or_leaves_the_log(ledger, leader) -> None:
