@@ -14,7 +14,6 @@ from kafkalite_core.storage.checkpoints import (
     OffsetCheckpoint,
     recovery_points_of,
 )
-from kafkalite_core.storage.disk import sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.identity import (
     CleanShutdown,
@@ -38,6 +37,7 @@ from kafkalite_core.storage.partition_metadata import (
     parse_directory_name,
     read_metadata,
     stray_name,
+    sync_metadata,
     write_metadata,
 )
 from kafkalite_core.storage.recovery import open_log
@@ -140,12 +140,9 @@ class Logs:
 
     def _recover(self, key: TopicPartition, metadata: PartitionMetadata, *, clean: bool) -> None:
         name = directory_name(*key)
+        recovery_point = self._recovery_points.values.get(key, 0)
         if not clean:
-            # A process may have died before the first flush, which it had left this to; the cache still has it.
-            path = f"{name}/{FILE_NAME}"
-            file = self.disk.open(path)
-            sync_file(file, path)
-            file.close()
+            sync_metadata(self.disk, name, flushed=recovery_point > 0)
         log, report = open_log(
             self.disk,
             name,
@@ -153,7 +150,7 @@ class Logs:
             self._environment,
             now_ms=self._wall_ms(),
             clean=clean,
-            recovery_point=self._recovery_points.values.get(key, 0),
+            recovery_point=recovery_point,
             start_offset=self._log_starts.values.get(key, 0),
         )
         self.logs[key] = self.unclaimed[key] = log

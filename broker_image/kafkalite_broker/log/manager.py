@@ -181,8 +181,9 @@ class LogManager:
 
         def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
             name = directory_name(*key)
+            recovery_point = self._checkpoints.recovery_points.values.get(key, 0)
             if not clean:
-                sync_metadata(self.disk, name)
+                sync_metadata(self.disk, name, flushed=recovery_point > 0)
             # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
             loading = load_log(
                 self.disk,
@@ -191,7 +192,7 @@ class LogManager:
                 self._environment,
                 now_ms=self._wall_ms(),
                 clean=clean,
-                recovery_point=self._checkpoints.recovery_points.values.get(key, 0),
+                recovery_point=recovery_point,
                 start_offset=self._checkpoints.log_starts.values.get(key, 0),
             )
             return key, *progress.follow(name, loading)

@@ -69,7 +69,8 @@ class Holding:
         partition: Partition number.
         leader_epoch: Highest leader epoch that the broker knows, from an entry or from its log.
         partition_epoch: Highest partition epoch that it knows.
-        log_epoch: Newest leader epoch of its log, -1 for none.
+        log_epoch: Leader epoch of the last record of its log that is flushed; of an empty log the newest epoch that it
+            knows, -1 for none.
         end_offset: Flushed end of its log.
         agrees: The broker goes by what the store shows, nothing that it knows contradicts that: it reports because it
             was asked. A report that does not say so is evidence of another history.

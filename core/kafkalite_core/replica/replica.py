@@ -34,6 +34,7 @@ from kafkalite_core.replica.leader import Leader
 from kafkalite_core.replica.newest import Newest
 from kafkalite_core.replica.read_replica import follower_read, serves
 from kafkalite_core.replica.state import ReplicaState
+from kafkalite_core.storage.epoch_cache import epoch_of_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,15 +179,15 @@ class Replica:
     def holding(self) -> Holding:
         """What this replica holds, for the operator's decision after the store went back in time (S11)."""
         state, newest = self._state, self._newest
-        log_epoch = state.log.epochs.latest_epoch
+        log = state.log
         return Holding(
             topic=state.ref.name,
             topic_id=state.ref.topic_id,
             partition=state.number,
-            leader_epoch=max(newest.leader_epoch, log_epoch),
+            leader_epoch=max(newest.leader_epoch, log.epochs.latest_epoch),
             partition_epoch=newest.partition_epoch,
-            log_epoch=log_epoch,
-            end_offset=state.log.flushed_end,
+            log_epoch=epoch_of_records(log.epochs, log.start_offset, log.flushed_end),
+            end_offset=log.flushed_end,
             agrees=state.partition is not None and not self.store_went_back,
             isr=tuple(member.id for member in newest.isr),
         )

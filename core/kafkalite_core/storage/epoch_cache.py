@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafkalite_core.storage.errors import CorruptCheckpoint
 
@@ -21,6 +21,28 @@ class EpochEntry(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class Epochs(Protocol):
+    """The part of `EpochCache` that `epoch_of_records` needs."""
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest epoch, or -1."""
+        ...
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at `offset`, or -1."""
+        ...
+
+
+def epoch_of_records(epochs: Epochs, start_offset: int, end_offset: int) -> int:
+    """The leader epoch of the last record of a log; of an empty one the newest epoch that it knows, -1 for none.
+
+    By it and by their ends logs are compared. A leader begins its epoch before it has written anything: that epoch says
+    nothing of what the log has.
+    """
+    return epochs.epoch_at(end_offset - 1) if end_offset > start_offset else epochs.latest_epoch
 
 
 class EpochCache:

@@ -6,9 +6,11 @@ The first two lines are Kafka's; the rest is ours, one `key: value` per line. Th
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import Seen, TopicPartition
 from kafkalite_core.storage.disk import disk_errors, join, read_file, replace_file, sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
@@ -40,7 +42,7 @@ class PartitionMetadata:
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
-        log_epoch: Newest leader epoch of the log when it became a stray, else -1.
+        log_epoch: Leader epoch of the log's last record when it became a stray (`epoch_of_records`), else -1.
         end_offset: Flushed end of the log when it became a stray, else -1.
         recovery_point: Below it the disk had the log when it became a stray, else -1. With relaxed flush it may be less
             than `end_offset`; then the next process reads the end from the log, see `stray_ends`.
@@ -94,7 +96,14 @@ class PartitionMetadata:
         return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
 
     def of_stray(
-        self, log_epoch: int, end_offset: int, recovery_point: int, *, delete_seen: bool, moved_away: bool
+        self,
+        *,
+        newest_epoch: int,
+        log_epoch: int,
+        end_offset: int,
+        recovery_point: int,
+        delete_seen: bool,
+        moved_away: bool,
     ) -> PartitionMetadata:
         """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
         and whoever adopts the data goes by how far they reach (S10). What was given up once stays given up when it is
@@ -102,7 +111,7 @@ class PartitionMetadata:
         """
         return replace(
             self,
-            leader_epoch=max(self.leader_epoch, log_epoch),
+            leader_epoch=max(self.leader_epoch, newest_epoch),
             log_epoch=log_epoch,
             end_offset=end_offset,
             recovery_point=recovery_point,
@@ -166,13 +175,20 @@ def write_metadata(disk: Disk, directory: str, metadata: PartitionMetadata, *, d
     replace_file(disk, join(directory, FILE_NAME), metadata.encode(), durable=durable)
 
 
-def sync_metadata(disk: Disk, directory: str) -> None:
+def sync_metadata(disk: Disk, directory: str, *, flushed: bool) -> None:
     """Makes the file durable that a process before this one may have left to a flush which it did not live to begin.
 
     Raises `DiskFailure`, `StorageError`. Without it recovery would call the log flushed, and a power loss could still
-    take from it whose log it is.
+    take from it whose log it is. Unless something of the log was `flushed` before, and the file with it, that process
+    may have ended because the sync failed. A later one succeeds then whatever the disk has, so the file is written
+    anew; a full disk has no room for it, and the sync has to do.
     """
     path = join(directory, FILE_NAME)
+    data = None if flushed else read_file(disk, path)
+    if data is not None:
+        with suppress(StorageError):
+            replace_file(disk, path, data)
+            return
     with disk_errors(f"open {path}"):
         file = disk.open(path)
     try:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
+from kafkalite_core.storage.epoch_cache import epoch_of_records
 from kafkalite_core.storage.flushing import begin_flush, complete_flush
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -42,8 +43,17 @@ def noted_of_stray(
         if ticket is not None:
             ticket.run()
             complete_flush(log, ticket)
+    return _noted(log, metadata, delete_seen=delete_seen, moved_away=moved_away)
+
+
+def _noted(log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_away: bool) -> PartitionMetadata:
     return metadata.of_stray(
-        log.latest_epoch, log.flushed_end, log.recovery_point, delete_seen=delete_seen, moved_away=moved_away
+        newest_epoch=log.latest_epoch,
+        log_epoch=epoch_of_records(log.epochs, log.start_offset, log.flushed_end),
+        end_offset=log.flushed_end,
+        recovery_point=log.recovery_point,
+        delete_seen=delete_seen,
+        moved_away=moved_away,
     )
 
 
@@ -66,9 +76,7 @@ def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionM
         recovery_point=max(metadata.recovery_point, 0),
     )
     log.abandon()
-    metadata = metadata.of_stray(
-        log.latest_epoch, log.flushed_end, log.recovery_point, delete_seen=False, moved_away=False
-    )
+    metadata = _noted(log, metadata, delete_seen=False, moved_away=False)
     with suppress(StorageError):  # the disk is full: it is read once more after the next start
         write_metadata(disk, directory, metadata)
     return metadata

@@ -137,8 +137,10 @@ def test_only_the_very_same_partition_is_adopted():
 
 
 def test_a_stray_says_what_its_log_knows():  # S10
-    stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(7, 30, 20, delete_seen=False, moved_away=False)
-    assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (7, 9, 7, 30)
+    stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(
+        newest_epoch=8, log_epoch=7, end_offset=30, recovery_point=20, delete_seen=False, moved_away=False
+    )
+    assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (8, 9, 7, 30)
     assert stray.recovery_point == 20
     assert PartitionMetadata.decode(stray.encode()) == stray
     newer = (b"log_epoch", b"end_offset", b"recovery_point")
@@ -146,14 +148,27 @@ def test_a_stray_says_what_its_log_knows():  # S10
     assert (old.end_offset, old.recovery_point) == (-1, -1), "written by an older version"
 
 
-def test_what_was_left_to_a_flush_is_made_durable():
+@pytest.mark.parametrize("flushed", [True, False])
+def test_what_was_left_to_a_flush_is_made_durable(flushed):
     disk = MemoryDisk()
     disk.makedirs("a-b-3")
     disk.sync_directory("")
     write_metadata(disk, "a-b-3", metadata(), durable=False)
     disk.sync_directory("a-b-3")
-    sync_metadata(disk, "a-b-3")
+    sync_metadata(disk, "a-b-3", flushed=flushed)
     disk.crash()
     assert read_metadata(disk, "a-b-3") == metadata()
     with pytest.raises(DiskFailure):
-        sync_metadata(disk, "elsewhere")
+        sync_metadata(disk, "elsewhere", flushed=flushed)
+
+
+@pytest.mark.parametrize(("flushed", "capacity", "renamed"), [(False, None, 1), (False, 0, 0), (True, None, 0)])
+def test_a_file_that_may_have_met_a_failed_sync_is_written_anew_where_there_is_room(flushed, capacity, renamed):
+    disk, done = MemoryDisk(), []
+    disk.makedirs("a-b-3")
+    write_metadata(disk, "a-b-3", metadata(), durable=False)
+    disk.capacity = capacity
+    disk.hook = lambda operation, _path: done.append(operation)
+    sync_metadata(disk, "a-b-3", flushed=flushed)
+    assert done.count("rename") == renamed
+    assert read_metadata(disk, "a-b-3") == metadata()
