@@ -20,6 +20,18 @@ failed=0
 reason=""
 ahead="" # process that builds what later tiers need
 
+# ended: what runs ends with us: what is built beside, and a tier, which takes its processes and its cluster along.
+ended() {
+  local children=() child
+  trap '' INT TERM HUP
+  [[ -z $ahead ]] || kill -- "-$ahead" 2>/dev/null
+  read -r -a children 2>/dev/null <"/proc/$$/task/$$/children"
+  for child in "${children[@]}"; do
+    kill -INT "$child" 2>/dev/null # upon which pytest clears up; by SIGTERM it would just be gone
+    while kill -0 "$child" 2>/dev/null; do sleep 0.1; done
+  done
+}
+
 # build_ahead: begin with the programs that take minutes to build. The tiers that need none of them run meanwhile and come
 # first to the processors; whoever needs one waits for its lock, and sees the errors in its own attempt.
 build_ahead() {
@@ -35,7 +47,6 @@ build_ahead() {
   mkdir -p .cache
   setsid nice -n 19 tools/build_ahead.sh "${targets[@]}" >"$AHEAD_LOG" 2>&1 & # a process group, which ends as one
   ahead=$!
-  trap 'kill -- "-$ahead" 2>/dev/null || true' EXIT
   echo "building beside the first tiers: ${targets[*]} (progress in $AHEAD_LOG)"
 }
 
@@ -48,7 +59,6 @@ built_ahead() {
   fi
   wait "$ahead" || cat "$AHEAD_LOG"
   ahead=""
-  trap - EXIT
 }
 
 # apt_install COMMAND PACKAGE...: have COMMAND, by way of these Debian packages if need be.
@@ -75,7 +85,8 @@ java_version() {
 # prepare TIER: 0 when the tier can run; else `reason` says why it cannot.
 prepare() {
   reason=""
-  case $1 in contract | helm | ha | e2e) built_ahead ;; esac
+  # From chaos on processes run under faults, with limits of time: nothing is built beside them.
+  case $1 in chaos | spark | integration | contract | helm | ha | e2e) built_ahead ;; esac
   case $1 in
     mutants) apt_install patch patch || return 1 ;;
     chaos)
@@ -136,6 +147,8 @@ for tier in "${tiers[@]}"; do
     exit 2
   fi
 done
+trap ended EXIT # and by a signal
+trap 'exit 130' INT
 build_ahead
 
 for tier in "${tiers[@]}"; do
