@@ -134,7 +134,8 @@ run() {
       if [[ -n ${KUBECONFIG:-} ]]; then
         "$BIN/pytest" tests/e2e
       else
-        "$BIN/python" -m tests.cluster kind run -- "$BIN/pytest" tests/e2e # a cluster of four nodes, gone afterwards
+        # a cluster of four nodes, gone afterwards; all of it on this machine, so limits of time are doubled
+        KAFKALITE_E2E_PATIENCE=${KAFKALITE_E2E_PATIENCE:-2} "$BIN/python" -m tests.cluster kind run -- "$BIN/pytest" tests/e2e
       fi
       ;;
     *) "$BIN/pytest" "tests/$1" ;;
