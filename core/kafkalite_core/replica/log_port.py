@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from kafkalite_core.storage.epoch_cache import KnownEpochs
+
 if TYPE_CHECKING:
     from kafkalite_core.protocol.record_batch import BatchHeader
 
 
-class Epochs(Protocol):
+class Epochs(KnownEpochs, Protocol):
     """Which leader epoch began at which offset (KIP-101); kept and truncated together with the log."""
-
-    @property
-    def latest_epoch(self) -> int:
-        """The newest epoch, or -1."""
-        ...
 
     @property
     def latest_start(self) -> int:
@@ -30,10 +27,6 @@ class Epochs(Protocol):
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest epoch ≤ `epoch`, where it ends), or (-1, -1) when `epoch` is above the newest or none is known."""
-        ...
-
-    def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at `offset`, or -1."""
         ...
 
 

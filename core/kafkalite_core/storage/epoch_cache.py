@@ -23,7 +23,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-class Epochs(Protocol):
+class KnownEpochs(Protocol):
     """The part of `EpochCache` that `epoch_of_records` needs."""
 
     @property
@@ -36,7 +36,7 @@ class Epochs(Protocol):
         ...
 
 
-def epoch_of_records(epochs: Epochs, start_offset: int, end_offset: int) -> int:
+def epoch_of_records(epochs: KnownEpochs, start_offset: int, end_offset: int) -> int:
     """The leader epoch of the last record of a log; of an empty one the newest epoch that it knows, -1 for none.
 
     By it and by their ends logs are compared. A leader begins its epoch before it has written anything: that epoch says
