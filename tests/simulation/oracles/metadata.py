@@ -123,11 +123,11 @@ class PermittedElections:
         if known is None and new.leader in {*old.isr_ids(), *old.elr_ids()}:
             # Handed over by a leader that has not heard yet that the registrations are gone (decision 011).
             return
-        if named is not None and known is not None and known.registration.broker_epoch > named:
+        if named is not None and known is not None and known.epoch > named:
             # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).
             return
         candidate = named is not None and IsrEntry(new.leader, named) in (*old.isr, *old.elr)
-        if candidate and known is not None and oracles.metadata.lost(known.registration.broker_epoch, named):
+        if candidate and known is not None and oracles.metadata.lost(known.epoch, named):
             # By somebody who has not listed the brokers since the store went back, and knows a registration that the
             # store has lost: that incarnation was a candidate, and it alone leads by the entry (S1).
             return
