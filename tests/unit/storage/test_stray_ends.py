@@ -67,6 +67,18 @@ def test_a_strict_log_is_noted_as_it_was_flushed(rig, tools):  # S8
     assert reach(noted_of_stray(log, metadata, delete_seen=False)) == (1, 5, 5)
 
 
+def test_an_epoch_without_a_record_does_not_make_a_log_newer(rig, tools):
+    """A leader has begun it and written nothing; no epoch above is to be given again, though."""
+    log = rig.open()
+    metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u")
+    tools.fill(log, 5, epoch=3)
+    tools.flush(log)
+    log.epochs.assign(8, log.end_offset)
+    noted = noted_of_stray(log, metadata, delete_seen=False)
+    assert reach(noted) == (3, 5, 5)
+    assert noted.leader_epoch == 8
+
+
 def test_what_a_power_loss_took_is_noted_no_more(rig, stray):
     rig.disk.crash()
     found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
