@@ -132,7 +132,10 @@ class Partitions:
     def holdings(self) -> tuple[Holding, ...]:
         """What this broker's status says of partitions of which the store shows less than is known (S11)."""
         replicas = [driver.replica for driver in self.drivers.values()]
-        return wanted_holdings(self.broker.host.id, replicas, self.broker.cache.brokers, self.broker.cache.asked_for())
+        cache = self.broker.cache
+        return wanted_holdings(
+            self.broker.host.id, replicas, cache.brokers, cache.asked_for(), remembered=cache.remembered()
+        )
 
     def deletable_up_to(self) -> dict[Log, int]:
         """The logs from which retention may take, and how far: none while the store is behind (S11)."""

@@ -217,7 +217,10 @@ class PartitionManager:
     def holdings(self) -> tuple[Holding, ...]:
         """What this broker's status says of partitions of which the store shows less than is known (S11)."""
         replicas = [driver.replica for driver in self._drivers.values()]
-        return wanted_holdings(self._broker_id, replicas, self._cache.brokers, self._cache.asked_for())
+        cache = self._cache
+        return wanted_holdings(
+            self._broker_id, replicas, cache.brokers, cache.asked_for(), remembered=cache.remembered()
+        )
 
     def _host(self, ref: TopicRef, number: int) -> PartitionDriver:
         topic = self._cache.topic(ref.name)

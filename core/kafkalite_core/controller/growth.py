@@ -267,7 +267,7 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
-        for stray in (*broker.strays, *map(_as_stray, broker.holdings))
+        for stray in (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
         if stray.topic == view.spec.topic_name and stray.topic_id not in taken
     ]
     if not found:
@@ -327,7 +327,7 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
         return broker_id < snapshot.cluster.replicas
     if broker.alive:
         return False
-    listed: tuple[Stray | Holding, ...] = (*broker.strays, *broker.holdings)
+    listed = (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
     return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
 
 

@@ -135,7 +135,7 @@ def _why_kept(snapshot: Snapshot, broker: Broker) -> str:
     if held:
         return f"{_count(held, 'replica')} left on broker {broker.id}"
     if broker.holdings:
-        return f"broker {broker.id} holds data of partitions that the store lost (StoreWentBack)"
+        return f"broker {broker.id} knows more of some partitions than the store shows (StoreWentBack)"
     awaited = taking_over(snapshot, broker.id)
     if awaited:
         return (

@@ -1,7 +1,8 @@
 """After the store went back in time: which replicas a partition goes on with (S11).
 
 A partition is behind when its entry does not settle what a broker reports (`Broker.holdings`, `Holding.settled_by`), or
-shows less than this controller has seen itself. Nothing else is decided on it: its entry describes a past. Brokers
+shows less than this controller has seen itself. A broker without a replica may be the one that remembers more
+(`Holding.hosted`). Nothing else is decided on it: its entry describes a past. Brokers
 neither acknowledge nor truncate meanwhile, so what they report stays true. Once all replicas are alive and reported,
 also the ISR of the newest entry that a report tells of (a reassignment may have been lost with the store),
 
@@ -53,8 +54,10 @@ class StoreRecovery:
             holding.settled_by(entry.leader_epoch, entry.partition_epoch) for holding in reports.values()
         ):
             return None
-        present = {i: holding for i, holding in reports.items() if self._alive(i)}
-        absent = sorted({*entry.replicas, *reports, *_newest_isr(reports)} - set(present))
+        # Who has no replica tells of epochs, and of who had them, no more.
+        hosts = {i: holding for i, holding in reports.items() if holding.hosted}
+        present = {i: holding for i, holding in hosts.items() if self._alive(i)}
+        absent = sorted({*entry.replicas, *hosts, *_newest_isr(reports)} - set(present))
         if not present or (absent and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]

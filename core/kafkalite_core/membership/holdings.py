@@ -1,7 +1,12 @@
 """Which partitions a broker reports in `status.holdings`, so that the operator can choose who leads them (S11).
 
-    reported <=> this broker knows more of the partition than the store shows, or another broker says that it does,
-                 or the operator says that it does (by the condition `StoreWentBack` of the topic)
+    reported <=> this broker knows more of the partition than the store shows,
+                 or it has a replica, and another broker says that it does,
+                 or it has a replica, and the operator says that it does (by the condition `StoreWentBack` of the topic)
+
+The first one also without a replica: when those who have them have died and forgotten, it may be the only one who
+remembers epochs that would be given out again otherwise. And it would go by what it remembers, and tell clients so,
+until the store comes to epochs above that by itself. It is silent when a replica knows as much.
 
 The latter two matter: a replica that never heard of the lost epochs may be the one whose log reaches furthest among
 the disks that are left. Reports end by themselves when the operator has written epochs above all of them and taken its
@@ -16,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.topic import Holding
@@ -41,11 +46,16 @@ class Held(Protocol):
 
 
 def wanted_holdings(
-    own_id: int, replicas: Collection[Held], brokers: Mapping[int, Broker], asked_for: Collection[str] = ()
+    own_id: int,
+    replicas: Collection[Held],
+    brokers: Mapping[int, Broker],
+    asked_for: Collection[str] = (),
+    remembered: Iterable[Holding] = (),
 ) -> tuple[Holding, ...]:
     """What `status.holdings` of this broker should say: the first in a fixed order when there are too many.
 
-    `asked_for`: ids of the topics whose condition says that the operator knows more.
+    `asked_for`: ids of the topics whose condition says that the operator knows more. `remembered`: what it knows more
+    of than the store shows, and may have no replica of (`MetadataCache.remembered`).
     """
     asked: dict[tuple[str, int], list[Holding]] = {}
     for broker_id, broker in brokers.items():
@@ -63,5 +73,22 @@ def wanted_holdings(
             or any(not other.settled_by(*replica.shown) for other in others)
         ):
             reported.append(mine)
-    reported.sort(key=lambda holding: (holding.topic_id, holding.partition))
-    return tuple(reported[:HOLDINGS_LISTED_MAX])
+    reported.sort(key=_place)
+    own = {_place(holding) for holding in reported}
+    others_only = (
+        holding
+        for holding in remembered
+        if _place(holding) not in own and not any(_tells(other, holding) for other in asked.get(_place(holding), ()))
+    )
+    return (*reported, *sorted(others_only, key=_place))[:HOLDINGS_LISTED_MAX]
+
+
+def _place(holding: Holding) -> tuple[str, int]:
+    return holding.topic_id, holding.partition
+
+
+def _tells(other: Holding, holding: Holding) -> bool:
+    """Another broker's report makes the operator go above all that this one would tell."""
+    if not other.hosted or other.agrees:
+        return False
+    return other.leader_epoch >= holding.leader_epoch and other.partition_epoch >= holding.partition_epoch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic
 
 from kafkalite_core.membership.objects import Held, Objects, ObjectT, is_newer, version_number
 from kafkalite_core.membership.registration_events import STATE_ORDER
+from kafkalite_core.model.topic import Holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,6 +133,24 @@ class MetadataCache:
         entry = self.partition(ref, number)
         shown = self._shown[ref.uid].partitions.get(number) if self.went_back(ref, number) else None
         return (*(entry.replicas if entry is not None else ()), *(shown.replicas if shown is not None else ()))
+
+    def remembered(self) -> list[Holding]:
+        """Of what the store shows less than is known here: what is known, for a broker that has no replica of it (S11)."""
+        return [
+            Holding(
+                topic=topic.ref.name,
+                topic_id=topic.ref.topic_id,
+                partition=number,
+                leader_epoch=topic.partitions[number].leader_epoch,
+                partition_epoch=topic.partitions[number].partition_epoch,
+                log_epoch=-1,
+                end_offset=0,
+                isr=tuple(sorted(topic.partitions[number].isr_ids())),
+                hosted=False,
+            )
+            for topic in self._visible.values()
+            for number in sorted(self._behind.get(topic.ref.uid, ()))
+        ]
 
     def asked_for(self) -> frozenset[str]:
         """Ids of topics of which the operator wants to know what brokers hold (S11)."""

@@ -76,6 +76,7 @@ class Holding:
             was asked. A report that does not say so is evidence of another history.
         isr: Broker ids of the ISR of the newest entry that the broker was shown: they may hold more, and the store may
             know nothing of them. Empty when it knows the epochs from its disk alone.
+        hosted: It has a replica. Else it only remembers what the store has shown it, and its log is none: -1 and 0.
     """
 
     topic: str
@@ -87,6 +88,7 @@ class Holding:
     end_offset: int
     agrees: bool = False
     isr: tuple[int, ...] = ()
+    hosted: bool = True
 
     def settled_by(self, leader_epoch: int, partition_epoch: int) -> bool:
         """An entry with these epochs is not behind what this broker knows.

@@ -119,6 +119,7 @@ def _holding(fields: Fields) -> Holding:
         end_offset=fields.integer("endOffset"),
         agrees=fields.flag("agrees"),
         isr=fields.integers("isr"),
+        hosted=fields.flag("hosted", default=True),
     )
 
 
@@ -135,6 +136,8 @@ def render_holding(holding: Holding) -> dict[str, Any]:
     }
     if holding.isr:
         entry["isr"] = list(holding.isr)
+    if not holding.hosted:
+        entry["hosted"] = False
     return {**entry, "agrees": True} if holding.agrees else entry
 
 

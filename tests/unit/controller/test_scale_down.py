@@ -229,7 +229,7 @@ def test_a_missing_object_of_a_broker_with_replicas_is_made_again():
     ("changes", "words"),
     [
         ({"complete": False}, "some topic cannot be read"),
-        ({"holding": True}, "holds data of partitions that the store lost"),
+        ({"holding": True}, "knows more of some partitions than the store shows"),
         ({"paused": True}, "kafkalite.io/paused"),
     ],
 )

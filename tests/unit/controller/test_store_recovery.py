@@ -214,3 +214,42 @@ def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     # Who was a member in an earlier entry only may be gone for good.
     newer = replace(moved, partition_epoch=41, isr=(0, 1, 2))
     assert run({**reporting(holding(), newer, moved), 3: alive})[0] is not None
+
+
+def remembering(leader_epoch=9, partition_epoch=40, isr=()):
+    """A broker without a replica, which remembers what the store has shown it."""
+    told = holding(leader_epoch=leader_epoch, partition_epoch=partition_epoch, log_epoch=-1, end=0)
+    return {3: make_broker(3, holdings=(replace(told, hosted=False, isr=isr),))}
+
+
+def test_who_has_no_replica_tells_of_epochs_and_is_not_chosen():
+    agreed = replace(holding(leader_epoch=0, partition_epoch=0, log_epoch=-1, end=0), agrees=True)
+    action, state = run(reporting(agreed, agreed, agreed) | remembering())
+    after = action.changes[0].proposed
+    assert (after.leader_epoch, after.partition_epoch) == (10, 41)
+    assert (after.replicas, after.isr_ids()) == ((0, 1, 2), (0, 1, 2)), "all logs are empty; there is none of broker 3"
+    healed = apply(state, [action])
+    assert not [a for a in plan(healed, NOW) if isinstance(a, ChangePartitions)]
+
+
+def test_who_has_no_replica_names_whom_else_to_wait_for():
+    dead = {4: make_broker(4, fenced=14)}
+    action, state = run(reporting(holding(), holding(), holding()) | remembering(isr=(0, 4)) | dead)
+    assert action is None
+    assert "broker 4 is fenced" in ready(state).message
+
+
+def test_who_has_no_replica_does_not_stand_for_one():
+    """It reports before it has heard that it is to have one."""
+    moved = entry(replicas=(0, 1, 3))
+    action, state = run(reporting(holding(), holding()) | remembering(), partition=moved)
+    assert action is None
+    assert "broker 3 has not reported yet" in ready(state).message
+
+
+def test_who_has_no_replica_is_not_waited_for():
+    """It is gone, and has said all that it can say."""
+    gone = {3: replace(remembering()[3], fenced_epoch=13)}
+    assert not gone[3].alive
+    action, _ = run(reporting(holding(), holding(), holding()) | gone)
+    assert action.changes[0].proposed.leader_epoch == 10

@@ -65,6 +65,28 @@ def test_two_brokers_that_were_asked_do_not_keep_each_other_going():
     assert wanted_holdings(1, [HELD], others(MINE)) == (MINE,), "another history with the same epochs"
 
 
+def test_who_has_no_replica_tells_what_only_it_remembers():
+    remembered = replace(MINE, leader_epoch=6, partition_epoch=20, log_epoch=-1, end_offset=0, hosted=False)
+    assert wanted_holdings(3, [], {}, remembered=[remembered]) == (remembered,)
+    assert wanted_holdings(3, [], others(replace(remembered, isr=(1,))), remembered=[remembered]) == (remembered,)
+    own = replace(HELD, store_went_back=True)
+    assert wanted_holdings(1, [own], {}, remembered=[remembered]) == (MINE,), "with its replica it says it all"
+    assert wanted_holdings(1, [HELD], others(remembered)) == (MINE,), "those who have replicas are asked by it"
+
+
+def test_who_has_no_replica_is_silent_when_one_who_has_knows_as_much():
+    remembered = replace(MINE, log_epoch=-1, end_offset=0, hosted=False)
+    assert wanted_holdings(3, [], others(MINE), remembered=[remembered]) == ()
+    for less in (
+        replace(MINE, leader_epoch=3),
+        replace(MINE, partition_epoch=14),
+        replace(MINE, partition=1),
+        replace(MINE, agrees=True),
+    ):
+        known = {2: Broker(id=2, holdings=(less,))}
+        assert wanted_holdings(3, [], known, remembered=[remembered]) == (remembered,)
+
+
 def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
     held = [
         Held(

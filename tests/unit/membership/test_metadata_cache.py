@@ -106,6 +106,17 @@ def test_a_topic_that_lost_its_status_went_back_as_a_whole():  # S11
     assert [ref.topic_id for ref in change.went_back] == [REF.topic_id]
 
 
+def test_what_the_store_shows_less_of_is_remembered_until_it_shows_more():  # S11
+    known = topic("u", partitions={0: replace(entry(9), leader_epoch=3), 1: entry(4)})
+    cache, _ = went_back_to(topic("u", partitions={0: entry(8), 1: entry(4)}), known)
+    (told,) = cache.remembered()
+    assert (told.topic, told.topic_id, told.partition) == (REF.name, REF.topic_id, 0)
+    assert (told.leader_epoch, told.partition_epoch, told.isr) == (3, 9, entry(9).isr_ids())
+    assert (told.log_epoch, told.end_offset, told.hosted, told.agrees) == (-1, 0, False, False)
+    see(cache, topic("u", partitions={0: replace(entry(10), leader_epoch=4), 1: entry(4)}), 40)
+    assert cache.remembered() == []
+
+
 def test_it_ends_with_epochs_above_all_or_with_a_list_that_shows_it_all():  # S11
     low = topic("u", partitions={0: entry(3), 1: entry(4)})
     cache, _ = went_back_to(low)

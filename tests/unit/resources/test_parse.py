@@ -129,14 +129,22 @@ def test_broker_round_trip():
         "registration": render_registration(registered),
         "fencing": {"fencedEpoch": 6},
         "strays": [render_stray(stray), render_stray(known)],
-        "holdings": [render_holding(holding), render_holding(replace(holding, agrees=True))],
+        "holdings": [
+            render_holding(one)
+            for one in (holding, replace(holding, agrees=True), replace(holding, hosted=False, isr=(1, 2)))
+        ],
     }
     obj = broker_object(2, status=status, cordoned=True)
     broker = parse_broker(obj)
     assert broker.registration == registered
     assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
     assert broker.strays == (stray, known)
-    assert broker.holdings == (holding, replace(holding, agrees=True))
+    assert broker.holdings == (
+        holding,
+        replace(holding, agrees=True),
+        replace(holding, hosted=False, isr=(1, 2)),
+    )
+    assert "hosted" not in render_holding(holding), "what older versions would not know is said only when it differs"
     assert cluster_of_broker(obj) == "kafkalite"
 
 
