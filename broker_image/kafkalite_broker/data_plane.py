@@ -137,6 +137,7 @@ class DataPlane:
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
+        link.holdings = self.partitions.holdings
         self.groups = self._make_groups()
         self.cleaner = self._make_cleaner()
         self.server = self._make_server(cluster_id, producer_ids)
@@ -320,7 +321,7 @@ class DataPlane:
             if self.logs.unclaimed():  # there was no room to set them aside
                 self._set_unclaimed_aside()
                 self.report_strays()
-            self._link.report_holdings(self.partitions.holdings())
+            self._link.report_holdings()
 
     async def _checkpoint(self) -> None:
         interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0

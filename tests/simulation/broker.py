@@ -179,7 +179,7 @@ class Broker:
             self._set_unclaimed_aside()
         self.groups.tick()
         assert self.registrar is not None
-        self.registrar.want_holdings(self.partitions.holdings())
+        self.registrar.look_at_holdings()
         self.after(self.shape.tick_ms, self._tick)
 
     def _set_unclaimed_aside(self) -> None:

@@ -92,8 +92,9 @@ class Registrar:
             self._strays = strays
             self._begin(machine.StraysChanged())
 
-    def want_holdings(self, holdings: tuple[Holding, ...]) -> None:
-        """List these from now on (S11)."""
+    def look_at_holdings(self) -> None:
+        """What the broker reports may have changed (S11)."""
+        holdings = self._find_holdings()
         if holdings != self._holdings:
             self._holdings = holdings
             self._begin(machine.StraysChanged())
@@ -201,7 +202,11 @@ class Registrar:
     def _done_failed(self, event: machine.Event) -> None:
         self._done(event, failed=True)
 
+    def _find_holdings(self) -> tuple[Holding, ...]:
+        return () if self._broker.partitions is None else self._broker.partitions.holdings()
+
     def _operations(self, registration: Registration, *, update: bool) -> list[dict[str, Any]] | None:
+        self._holdings = self._find_holdings()
         if not update:
             if self._object is None:
                 return None

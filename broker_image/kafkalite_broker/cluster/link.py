@@ -94,6 +94,8 @@ class ClusterLink:
         self._cluster_known = asyncio.Event()
         self._registrar: Registrar | None = None
         self._strays: tuple[Stray, ...] = ()
+        self.holdings: Callable[[], tuple[Holding, ...]] = tuple
+        """What this broker holds of partitions of which the store shows too little; none before it has logs."""
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
         self._asked: dict[str, int] = {}
@@ -134,6 +136,7 @@ class ClusterLink:
             identity,
             state=state,
             strays=self._strays,
+            holdings=self._held,
             lease_duration_s=self._lease_duration_s,
             absorb=self.absorb_broker,
             catch_up=self._catch_up,
@@ -163,10 +166,13 @@ class ClusterLink:
         if self._registrar is not None:
             self._registrar.want_strays(self._strays)
 
-    def report_holdings(self, holdings: tuple[Holding, ...]) -> None:
-        """Say in this broker's status what it holds of partitions of which the store shows too little (S11)."""
+    def report_holdings(self) -> None:
+        """Say in this broker's status what `holdings` says by now, if that is news (S11)."""
         if self._registrar is not None:
-            self._registrar.want_holdings(holdings)
+            self._registrar.look_at_holdings()
+
+    def _held(self) -> tuple[Holding, ...]:
+        return self.holdings()
 
     async def stop(self) -> None:
         """End all tasks. What the API server has not been told by now it is not told any more."""

@@ -68,6 +68,7 @@ class Registrar:
         *,
         state: BrokerState,
         strays: Sequence[Stray],
+        holdings: Callable[[], tuple[Holding, ...]],
         lease_duration_s: Callable[[], float],
         absorb: Callable[[dict[str, Any]], None],
         catch_up: Callable[[], Awaitable[None]],
@@ -79,6 +80,7 @@ class Registrar:
         self._directory_id = identity.directory_id
         self._machine = machine.RegistrationMachine(identity, state=state)
         self._strays = tuple(strays)[:STRAYS_MAX]
+        self._find_holdings = holdings
         self._holdings: tuple[Holding, ...] = ()
         self._lease_duration_s = lease_duration_s
         self._predecessor = Predecessor()
@@ -136,8 +138,9 @@ class Registrar:
             self._strays = wanted
             self._feed(machine.StraysChanged())
 
-    def want_holdings(self, holdings: tuple[Holding, ...]) -> None:
-        """List these in the status from now on (S11)."""
+    def look_at_holdings(self) -> None:
+        """What this broker reports may have changed: see to it that the status says so (S11)."""
+        holdings = self._find_holdings()
         if holdings != self._holdings:
             self._holdings = holdings
             self._feed(machine.StraysChanged())
@@ -306,6 +309,8 @@ class Registrar:
         return machine.RegistrationAnswered(registration, Settled.APPLIED), None
 
     def _operations(self, registration: Registration, *, update: bool) -> list[dict[str, Any]] | None:
+        # With the state Running goes what this broker knows by then: as soon as it runs it may be elected (S11).
+        self._holdings = self._find_holdings()
         if not update:
             if self._object is None:
                 return None

@@ -19,12 +19,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
+from kafkalite_core.model.topic import Holding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.topic import Holding
+    from kafkalite_core.model.partition import Partition, TopicRef
 
 
 class Held(Protocol):
@@ -92,3 +93,50 @@ def _tells(other: Holding, holding: Holding) -> bool:
     if not other.hosted or other.agrees:
         return False
     return other.leader_epoch >= holding.leader_epoch and other.partition_epoch >= holding.partition_epoch
+
+
+def memory_of(ref: TopicRef, number: int, entry: Partition) -> Holding:
+    """What a broker without a replica tells of an entry that it remembers."""
+    return Holding(
+        topic=ref.name,
+        topic_id=ref.topic_id,
+        partition=number,
+        leader_epoch=entry.leader_epoch,
+        partition_epoch=entry.partition_epoch,
+        log_epoch=-1,
+        end_offset=0,
+        isr=tuple(sorted(entry.isr_ids())),
+        hosted=False,
+    )
+
+
+class Reports:
+    """What all brokers report, by partition; none as a rule."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Holding, ...]] = {}
+        self._at: dict[tuple[str, int], dict[int, Holding]] = {}
+
+    def take(self, broker_id: int, holdings: tuple[Holding, ...]) -> set[tuple[str, int]]:
+        """A broker reports that and no more; (topic id, partition) of what it says something else of than before."""
+        before = self._of.get(broker_id, ())
+        if before == holdings:
+            return set()
+        for holding in before:
+            told = self._at.get(_place(holding), {})
+            told.pop(broker_id, None)
+            if not told:
+                self._at.pop(_place(holding), None)
+        for holding in holdings:
+            self._at.setdefault(_place(holding), {})[broker_id] = holding
+        self._of[broker_id] = holdings
+        return {_place(holding) for holding in set(before) ^ set(holdings)}
+
+    def named(self, topic_id: str, number: int, entry: Partition) -> set[int]:
+        """Members of an ISR that some broker remembers, and that the entry does not settle."""
+        return {
+            broker_id
+            for holding in self._at.get((topic_id, number), {}).values()
+            if not holding.settled_by(entry.leader_epoch, entry.partition_epoch)
+            for broker_id in holding.isr
+        }

@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic
 
+from kafkalite_core.membership.holdings import Reports, memory_of
 from kafkalite_core.membership.objects import Held, Objects, ObjectT, is_newer, version_number
 from kafkalite_core.membership.registration_events import STATE_ORDER
-from kafkalite_core.model.topic import Holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker, Registration
     from kafkalite_core.model.partition import Partition, Topic, TopicRef
+    from kafkalite_core.model.topic import Holding
 
 DELETIONS_KEPT = 1000
 
@@ -82,6 +83,7 @@ class MetadataCache:
         """By uid: the partitions of which the last consistent list shows less than is known (S11)."""
         self._shown: dict[str, Topic] = {}
         """By uid: what the store shows of a topic of which it shows less than is known."""
+        self._reports = Reports()
         self._marks = 0
         self._learnt: dict[str, dict[int, int]] = {}
         """By uid and partition: the number of marks when its entry was learnt."""
@@ -126,30 +128,25 @@ class MetadataCache:
         return number in self._behind.get(ref.uid, ())
 
     def hosts(self, ref: TopicRef, number: int) -> tuple[int, ...]:
-        """Who is to have a replica: those of the entry, and of what the store shows of it if it went back in time.
+        """Who is to have a replica: those of the entry, of what the store shows of it if it went back in time, and the
+        members of an ISR that some broker remembers and the store does not.
 
-        The operator waits for the reports of the latter, who may have given their replicas away since (S11).
+        The operator waits for the reports of all of them, who may have given their replicas away since, or know of
+        nothing that speaks against it (S11).
         """
         entry = self.partition(ref, number)
+        if entry is None:
+            return ()
         shown = self._shown[ref.uid].partitions.get(number) if self.went_back(ref, number) else None
-        return (*(entry.replicas if entry is not None else ()), *(shown.replicas if shown is not None else ()))
+        named = self._reports.named(ref.topic_id, number, entry)
+        return (*entry.replicas, *(shown.replicas if shown is not None else ()), *named)
 
     def remembered(self) -> list[Holding]:
-        """Of what the store shows less than is known here: what is known, for a broker that has no replica of it (S11)."""
+        """What is known here of what the store shows less of, for a broker that has no replica of it (S11)."""
         return [
-            Holding(
-                topic=topic.ref.name,
-                topic_id=topic.ref.topic_id,
-                partition=number,
-                leader_epoch=topic.partitions[number].leader_epoch,
-                partition_epoch=topic.partitions[number].partition_epoch,
-                log_epoch=-1,
-                end_offset=0,
-                isr=tuple(sorted(topic.partitions[number].isr_ids())),
-                hosted=False,
-            )
+            memory_of(topic.ref, number, topic.partitions[number])
             for topic in self._visible.values()
-            for number in sorted(self._behind.get(topic.ref.uid, ()))
+            for number in self._behind.get(topic.ref.uid, ())
         ]
 
     def asked_for(self) -> frozenset[str]:
@@ -354,6 +351,10 @@ class MetadataCache:
         if broker is not None:
             view[broker_id] = broker
         self._broker_view = MappingProxyType(view)
+        for topic_id, number in self._reports.take(broker_id, () if broker is None else broker.holdings):
+            topic = self.topic_by_id(topic_id)
+            if topic is not None:
+                change.partitions.add((topic.ref, number))
 
 
 def _behind(known: Topic, listed: Topic) -> frozenset[int]:

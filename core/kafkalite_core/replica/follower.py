@@ -34,12 +34,18 @@ class Follower:
         self.epoch = epoch
         self._failures = 0
         self._not_before_ms = 0.0
+        log = state.log
+        if log.end_offset > log.start_offset:
+            # An epoch that was led in and not written in goes: two logs agree if their last records are of one epoch.
+            # After a restore of the store such an epoch may be another leader's, which has written in it (S11).
+            log.epochs.truncate_from_end(log.end_offset)
 
     def fetch_position(self) -> FetchPosition | None:
         """Where to go on; None while bytes of the log are not on disk, since a fetch reports the flushed end (S8).
 
-        The epoch is the newest in the cache, even if it has no record yet: a leader that does not know it answers
-        where to cut, and that cut removes it. Otherwise later records of a lower epoch would be filed under it.
+        The epoch is the newest in the cache: that of the last record, but in an empty log, where it may have none. A
+        leader that does not know it answers where to cut, and that cut removes it. Otherwise later records of a lower
+        epoch would be filed under it.
         """
         log = self._state.log
         if log.flushed_end < log.end_offset:

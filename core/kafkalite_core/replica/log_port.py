@@ -25,6 +25,10 @@ class Epochs(KnownEpochs, Protocol):
         """`epoch` begins at `start_offset`; False when an epoch at least as new is there already."""
         ...
 
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forgets epochs that begin at or beyond `end_offset`; whether there were any."""
+        ...
+
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest epoch ≤ `epoch`, where it ends), or (-1, -1) when `epoch` is above the newest or none is known."""
         ...

@@ -311,16 +311,20 @@ async def test_holdings_are_listed_and_taken_back(world, settings, linked):  # S
     held = Holding(
         topic="t", topic_id=TOPIC_ID, partition=3, leader_epoch=5, partition_epoch=9, log_epoch=5, end_offset=77
     )
-    link.report_holdings((held,))
+    reported = (held,)
+    link.report_holdings()
     await link.register(identity_of(settings))
+    link.holdings = lambda: reported
     assert await link.set_state(BrokerState.RUNNING)
-    link.report_holdings((held,))
+    status = (await world.broker())["status"]
+    assert (status["registration"]["state"], len(status["holdings"])) == ("Running", 1), "said in one patch"
     await eventually(lambda: link.cache.brokers[0].holdings == (held,))
     # Somebody (a restored store) takes it out of the object: it is written again.
     await world.forget_holdings()
     await eventually(lambda: link.cache.brokers[0].holdings == (held,))
     assert (await world.broker())["status"]["holdings"]
-    link.report_holdings(())
+    reported = ()
+    link.report_holdings()
     await eventually(lambda: link.cache.brokers[0].holdings == ())
 
 

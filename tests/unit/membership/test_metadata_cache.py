@@ -8,6 +8,7 @@ from kafkalite_core.membership.metadata_cache import MetadataCache, Sighting
 from kafkalite_core.membership.objects import TOMBSTONES_MAX, Held, Objects
 from kafkalite_core.model.cluster import Broker, Registration
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
+from kafkalite_core.model.topic import Holding
 
 
 def entry(epoch):
@@ -115,6 +116,30 @@ def test_what_the_store_shows_less_of_is_remembered_until_it_shows_more():  # S1
     assert (told.log_epoch, told.end_offset, told.hosted, told.agrees) == (-1, 0, False, False)
     see(cache, topic("u", partitions={0: replace(entry(10), leader_epoch=4), 1: entry(4)}), 40)
     assert cache.remembered() == []
+
+
+def test_who_is_named_in_a_report_is_to_have_its_replica_until_that_is_settled():  # S11
+    """The operator waits for it, and what it knows itself does not speak against the store."""
+    cache = MetadataCache()
+    see(cache, topic("u", partitions={0: entry(4), 1: entry(4)}), 50)
+    before = cache.hosts(REF, 0)
+    report = Holding(
+        topic=REF.name, topic_id=REF.topic_id, partition=0, leader_epoch=3, partition_epoch=9, log_epoch=3, end_offset=7,
+        isr=(0, 7),
+    )  # fmt: skip
+
+    def reports(version, *holdings):
+        told = Broker(id=2, uid="b2", object_name="b2", holdings=holdings)
+        return cache.see_broker(Sighting(value=told, resource_version=str(version)))
+
+    assert reports(1, report).partitions == {(REF, 0)}
+    assert (7 in before, 7 in cache.hosts(REF, 0), 7 in cache.hosts(REF, 1)) == (False, True, False)
+    assert not reports(2, report).partitions, "said once"
+    assert reports(3, report, report, replace(report, partition=1)).partitions == {(REF, 1)}
+    see(cache, topic("u", partitions={0: replace(entry(10), leader_epoch=4), 1: entry(4)}), 60)
+    assert (7 in cache.hosts(REF, 0), 7 in cache.hosts(REF, 1)) == (False, True)
+    assert reports(4).partitions == {(REF, 0), (REF, 1)}
+    assert 7 not in cache.hosts(REF, 1)
 
 
 def test_it_ends_with_epochs_above_all_or_with_a_list_that_shows_it_all():  # S11

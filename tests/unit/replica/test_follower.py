@@ -94,6 +94,26 @@ def test_the_epoch_of_a_leader_without_records_is_what_it_asks_with() -> None:
     assert log.end_offset == 1
 
 
+def test_an_epoch_that_was_led_in_and_not_written_in_is_forgotten() -> None:
+    """After a restore another leader may have written in it (S11): by its number the two logs would agree."""
+    cluster, log = following((1, "a"), (1, "b"))
+    log.epochs.assign(3, 2)
+    cluster.elect(1)
+    cluster.metadata(2)
+    position = cluster.nodes[2].replica.fetch_position()
+    assert position is not None
+    assert (position.current_leader_epoch, position.last_fetched_epoch) == (10, 1)
+
+
+def test_an_empty_log_remembers_its_epoch() -> None:
+    """Its records are deleted, and it reaches as far as those logs that have them (S11)."""
+    cluster, log = following(start=7)
+    log.epochs.assign(3, 7)
+    cluster.elect(1)
+    cluster.metadata(2)
+    assert log.epochs.latest_epoch == 3
+
+
 def test_a_divergence_without_progress_is_not_asked_again_at_once() -> None:
     cluster, _ = following((1, "a"))
     respond(cluster, diverging=(1, 1))
