@@ -40,6 +40,20 @@ def judge(snapshot: Snapshot, now: float) -> list[Fence]:
     return fences + [_by_expiry(snapshot, broker, now) for broker in silent[:allowance]]
 
 
+def heard(snapshot: Snapshot, broker: Broker, now: float) -> bool:
+    """Whether the registered incarnation was seen to renew its Lease within the last lease duration.
+
+    Without the benefit of the doubt that `judge` gives: who was not fenced may have been dead all the time that nobody
+    could be heard, or while everybody was silent. Whoever goes by what that incarnation knows asks here.
+    """
+    lease = snapshot.leases.get(broker.id)
+    if lease is None or snapshot.observing_since is None or broker.registration is None:
+        return False
+    if lease.holder != broker.registration.incarnation or lease.changed_at <= snapshot.observing_since:
+        return False
+    return now - lease.changed_at <= snapshot.cluster.lease_duration_s
+
+
 def _registered(snapshot: Snapshot) -> list[Broker]:
     """Brokers that are registered and not fenced, by id."""
     return [broker for _, broker in sorted(snapshot.brokers.items()) if not broker.fenced]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
+from kafkalite_core.controller.fencing import heard
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
@@ -27,7 +28,8 @@ PLACEMENT_GRACE_S = 10.0
 
 
 ADOPTION_GRACE_S = 15.0
-"""Within this time a live broker notices that an object is gone: a watch that tells nothing is given up after 10 s."""
+"""Within this time a broker that is heard notices that an object is gone: a watch that tells nothing is given up after
+10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def plan_placement(
     topic_id, strays = _strays(snapshot, view)
     wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
     load = loads()
-    adopted = _unnoticed(snapshot, view, strays, now) or _adopt(snapshot, view, strays, load)
+    adopted = _unnoticed(snapshot, view, strays, now) or _adopt(snapshot, view, strays, load, now)
     if isinstance(adopted, Obstacle):
         return adopted
     entries = _entries(snapshot, view, load, wanted, adopted)
@@ -317,15 +319,17 @@ def _as_stray(holding: Holding) -> Stray:
     )
 
 
-def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int) -> bool:
+def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: float) -> bool:
     """Whether an absent broker is worth waiting for: it comes back, or its last list of strays names the topic.
 
     A broker that was scaled away is kept as an object; unless it listed data of this topic it would block for ever.
+    One that is not fenced, but was not heard, is absent as well: where all are silent nobody is fenced, and what the
+    store shows of them is what processes wrote that have ended since.
     """
     broker = snapshot.brokers.get(broker_id)
     if broker is None:  # the store went back to before its object was made, and the operator makes it again
         return broker_id < snapshot.cluster.replicas
-    if broker.alive:
+    if broker.alive and heard(snapshot, broker, now):
         return False
     listed = (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
     return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
@@ -353,13 +357,13 @@ def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stra
 
 
 def _adopt(
-    snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load
+    snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> dict[int, Partition] | Obstacle:
     """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
     if not strays:
         return {}
     expected = {*snapshot.brokers, *range(snapshot.cluster.replicas)}
-    absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id))
+    absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id, now))
     if absent:
         message = (
             f"brokers hold data of a lost topic of this name; waiting for brokers {absent}, which may hold more. "

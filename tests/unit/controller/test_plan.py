@@ -14,6 +14,7 @@ from kafkalite_core.controller.actions import (
 )
 from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import BROKERS_FRESH_S, plan
+from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.model.topic import Condition, Holding, Stray
 from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
 
@@ -223,6 +224,32 @@ def test_adoption_gives_live_brokers_that_list_nothing_time_to_notice_the_loss()
     fenced = brokers(make_broker(0, strays=(stray(0, 4, 90),)), make_broker(3, fenced=13))
     alone = snapshot(topic_view(first_seen=NOW, spec={"replicas": 1}), brokers=fenced, cluster={"replicas": 1})
     assert of(plan(alone, NOW), CreateTopicStatus), "who is fenced serves nobody"
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "holders", "absent"),
+    [
+        pytest.param((NOW - 4.9, NOW, NOW), "inc-0-10", "", id="heard"),
+        pytest.param((NOW - 20, NOW, NOW), "inc-0-10", "[0]", id="not heard since Leases are read again"),
+        pytest.param((NOW - 9, NOW - 9, NOW - 9), "inc-0-10", "[0, 1, 2]", id="all are silent: none is fenced"),
+        pytest.param((NOW, NOW, NOW), "another", "[0]", id="the registered incarnation does not renew"),
+    ],
+)
+def test_adoption_goes_by_brokers_that_are_heard(heard_at, holders, absent):  # S10
+    """What the store shows of the others was written by processes that may have ended before the topic was lost."""
+    holding = (holders, "inc-1-11", "inc-2-12")
+    leases = {i: LeaseView(holder=holding[i], changed_at=changed_at) for i, changed_at in enumerate(heard_at)}
+    back = {"observing_since": NOW - 20, "unheard_until": NOW + 10}
+    actions = plan(snapshot(topic_view(), brokers=with_strays(), leases=leases, **back), NOW)
+    assert of(actions, Fence) == []
+    assert bool(of(actions, CreateTopicStatus)) == (not absent)
+    assert f"waiting for brokers {absent}, which may hold more" in str(actions) or not absent
+
+
+@pytest.mark.parametrize("unknown", [{"leases": {}}, {"observing_since": None}])
+def test_adoption_waits_while_nobody_can_be_heard(unknown):  # S10
+    state = snapshot(topic_view(), brokers=with_strays(), **unknown)
+    assert of(plan(state, NOW), CreateTopicStatus) == []
 
 
 def test_a_topic_that_is_made_again_in_the_moment_of_its_deletion_waits_for_what_was_kept():

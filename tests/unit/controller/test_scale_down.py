@@ -274,8 +274,10 @@ def test_a_broker_is_not_removed_before_a_lost_topic_has_taken_over_what_it_hold
     assert wanted_brokers(state) == [0, 1, 2, 3, 4]
     waiting = apply(again(holders=(0,)), plan(again(holders=(0,)), NOW))
     assert "broker 4 may hold data that lost will take over as soon as it is placed" in progressing(waiting).message
+    later = NOW + ADOPTION_GRACE_S
+    state = replace(state, leases={i: replace(lease, changed_at=later) for i, lease in state.leases.items()})
     for _ in range(40):
-        state = caught_up(apply(state, plan(state, NOW + ADOPTION_GRACE_S)))
+        state = caught_up(apply(state, plan(state, later)))
     assert state.topics["uid-lost"].topic.ref.topic_id == ("l" if held["holders"] else "fresh")
     assert sorted(state.brokers) == [0, 1, 2, 3], "what it held has moved, and it goes"
 
