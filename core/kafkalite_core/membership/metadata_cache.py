@@ -143,10 +143,12 @@ class MetadataCache:
 
     def remembered(self) -> list[Holding]:
         """What is known here of what the store shows less of, for a broker that has no replica of it (S11)."""
+        behind = [(self._topics.get(uid), numbers) for uid, numbers in self._behind.items()]
         return [
-            memory_of(topic.ref, number, topic.partitions[number])
-            for topic in self._visible.values()
-            for number in self._behind.get(topic.ref.uid, ())
+            memory_of(held.value.ref, number, held.value.partitions[number])
+            for held, numbers in behind
+            if held is not None and self.topic_of(held.value.ref) is not None
+            for number in numbers
         ]
 
     def asked_for(self) -> frozenset[str]:
