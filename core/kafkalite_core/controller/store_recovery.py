@@ -139,5 +139,9 @@ def _newest_isr(reports: Mapping[int, Holding]) -> set[int]:
     Nobody else has to have all that was committed. Those of older entries are not waited for: they may have been moved
     away since, and be gone for good.
     """
-    newest = max((holding.partition_epoch for holding in reports.values()), default=-1)
-    return {i for holding in reports.values() if holding.partition_epoch == newest for i in holding.isr}
+    newest = max((_isr_epoch(holding) for holding in reports.values()), default=-1)
+    return {i for holding in reports.values() if _isr_epoch(holding) == newest for i in holding.isr}
+
+
+def _isr_epoch(holding: Holding) -> int:
+    return holding.partition_epoch if holding.isr_epoch is None else holding.isr_epoch

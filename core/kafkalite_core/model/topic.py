@@ -67,7 +67,7 @@ class Holding:
         topic: Name of the topic.
         topic_id: The topic's id.
         partition: Partition number.
-        leader_epoch: Highest leader epoch that the broker knows, from an entry or from its log.
+        leader_epoch: Highest leader epoch that the broker knows, from any entry that it was shown or from its log.
         partition_epoch: Highest partition epoch that it knows.
         log_epoch: Leader epoch of the last record of its log that is flushed; of an empty log the newest epoch that it
             knows, -1 for none.
@@ -77,6 +77,8 @@ class Holding:
         isr: Broker ids of the ISR of the newest entry that the broker was shown: they may hold more, and the store may
             know nothing of them. Empty when it knows the epochs from its disk alone.
         hosted: It has a replica. Else it only remembers what the store has shown it, and its log is none: -1 and 0.
+        isr_epoch: Partition epoch of that entry. None: `partition_epoch`, as long as it was shown no entry that
+            contradicts the newest one and has a higher one.
     """
 
     topic: str
@@ -89,6 +91,7 @@ class Holding:
     agrees: bool = False
     isr: tuple[int, ...] = ()
     hosted: bool = True
+    isr_epoch: int | None = None
 
     def settled_by(self, leader_epoch: int, partition_epoch: int) -> bool:
         """An entry with these epochs is not behind what this broker knows.

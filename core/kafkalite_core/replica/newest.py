@@ -28,6 +28,8 @@ class Newest(NamedTuple):
         leader: Leader of the newest entry, `FROM_DISK` before the first one.
         isr: ISR of the newest entry in the order of the broker ids; before the first one what the disk knows of
             it, with broker epoch -1.
+        isr_epoch: Partition epoch of the entry that `isr` is of: of entries that contradict it none is the newest,
+            however high their partition epochs are.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
     """
 
@@ -35,28 +37,35 @@ class Newest(NamedTuple):
     partition_epoch: int
     leader: int = FROM_DISK
     isr: tuple[IsrEntry, ...] = ()
+    isr_epoch: int = -1
     contradicted: bool = False
 
     @classmethod
     def noted(cls, seen: Seen, log_epoch: int) -> Newest:
         """What the disk knows: what was noted of entries, and the newest epoch of the log itself."""
         isr = tuple(IsrEntry(broker_id, -1) for broker_id in seen.isr)
-        return cls(max(seen.leader_epoch, log_epoch), seen.partition_epoch, isr=isr)
+        return cls(max(seen.leader_epoch, log_epoch), seen.partition_epoch, isr=isr, isr_epoch=seen.partition_epoch)
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
         """What is known after an entry was shown, and whether that entry is to be the current one.
 
         The first entry that a process is shown comes from a consistent list, so it may not be below what the disk
         knows; later ones may be late.
+
+        The epochs of what is not taken count as seen too: they may be those of a history that is lost by now, which
+        the metadata cache goes on to know, and a recovery that is not above them would not get past it.
         """
         leader_epochs = entry.leader_epoch - self.leader_epoch
         partition_epochs = entry.partition_epoch - self.partition_epoch
         surpassed = leader_epochs > 0 and partition_epochs > 0
         if not surpassed and (self.contradicted or self._is_of_another_history(entry, leader_epochs, partition_epochs)):
-            return self._replace(contradicted=True), False
+            leader_epoch = max(self.leader_epoch, entry.leader_epoch)
+            partition_epoch = max(self.partition_epoch, entry.partition_epoch)
+            return self._replace(leader_epoch=leader_epoch, partition_epoch=partition_epoch, contradicted=True), False
         if leader_epochs < 0 or partition_epochs < 0:
             return self, False
-        return Newest(entry.leader_epoch, entry.partition_epoch, entry.leader, tuple(sorted(entry.isr))), True
+        isr, epoch = tuple(sorted(entry.isr)), entry.partition_epoch
+        return Newest(entry.leader_epoch, epoch, entry.leader, isr, isr_epoch=epoch), True
 
     def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
         if self.leader == FROM_DISK:

@@ -190,6 +190,7 @@ class Replica:
             end_offset=log.flushed_end,
             agrees=state.partition is not None and not self.store_went_back,
             isr=tuple(member.id for member in newest.isr),
+            isr_epoch=newest.isr_epoch if newest.isr_epoch != newest.partition_epoch else None,
         )
 
     @property

@@ -120,6 +120,7 @@ def _holding(fields: Fields) -> Holding:
         agrees=fields.flag("agrees"),
         isr=fields.integers("isr"),
         hosted=fields.flag("hosted", default=True),
+        isr_epoch=fields.integer("isrEpoch") if fields.has("isrEpoch") else None,
     )
 
 
@@ -138,6 +139,8 @@ def render_holding(holding: Holding) -> dict[str, Any]:
         entry["isr"] = list(holding.isr)
     if not holding.hosted:
         entry["hosted"] = False
+    if holding.isr_epoch is not None:
+        entry["isrEpoch"] = holding.isr_epoch
     return {**entry, "agrees": True} if holding.agrees else entry
 
 

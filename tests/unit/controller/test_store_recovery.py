@@ -214,6 +214,13 @@ def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     # Who was a member in an earlier entry only may be gone for good.
     newer = replace(moved, partition_epoch=41, isr=(0, 1, 2))
     assert run({**reporting(holding(), newer, moved), 3: alive})[0] is not None
+    # Nor does a past that somebody was shown say who is one: it has got further than the entry that it contradicts.
+    shown = replace(holding(leader_epoch=9, partition_epoch=60, end=259), isr=(0, 1), isr_epoch=39)
+    action, state = run({**reporting(shown, holding(), moved), 3: alive})
+    assert action is None
+    assert "broker 3 has not reported yet" in ready(state).message
+    action, _ = run({**reporting(shown, holding(), moved), 3: told})
+    assert action.changes[0].proposed.partition_epoch == 61
 
 
 def remembering(leader_epoch=9, partition_epoch=40, isr=()):

@@ -51,11 +51,34 @@ def test_the_first_entry_of_a_process_is_not_below_what_the_disk_knows(shown, ta
 
 def test_a_contradiction_ends_when_both_epochs_are_above_everything():
     newest, _ = Newest(5, 20).shown(entry(4, 15))
-    for shown in ((5, 20), (5, 25), (6, 20), (4, 30)):
+    for shown in ((5, 20), (5, 25), (6, 20), (4, 30), (6, 31), (7, 31)):
         newest, taken = newest.shown(entry(*shown))
         assert (taken, newest.contradicted) == (False, True)
-    newest, taken = newest.shown(entry(6, 21))
+    newest, taken = newest.shown(entry(8, 32))
     assert (taken, newest.contradicted) == (True, False)
+
+
+def test_a_report_names_the_epochs_of_what_was_not_taken_as_well():
+    """The past that contradicts the log is lost in turn: the metadata cache has seen it, and keeps its higher epochs."""
+    made = Cluster(3)
+    node = made.nodes[1]
+    replica = Replica(
+        broker_id=1,
+        number=0,
+        ref=made.ref,
+        log=node.log,
+        high_watermark=0,
+        lag_time_max_ms=1000,
+        seen=Seen(leader_epoch=3, partition_epoch=1, isr=(1, 2)),
+    )
+    for past in (entry(1, 2), entry(3, 7)):
+        changed = events.MetadataChanged(
+            partition=past, brokers=made.store.brokers, broker_epoch=node.epoch, config=made.config
+        )
+        replica.step(0.0, changed)
+    holding = replica.holding()
+    assert (holding.leader_epoch, holding.partition_epoch, holding.agrees) == (3, 7, False)
+    assert (holding.isr, holding.isr_epoch) == ((1, 2), 1)
 
 
 # ---------------------------------------------------------------- and what a replica does about it
@@ -150,7 +173,7 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
         assert replica.role is role, seen
         holding = replica.holding()
         assert (holding.topic_id, holding.partition, holding.end_offset) == (cluster.ref.topic_id, 0, 2)
-        assert holding.leader_epoch == (1 if role is Role.LEADER else seen[0])
+        assert holding.leader_epoch == max(seen[0], cluster.store.partition.leader_epoch)
 
 
 def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown(cluster: Cluster) -> None:

@@ -123,27 +123,22 @@ def test_broker_round_trip():
     holding = Holding(
         topic="t", topic_id="id", partition=1, leader_epoch=2, partition_epoch=5, log_epoch=-1, end_offset=9
     )
+    contradicted = replace(holding, isr=(1, 2), isr_epoch=-1)
+    held_there = (holding, replace(holding, agrees=True), contradicted, replace(holding, hosted=False, isr=(1, 2)))
     former = Adopted(broker_epoch=5, trusted_since=2, clean_since=6)
     registered = registration(7, rack="a", adopted=(former,))
     status = {
         "registration": render_registration(registered),
         "fencing": {"fencedEpoch": 6},
         "strays": [render_stray(stray), render_stray(known)],
-        "holdings": [
-            render_holding(one)
-            for one in (holding, replace(holding, agrees=True), replace(holding, hosted=False, isr=(1, 2)))
-        ],
+        "holdings": [render_holding(held) for held in held_there],
     }
     obj = broker_object(2, status=status, cordoned=True)
     broker = parse_broker(obj)
     assert broker.registration == registered
     assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
     assert broker.strays == (stray, known)
-    assert broker.holdings == (
-        holding,
-        replace(holding, agrees=True),
-        replace(holding, hosted=False, isr=(1, 2)),
-    )
+    assert broker.holdings == held_there
     assert "hosted" not in render_holding(holding), "what older versions would not know is said only when it differs"
     assert cluster_of_broker(obj) == "kafkalite"
 
