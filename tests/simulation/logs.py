@@ -220,8 +220,11 @@ class Logs:
         self.disk.directory(name).tag = (ref.topic_id, number)
         return log
 
-    def seen(self, ref: TopicRef, number: int) -> Seen | None:
-        """The highest epochs that the disk knows of this very partition, and the ISR (S11)."""
+    def seen(self, ref: TopicRef, number: int, *, set_aside: bool = False) -> Seen | None:
+        """The highest epochs that the log (or stray) of this very partition has noted, and the ISR (S11)."""
+        if set_aside:
+            stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
+            return None if stray is None or stray.metadata is None else stray.metadata.newest
         log = self.logs.get(TopicPartition(ref.name, number))
         if log is None or self._metadata[log].topic_id != ref.topic_id:
             return None

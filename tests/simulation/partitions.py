@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.membership.holdings import wanted_holdings
+from kafkalite_core.membership.holdings import is_held, wanted_holdings
 from kafkalite_core.model.config import config_of_replicas
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import NOTHING_SEEN
@@ -112,16 +112,14 @@ class Partitions:
         )
 
     def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
-        """A replica of the entry; or data of this very partition that have seen later epochs than the store shows: it
-        went back in time, so they are held for the operator's decision and not set aside (S11).
-        """
-        if self.broker.host.id in self.broker.cache.hosts(ref, number):
-            return True
-        seen = self.logs.seen(ref, number)
-        behind = seen is not None and (
-            partition.leader_epoch < seen.leader_epoch or partition.partition_epoch < seen.partition_epoch
+        cache = self.broker.cache
+        return is_held(
+            partition,
+            is_replica=self.broker.host.id in cache.hosts(ref, number),
+            went_back=cache.went_back(ref, number),
+            in_use=self.logs.seen(ref, number),
+            set_aside=self.logs.seen(ref, number, set_aside=True),
         )
-        return behind or (seen is not None and self.broker.cache.went_back(ref, number))
 
     def moved_away(self, name: str, topic_id: str, number: int) -> bool:
         """Whether that very topic lives and has its replicas of the partition elsewhere."""

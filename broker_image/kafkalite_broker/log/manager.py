@@ -313,10 +313,11 @@ class LogManager:
             self._metadata[log] = seen
             self._dirty_metadata.add(log)
 
-    def seen(self, ref: TopicRef, number: int) -> Seen | None:
-        """The highest epochs that the disk knows, and the ISR; None without a log of this very partition (S11)."""
-        log = self._logs.get(TopicPartition(ref.name, number))
-        known = None if log is None else self._metadata[log]
+    def seen(self, ref: TopicRef, number: int, *, set_aside: bool = False) -> Seen | None:
+        """The highest epochs that the log (or stray) of this very partition has noted, and the ISR; or None (S11)."""
+        if set_aside:
+            return self._strays.seen(ref, number)
+        known = None if (log := self._logs.get(TopicPartition(ref.name, number))) is None else self._metadata[log]
         return None if known is None or known.topic_id != ref.topic_id else known.newest
 
     # ------------------------------------------------------------------------------------------------ strays

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite_broker.log.disk import LocalDisk
-    from kafkalite_core.model.partition import TopicPartition, TopicRef
+    from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
 
 
 class StrayDirectories:
@@ -40,6 +40,8 @@ class StrayDirectories:
         self._disk = disk
         self._wall_ms = wall_ms
         self._strays: dict[str, Stray] = {}
+        self._of_topics: dict[tuple[str, int], list[Stray]] | None = None
+        """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
 
     def find(self, threads: int) -> None:
         """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`."""
@@ -48,6 +50,7 @@ class StrayDirectories:
             known = list(pool.map(lambda name: recovered_metadata(self._disk, name, now_ms=self._wall_ms()), names))
         for name, metadata in zip(names, known, strict=True):
             self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
+        self._of_topics = None
 
     def all(self) -> list[Stray]:
         """Every stray, by name."""
@@ -77,6 +80,7 @@ class StrayDirectories:
             self._disk.rename(name, target)
         stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
         self._strays[target] = stray
+        self._of_topics = None
         return stray
 
     def clear_way(self, name: str, topic_id: str) -> None:
@@ -98,7 +102,18 @@ class StrayDirectories:
         self._disk.rename(stray.directory, directory_name(ref.name, number))
         self._disk.sync_directory("")
         del self._strays[stray.directory]
+        self._of_topics = None
         return metadata
+
+    def seen(self, ref: TopicRef, number: int) -> Seen | None:
+        """The highest epochs that a stray of this very partition has noted, and the ISR; None without one (S11)."""
+        if self._of_topics is None:
+            self._of_topics = {}
+            for stray in self._strays.values():
+                if stray.metadata is not None:
+                    self._of_topics.setdefault((stray.metadata.topic_id, stray.metadata.partition), []).append(stray)
+        found = adoptable(self._of_topics.get((ref.topic_id, number), ()), ref.name, number, ref.topic_id)
+        return None if found is None or found.metadata is None else found.metadata.newest
 
     def remove(self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0) -> list[tuple[str, str]]:
         """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason)."""
@@ -109,6 +124,7 @@ class StrayDirectories:
             deleted_retention_ms=deleted_retention_ms,
             bytes_wanted=bytes_wanted,
         )
+        self._of_topics = None
         for stray, _ in chosen:
             del self._strays[stray.directory]
             self._disk.remove_tree(stray.directory)

@@ -10,7 +10,7 @@ from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_broker.replication.throttles import ReplicationThrottles
-from kafkalite_core.membership.holdings import wanted_holdings
+from kafkalite_core.membership.holdings import is_held, wanted_holdings
 from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_integer, broker_value, config_of_replicas
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.model.partition import NOTHING_SEEN
@@ -203,16 +203,13 @@ class PartitionManager:
         self._tell(driver)
 
     def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
-        """A replica of the entry; or data of this very partition that have seen later epochs than the store shows: it
-        went back in time, so they are held for the operator's decision and not set aside (S11).
-        """
-        if self._broker_id in self._cache.hosts(ref, number):
-            return True
-        seen = self._logs.seen(ref, number)
-        behind = seen is not None and (
-            partition.leader_epoch < seen.leader_epoch or partition.partition_epoch < seen.partition_epoch
+        return is_held(
+            partition,
+            is_replica=self._broker_id in self._cache.hosts(ref, number),
+            went_back=self._cache.went_back(ref, number),
+            in_use=self._logs.seen(ref, number),
+            set_aside=self._logs.seen(ref, number, set_aside=True),
         )
-        return behind or (seen is not None and self._cache.went_back(ref, number))
 
     def holdings(self) -> tuple[Holding, ...]:
         """What this broker's status says of partitions of which the store shows less than is known (S11)."""

@@ -1,4 +1,4 @@
-"""Which partitions a broker reports in `status.holdings`, so that the operator can choose who leads them (S11).
+"""Which partitions a broker holds and reports in `status.holdings`: the operator chooses who leads them (S11).
 
     reported <=> this broker knows more of the partition than the store shows,
                  or it has a replica, and another broker says that it does,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, Seen, TopicRef
 
 
 class Held(Protocol):
@@ -44,6 +44,30 @@ class Held(Protocol):
     def holding(self) -> Holding:
         """What it holds and knows."""
         ...
+
+
+def is_held(
+    entry: Partition, *, is_replica: bool, went_back: bool, in_use: Seen | None, set_aside: Seen | None
+) -> bool:
+    """Whether a broker is to have a replica of a partition: the entry names it, or its data know of later epochs.
+
+    Then the store went back in time, and they are kept for the operator's decision. Data that were set aside are taken
+    back for it: the topic was deleted before the restore, or the replica moved. Whoever reports the lost epochs names
+    this broker if it was in sync then, and nobody goes on before it has reported as well.
+
+    Args:
+        entry: What the metadata cache has.
+        is_replica: The broker is one of `MetadataCache.hosts`.
+        went_back: The store shows less of the partition than the metadata cache has.
+        in_use: What the log of this very partition has noted; None without one.
+        set_aside: The same of a stray; None without one.
+    """
+    if is_replica or (went_back and in_use is not None):
+        return True
+    known = set_aside if in_use is None else in_use
+    return known is not None and (
+        entry.leader_epoch < known.leader_epoch or entry.partition_epoch < known.partition_epoch
+    )
 
 
 def wanted_holdings(

@@ -340,6 +340,27 @@ async def test_who_gave_its_replica_away_reports_when_the_store_shows_that_it_ha
 
 
 @on_uvloop
+async def test_who_set_its_replica_aside_takes_it_back_when_the_store_shows_less_than_that_knows(tmp_path):
+    """The topic was deleted and is back as it was before it was moved here: those who report say who was in sync."""
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3, partition_epoch=9)})
+        append(rig.driver())
+        await rig.flusher.drain()
+        rig.partitions.partitions_changed(rig.cache.delete_topic(ref.uid).partitions)
+        show_list(rig, ref, {0: entry(1, replicas=(1,), epoch=2, partition_epoch=5)})
+        (holding,) = rig.partitions.holdings()
+        assert (holding.leader_epoch, holding.partition_epoch, holding.log_epoch, holding.end_offset) == (3, 9, 3, 1)
+        assert rig.logs.strays() == []
+        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=4, partition_epoch=10)})
+        assert rig.partitions.holdings() == ()
+        with pytest.raises(BrokerError):
+            rig.driver()
+        rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=4, partition_epoch=11)})
+        assert len(rig.logs.strays()) == 1, "what it knows is below what the store shows"
+
+
+@on_uvloop
 async def test_who_is_to_lead_a_topic_that_came_back_in_an_epoch_that_its_log_has_asks_for_another(tmp_path):
     async with Rig(tmp_path) as rig:
         ref = await rig.lead()
