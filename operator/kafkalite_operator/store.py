@@ -139,13 +139,12 @@ class Store:
         return True
 
     def forget(self, kind: Kind, uid: str) -> bool:
-        """The object was deleted."""
+        """The object was deleted. A restored store has it again, with less than was known of it: that is remembered."""
         self._tombstones[uid] = self._clock()
         while len(self._tombstones) > REMEMBERED_MAX:
-            self._tombstones.popitem(last=False)
+            self._epochs_seen.pop(self._tombstones.popitem(last=False)[0], None)
         for remembered in (
             self._registered,
-            self._epochs_seen,
             self.served,
             self.volumes,
             self._volumes_at,

@@ -107,9 +107,8 @@ class Store:
         return changed
 
     def forget(self, kind: str, uid: str) -> bool:
-        """The object was deleted."""
+        """The object was deleted. A restored store has it again, with less than was known of it: that is remembered."""
         self._tombstones[uid] = self._clock_s()
-        self._epochs_seen.pop(uid, None)
         self._registered.pop(uid, None)
         return self.objects[kind].pop(uid, None) is not None
 

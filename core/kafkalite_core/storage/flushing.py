@@ -86,11 +86,15 @@ def begin_flush(log: Log) -> FlushTicket | None:
 
 
 def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int]]:
+    """From the last one to the one with the recovery point: what lies below it is on disk.
+
+    One that is synced says nothing of those before it: a cut syncs the segment that it cuts, and no other.
+    """
     segments: list[tuple[Segment, int]] = []
     for segment in reversed(log.segments):
         if segment.synced_size == segment.size:
-            if segment.sealed:
-                break  # segments are sealed and synced in order
+            if segment.base_offset <= log.recovery_point:
+                break
             continue
         segments.append((segment, segment.size))
         files.append((segment.file, segment.path))

@@ -29,6 +29,7 @@ class Ledger:
         acked_end: End of what was acknowledged with acks=all.
         entry: The entry in the store, None when the topic is gone.
         leaders: Who led in which leader epoch.
+        marks: The high watermark by leader epoch, and the incarnation whose it is.
         lossy: An unclean election was allowed, and its leader has not begun yet.
         lossy_since: The leader epoch of that election.
         unnoticed: It is lossy because the store went back in time, and nobody knew of what it lost.
@@ -53,7 +54,7 @@ class Ledger:
         self.acked = 0
         self.entry: Partition | None = None
         self.leaders: dict[int, tuple[int, str]] = {}
-        self.marks: dict[int, int] = {}
+        self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
         self.relaxed = False

@@ -134,6 +134,7 @@ class Oracles:
         noticed = known is not None and (known.leader_epoch < epochs[0] or known.partition_epoch < epochs[1])
         if noticed and (entry.leader_epoch <= epochs[0] or entry.partition_epoch <= epochs[1]):
             ledger.behind = ledger.newest
+            ledger.past.stored(known, entry)
             if entry.leader_epoch > epochs[0]:
                 ledger.forget(epochs[0])  # a leader epoch that nobody knows, and that comes again with this entry
             return False

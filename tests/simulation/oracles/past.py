@@ -41,6 +41,12 @@ class Past:
     who had been in e are cut to its log before it writes so far. While one of them still has its batch, two logs differ
     in an epoch that they call the same, which no later fetch finds out: that is not excused.
 
+    What is known of e itself is then of the lost history: how far its leader had got, and what was committed before it.
+    It says nothing of the leader that an entry of the past has named anew:
+
+    epoch e is anew for a leader           <=>  an entry of the past began it, after the restore and before the recovery,
+                                                and this is a leader of the past, which knows of no epoch above e
+
     Attributes:
         highest: The highest leader epoch that the store has had in the history that goes on.
         below: Leader epochs below it are of the past; -1 when the partition is not waiting for a recovery.
@@ -58,6 +64,7 @@ class Past:
         self._ends: dict[int, int] = {}
         self._shown: set[tuple[int, ...]] = set()
         self._lost: list[tuple[int, int]] = []
+        self._anew: set[int] = set()
 
     def restored(self, entry: Partition | None) -> None:
         """The store went back in time, to this entry."""
@@ -87,6 +94,15 @@ class Past:
         """Whether what this leader commits is of the past."""
         epoch = driver.replica.leader_epoch
         return epoch < self.below and self._known(driver) <= epoch
+
+    def stored(self, known: Partition | None, entry: Partition) -> None:
+        """The store has another entry, of the past."""
+        if known is None or entry.leader_epoch > known.leader_epoch:
+            self._anew.add(entry.leader_epoch)
+
+    def anew(self, driver: Driver) -> bool:
+        """Whether this leader is of the past, in an epoch that began in it."""
+        return driver.replica.leader_epoch in self._anew and self.leads(driver)
 
     def commit(self, driver: Driver, stop: int) -> None:
         """A leader of the past has committed up to `stop`."""
@@ -143,6 +159,7 @@ class Past:
         self.below = -1
         self._committed.clear()
         self._ends.clear()
+        self._anew.clear()
 
     def _known(self, driver: Driver) -> int:
         """The highest leader epoch of which the process has been told, or its log has a batch."""

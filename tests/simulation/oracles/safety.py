@@ -233,6 +233,8 @@ class Durability:
 class Watermark:
     """The high watermark rises within a leader epoch, lies in the log, and what lies below it never changes.
 
+    That is of one incarnation where a leader of the past leads in an epoch that came again (S11, `Past.anew`).
+
     Consumers read below the true high watermark, and always the same bytes at an offset.
     """
 
@@ -247,10 +249,11 @@ class Watermark:
             raise Violation(self.name, f"{ledger}: {mark} is not in [{log.start_offset}, {log.end_offset}]")
         if replica.role is not Role.LEADER:
             return
-        epoch = replica.leader_epoch
-        if mark < ledger.marks.get(epoch, 0):
-            raise Violation(self.name, f"{ledger}: fell from {ledger.marks[epoch]} to {mark} in epoch {epoch}")
-        ledger.marks[epoch] = mark
+        epoch, who = replica.leader_epoch, driver.partitions.broker.incarnation
+        before, whose = ledger.marks.get(epoch, (0, who))
+        if mark < before and (whose == who or not ledger.past.anew(driver)):
+            raise Violation(self.name, f"{ledger}: fell from {before} to {mark} in epoch {epoch}")
+        ledger.marks[epoch] = mark, who
         if ledger.past.leads(driver):
             ledger.past.commit(driver, mark)
         elif mark > ledger.committed_end:
@@ -260,6 +263,8 @@ class Watermark:
     def latest(self, driver: Driver) -> None:
         """Somebody asks for the end: never less than any leader of an earlier epoch had shown (R13, KIP-207)."""
         ledger = driver.ledger
+        if ledger.past.anew(driver):
+            return
         try:
             latest = driver.replica.list_offset_bounds(-1, False)
         except BrokerError:

@@ -214,14 +214,37 @@ def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from
 def test_a_restored_store_has_what_was_deleted():  # S11
     clock = Clock()
     store = Store(clock, "image")
-    made = topic_object(version="7")
+    later = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
+    store.apply(TOPICS, "ADDED", topic_object(status=later, version="9"))
+    made = topic_object(status={"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}, version="7")
     store.apply(TOPICS, "ADDED", made)
     store.apply(TOPICS, "DELETED", made)
     store.relist(TOPICS, [made], "8", None, asked_at=clock.now - 1.0)
     assert store.topic_views() == []
     clock.now += 5.0
     store.relist(TOPICS, [made], "8", None, asked_at=clock.now - 1.0)
-    assert len(store.topic_views()) == 1
+    (view,) = store.topic_views()
+    assert (view.topic.partitions[0].partition_epoch, view.epochs_seen[0][1]) == (3, 9)
+
+
+def test_what_was_known_of_deleted_objects_is_remembered_within_bounds(monkeypatch):  # S11
+    monkeypatch.setattr("kafkalite_operator.store.REMEMBERED_MAX", 1)
+    clock = Clock()
+    store = Store(clock, "image")
+    shown = [
+        topic_object(
+            status={"topicId": "id", "partitions": {"0": partition_json(partition_epoch=epoch)}},
+            version=f"{epoch}",
+            uid="uid-1",
+        )
+        for epoch in (9, 3)
+    ]
+    for topic in (shown[0], topic_object(version="10", uid="uid-2")):
+        store.apply(TOPICS, "ADDED", topic)
+        store.apply(TOPICS, "DELETED", topic)
+    store.apply(TOPICS, "ADDED", shown[1])
+    (view,) = store.topic_views()
+    assert view.epochs_seen[0][1] == 3, "the oldest of too many is forgotten"
 
 
 def test_the_store_tells_since_when_the_clusters_spec_is_what_it_is():  # S4

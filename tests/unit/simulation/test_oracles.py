@@ -149,7 +149,7 @@ def test_a_leader_that_is_cut_off_goes_by_what_a_disk_had_as_it_knows_it(
 
 
 def test_a_high_watermark_that_falls_or_leaves_the_log(ledger, leader) -> None:
-    ledger.marks[leader.replica.leader_epoch] = 10**9
+    ledger.marks[leader.replica.leader_epoch] = 10**9, "another"
     with fires("high watermark"):
         ledger.oracles.watermark.advanced(ledger, leader)
     beyond = SimpleNamespace(

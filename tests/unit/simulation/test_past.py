@@ -78,11 +78,19 @@ class Restore:
         self._monkeypatch.setattr(type(self.ledger), "on_disks", lambda _self: (-1, -1))
         self._write(self.above(leader_epochs, 1))
 
-    def _write(self, entry) -> None:
+    def begin(self, entry) -> None:
+        """The restored store goes on with an entry of the past."""
+        self._change(entry)
+        assert self.ledger.is_behind(entry)
+
+    def _change(self, entry) -> None:
         old = self.cluster.api.objects["topics"]["t0"]
         status = {**old["status"], "partitions": {"0": patches.render_partition(entry)}}
         self.oracles.store_changed("topics", old, {**old, "status": status})
         assert self.ledger.entry == entry
+
+    def _write(self, entry) -> None:
+        self._change(entry)
         assert not self.ledger.is_behind(entry)
 
     @contextmanager
@@ -265,6 +273,41 @@ def test_a_leader_epoch_does_not_come_again_while_a_log_has_batches_of_it(restor
     restore.marks.pop()
     ledger.wrote(other)
     root["t0-0"] = root.pop(name)
+
+
+def test_a_leader_epoch_that_comes_again_in_a_past_begins_with_its_own_high_watermark(restore, ledger) -> None:
+    """Whoever led in it before the restore had come further, and said so."""
+    again = restore.above(1, 1)
+    replica = SimpleNamespace(
+        role=restore.leader.replica.role,
+        leader_epoch=again.leader_epoch,
+        high_watermark=restore.batch.base,
+        list_offset_bounds=lambda *_: restore.batch.base,
+    )
+    leader = restore.leader
+    anew = SimpleNamespace(
+        replica=replica, log=leader.log, partitions=leader.partitions, ledger=ledger, ref=leader.ref, number=0
+    )
+    watermark, further = restore.oracles.watermark, restore.batch.base + 1
+    ledger.marks[again.leader_epoch] = further, "another"
+    ledger.elected_at[again.leader_epoch] = ledger.committed_end = further
+    restore.later_epochs()
+    restore.restore()
+    for check in (watermark.latest, lambda driver: watermark.advanced(ledger, driver)):
+        with lost("high watermark"):
+            check(anew)  # nothing says that this epoch is another one
+    restore.begin(again)
+    watermark.latest(anew)
+    watermark.advanced(ledger, anew)
+    ledger.marks[again.leader_epoch] = further, leader.partitions.broker.incarnation
+    with lost("high watermark"):
+        watermark.advanced(ledger, anew)
+    ledger.marks[again.leader_epoch] = further, "another"
+    replica.leader_epoch = restore.newest.leader_epoch
+    ledger.marks[replica.leader_epoch] = further, "another"
+    restore.begin(restore.newest)
+    with lost("high watermark"):
+        watermark.advanced(ledger, anew)  # of the newest epoch there is one history
 
 
 def lose_with(ledger, *, relaxed: bool):

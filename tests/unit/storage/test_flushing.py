@@ -80,6 +80,20 @@ def test_a_power_loss_after_the_flush_loses_nothing(rig, tools):
     assert not rig.report.cut
 
 
+def test_a_flush_covers_what_lies_before_a_segment_that_a_cut_has_synced(rig, tools):
+    log = rig.open()
+    tools.fill(log, 9)
+    assert len(log.segments) == 2
+    log.truncate_to(8)
+    tools.fill(log, 1, size=900, epoch=2)
+    assert len(log.segments) == 3, "the segment that was cut has nothing that is not synced"
+    tools.flush(log)
+    assert log.flushed_end == 9
+    rig.disk.crash()
+    assert tools.offsets(rig.open(recovery_point=9)) == list(range(9))
+    assert not rig.report.cut
+
+
 @pytest.mark.parametrize("operation", ["sync", "sync_directory"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_an_error_of_fsync_is_fatal_whatever_it_says(rig, tools, operation, code):
