@@ -137,7 +137,6 @@ class DataPlane:
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
-        link.holdings = self.partitions.holdings
         self.groups = self._make_groups()
         self.cleaner = self._make_cleaner()
         self.server = self._make_server(cluster_id, producer_ids)
@@ -214,6 +213,7 @@ class DataPlane:
     async def serve(self) -> None:
         """Take over the replicas that the metadata name, set aside what nobody claims, and listen."""
         self.partitions.reconcile_all()
+        self._link.holdings = self.partitions.holdings
         self._set_unclaimed_aside()
         self.report_strays()
         for listener in self._settings.bound_listeners():

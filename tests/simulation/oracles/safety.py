@@ -89,6 +89,8 @@ class Completeness:
             durable = ledger.durable_end(driver.partitions.broker.host)
             if not whole or any(mark.next > durable for mark in wanted):
                 self._lose(ledger, {mark[1:] for mark in own if mark.next <= durable}, wanted)
+            elif driver.replica.leader_epoch >= ledger.lossy_since:
+                ledger.lossy = ledger.unnoticed = False  # it was allowed to lose something, and did not
             # What one unclean election took the next may bring back: this leader serves up to its own high watermark.
             ledger.extend(driver, driver.replica.high_watermark)
         if whole or lossy:

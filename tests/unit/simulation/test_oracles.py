@@ -187,6 +187,20 @@ def test_a_leader_that_was_elected_uncleanly_does_not_show_what_its_election_los
         ledger.oracles.watermark.latest(leader)
 
 
+def test_an_unclean_election_that_lost_nothing_excuses_nothing_later(ledger, leader) -> None:
+    epoch = leader.replica.leader_epoch
+    ledger.may_lose(epoch + 1)
+    ledger.oracles.completeness.leader(ledger, leader)
+    assert ledger.lossy, "the leader of that election has not begun"
+    ledger.lossy = False
+    ledger.may_lose(epoch)
+    ledger.oracles.completeness.leader(ledger, leader)
+    assert not ledger.lossy
+    ledger.committed_end += 1
+    with fires("leader-candidate completeness"):
+        ledger.oracles.completeness.candidates(ledger, "a test")
+
+
 def test_a_consumer_that_reads_what_is_not_committed(ledger) -> None:
     last = ledger.committed[-1]
     for lie in (last._replace(base=last.next, next=last.next + 1), ledger.committed[2]._replace(crc=1)):

@@ -74,9 +74,11 @@ class Restore:
         self._write(replace(self.above(3, 6), leader=host, isr=(IsrEntry(host, brokers[host].epoch),)))
 
     def go_on(self, leader_epochs: int) -> None:
-        """Nobody knows that there had been more: the entry changes as it would have anyway."""
+        """Nobody knows that there had been more: the follower, which lacks the batch, falls out of the ISR."""
         self._monkeypatch.setattr(type(self.ledger), "on_disks", lambda _self: (-1, -1))
-        self._write(self.above(leader_epochs, 1))
+        behind = self.follower.partitions.broker.host.id
+        isr = tuple(member for member in self.past.isr if member.id != behind)
+        self._write(replace(self.above(leader_epochs, 1), isr=isr))
 
     def begin(self, entry) -> None:
         """The restored store goes on with an entry of the past."""
