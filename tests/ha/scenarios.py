@@ -91,7 +91,7 @@ async def _three_topics(world: World) -> None:
     await world.make_topic("orders")
     await world.make_topic("moving", partitions=2, replicas=2, replicaAssignment={"0": [0, 1], "1": [1, 0]})
     await world.make_topic("kept", deletionPolicy="Retain")
-    await world.start_brokers(3, renew=False)
+    await world.start_brokers(3)  # what is made again is adopted by those alone who are heard
     for name in ("orders", "moving", "kept"):
         await world.ready(name)
     topic_id = (await world.topic("kept")).ref.topic_id
