@@ -40,15 +40,16 @@ class Draws:
             self._drawing = False
             return
         cluster = cluster_of(result)
-        self._broker.producer_ids.raise_floor(self._broker.logs.highest_producer_id())
-        first = cluster.next_producer_id
-        size = max(self._broker.producer_ids.floor - first, 0) + PRODUCER_ID_BLOCK_SIZE
+        ids = self._broker.producer_ids
+        ids.raise_floor(self._broker.logs.highest_producer_id())
+        first = ids.beginning(cluster.next_producer_id, wall_ms=self._broker.wall_ms())
+        size = first + PRODUCER_ID_BLOCK_SIZE - cluster.next_producer_id
 
         def drew(outcome: Outcome, _result: Any) -> None:
             self._drawing = False
             if outcome is Outcome.OK:
-                self._broker.producer_ids.raise_floor(self._broker.logs.highest_producer_id())
-                self._broker.producer_ids.add_block(first, size)
+                ids.raise_floor(self._broker.logs.highest_producer_id())
+                ids.add_block(first)
 
         operations = patches.producer_id_block(cluster, size)
         self._broker.call("patch", "clusters", "kafkalite", operations, answer=drew)

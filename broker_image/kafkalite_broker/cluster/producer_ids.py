@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
@@ -31,6 +31,11 @@ WAIT_S = 5.0
 log = get_logger(__name__)
 
 
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970, by the clock of the machine."""
+    return time_ns() // 1_000_000
+
+
 class ProducerIdAllocator:
     """Hands out producer ids; the next block is drawn before the current one is used up.
 
@@ -38,17 +43,21 @@ class ProducerIdAllocator:
         client: Of the main loop.
         namespace: Of the cluster.
         cluster: Name of the `KafkaLiteCluster`.
+        wall_ms: Wall clock.
 
     Attributes:
         highest_in_logs: Tells the greatest producer id in any log of this broker, -1 for none. Asked with every draw:
             the counter may have gone back meanwhile, and replication brings ids that other brokers gave out (S11).
     """
 
-    def __init__(self, client: KubeClient, namespace: str, cluster: str) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, cluster: str, *, wall_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
         self.highest_in_logs: Callable[[], int] = lambda: -1
         self._client = client
         self._namespace = namespace
         self._cluster = cluster
+        self._wall_ms = wall_ms
         self._ids = ProducerIds()
         self._draw: asyncio.Task[None] | None = None
         self._failures = 0
@@ -113,10 +122,10 @@ class ProducerIdAllocator:
         if not cluster.cluster_id:
             raise ResourceError(f"cluster {self._cluster} has no status yet")
         self._ids.raise_floor(self.highest_in_logs())
-        first = cluster.next_producer_id
-        # A log may know ids far above the counter (the store went back, or a client made one up): go there in one
-        # step. Block after block would be thrown away, and every producer would wait meanwhile.
-        size = max(self._ids.floor - first, 0) + PRODUCER_ID_BLOCK_SIZE
+        # Logs and the time may be far above the counter: go there in one step. Block after block would be thrown away,
+        # and every producer would wait meanwhile.
+        first = self._ids.beginning(cluster.next_producer_id, wall_ms=self._wall_ms())
+        size = first + PRODUCER_ID_BLOCK_SIZE - cluster.next_producer_id
         operations = patches.producer_id_block(cluster, size)
         try:
             await self._client.json_patch(
@@ -125,6 +134,6 @@ class ProducerIdAllocator:
         except KubeInvalid:
             return False
         self._ids.raise_floor(self.highest_in_logs())  # more may have come while the counter was asked
-        self._ids.add_block(first, size)
-        log.info("drew a block of producer ids", first=first, size=size)
+        self._ids.add_block(first)
+        log.info("drew a block of producer ids", first=first, size=PRODUCER_ID_BLOCK_SIZE)
         return True

@@ -89,8 +89,8 @@ class Completeness:
             durable = ledger.durable_end(driver.partitions.broker.host)
             if not whole or any(mark.next > durable for mark in wanted):
                 self._lose(ledger, {mark[1:] for mark in own if mark.next <= durable}, wanted)
-            elif driver.replica.leader_epoch >= ledger.lossy_since:
-                ledger.lossy = ledger.unnoticed = False  # it was allowed to lose something, and did not
+            else:
+                self.made_good(ledger, driver)
             # What one unclean election took the next may bring back: this leader serves up to its own high watermark.
             ledger.extend(driver, driver.replica.high_watermark)
         if whole or lossy:
@@ -105,6 +105,19 @@ class Completeness:
             f"{len(missing)} committed batches, the first is {missing[0]}; its log ends at {driver.log.end_offset}, "
             f"{ledger.committed_end} is committed",
         )
+
+    @staticmethod
+    def made_good(ledger: Ledger, driver: Driver) -> None:
+        """Of a leader after an election that was allowed to lose something, if it did not.
+
+        Where the store went back and nobody knew of what it lost, the ISR of that election may be one of the past as
+        well: a member that had left it, and lacks what was committed since. It lacks it no longer once the leader, who
+        waits for all of them, has its high watermark where everything is.
+        """
+        if driver.replica.leader_epoch < ledger.lossy_since:
+            return
+        if not ledger.unnoticed or driver.replica.high_watermark >= ledger.committed_end:
+            ledger.lossy = ledger.unnoticed = False
 
     @staticmethod
     def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:
@@ -256,6 +269,8 @@ class Watermark:
         if mark < before and (whose == who or not ledger.past.anew(driver)):
             raise Violation(self.name, f"{ledger}: fell from {before} to {mark} in epoch {epoch}")
         ledger.marks[epoch] = mark, who
+        if ledger.unnoticed and not ledger.past.leads(driver):
+            ledger.oracles.completeness.made_good(ledger, driver)
         if ledger.past.leads(driver):
             ledger.past.commit(driver, mark)
         elif mark > ledger.committed_end:

@@ -4,6 +4,7 @@ import pytest
 
 from kafkalite_broker.cluster import producer_ids
 from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
+from kafkalite_core.membership.producer_ids import IDS_PER_MS
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_runtime.kube import CLUSTERS
@@ -14,9 +15,9 @@ from tests.unit.broker_cluster.conftest import NAMESPACE, eventually
 async def allocators(world):
     made = []
 
-    def make():
+    def make(wall_ms=lambda: 0):
         client = world.new_client()
-        allocator = ProducerIdAllocator(client, NAMESPACE, "kafkalite")
+        allocator = ProducerIdAllocator(client, NAMESPACE, "kafkalite", wall_ms=wall_ms)
         made.append(allocator)
         return allocator, client
 
@@ -112,3 +113,22 @@ async def test_a_counter_that_went_back_while_the_broker_ran_gives_no_id_twice(w
     assert all(producer_id < 1000 or producer_id > 4321 for producer_id in ids)
     assert ids == sorted(set(ids))
     assert max(ids) > 4321
+
+
+async def test_a_cluster_that_is_made_again_gives_no_id_twice(world, allocators):
+    """Its counter begins anew a second later, and the broker that draws has no log in which the producers of before are known."""
+    now_ms = 1_800_000_000_000
+    await world.create_cluster()
+    (first, _), (second, _) = allocators(lambda: now_ms), allocators(lambda: now_ms + 1000)
+    before = {await first.next() for _ in range(1200)}
+    await world.client.delete(CLUSTERS, NAMESPACE, "kafkalite")
+    await world.create_cluster()
+    assert before.isdisjoint({await second.next() for _ in range(1200)})
+
+
+async def test_by_default_ids_go_by_the_clock_of_the_machine(world):
+    await world.create_cluster()
+    allocator = ProducerIdAllocator(world.new_client(), NAMESPACE, "kafkalite")
+    earliest_ms = 1_767_225_600_000  # 2026
+    assert await allocator.next() >= earliest_ms * IDS_PER_MS
+    await allocator.stop()

@@ -1,4 +1,4 @@
-from kafkalite_core.membership.producer_ids import PREFETCH_BELOW, ProducerIds
+from kafkalite_core.membership.producer_ids import CLOCK_MAX_MS, IDS_PER_MS, PREFETCH_BELOW, ProducerIds
 
 
 def test_ids_come_in_order_and_run_out():
@@ -43,3 +43,19 @@ def test_an_id_met_in_a_log_is_never_handed_out():
     assert ids.take() is None
     ids.add_block(2000, 3)
     assert ids.take() == 2001
+
+
+def test_a_block_begins_above_the_counter_the_logs_and_the_time():
+    ids = ProducerIds()
+    assert ids.beginning(5000, wall_ms=0) == 5000
+    assert ids.beginning(5000, wall_ms=7) == 7 * IDS_PER_MS
+    ids.raise_floor(8000)
+    assert ids.beginning(5000, wall_ms=7) == 8001
+    assert ids.beginning(9000, wall_ms=7) == 9000
+
+
+def test_a_clock_that_is_out_of_order_uses_up_no_ids():
+    ids = ProducerIds()
+    for wall_ms in (-1, CLOCK_MAX_MS, 1 << 62):
+        assert ids.beginning(3, wall_ms=wall_ms) == 3
+    assert ids.beginning(3, wall_ms=CLOCK_MAX_MS - 1) < 1 << 62

@@ -31,7 +31,8 @@ def healthy() -> SimCluster:
 def ledger(healthy):
     (found,) = healthy.oracles.ledgers.values()
     names = (
-        "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "lossy_since", "losses", "behind", "newest", "past",
+        "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
+        "behind", "newest", "past",
     )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
     found.past = Past(found)

@@ -201,6 +201,25 @@ def test_an_unclean_election_that_lost_nothing_excuses_nothing_later(ledger, lea
         ledger.oracles.completeness.candidates(ledger, "a test")
 
 
+def test_an_isr_of_a_past_that_nobody_noticed_is_trusted_once_the_leader_has_all_of_it_again(ledger, leader) -> None:
+    """S11: a member that had left the ISR before the store went back lacks what was committed without it."""
+    replica, before = leader.replica, leader.replica.high_watermark
+    ledger.may_lose(replica.leader_epoch)
+    ledger.unnoticed = True
+    replica._high_watermark = before - 1
+    ledger.oracles.completeness.leader(ledger, leader)
+    ledger.oracles.watermark.advanced(ledger, leader)
+    assert ledger.lossy, "the leader, who has it all, does not know yet that the others do"
+    ledger.oracles.completeness.candidates(ledger, "a test")
+    replica._high_watermark = before
+    ledger.oracles.watermark.advanced(ledger, leader)
+    assert not ledger.lossy
+    assert not ledger.unnoticed
+    ledger.committed_end += 1
+    with fires("leader-candidate completeness"):
+        ledger.oracles.completeness.candidates(ledger, "a test")
+
+
 def test_a_consumer_that_reads_what_is_not_committed(ledger) -> None:
     last = ledger.committed[-1]
     for lie in (last._replace(base=last.next, next=last.next + 1), ledger.committed[2]._replace(crc=1)):
