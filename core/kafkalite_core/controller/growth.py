@@ -269,7 +269,7 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
-        for stray in (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
+        for stray in _listed(broker)
         if stray.topic == view.spec.topic_name and stray.topic_id not in taken
     ]
     if not found:
@@ -306,6 +306,11 @@ def _above(strays: list[tuple[int, Stray]], entry: Partition) -> Partition:
     return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
 
 
+def _listed(broker: Broker) -> tuple[Stray, ...]:
+    """All data of lost topics that the broker says it has: set aside, or in use and more than the store shows."""
+    return (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
+
+
 def _as_stray(holding: Holding) -> Stray:
     """Data of a topic that lost its whole status: the store went back to before it was placed (S11)."""
     return Stray(
@@ -331,8 +336,7 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: flo
         return broker_id < snapshot.cluster.replicas
     if broker.alive and heard(snapshot, broker, now):
         return False
-    listed = (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
-    return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in listed)
+    return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in _listed(broker))
 
 
 def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], now: float) -> Obstacle | None:
