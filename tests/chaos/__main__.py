@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from tests.chaos import cleanup, ledger
+from tests.chaos.faults import DISKS, NETWORK, PROGRAMS
 from tests.chaos.ledger import FAILED, PASSED, Line
 from tests.chaos.patched import patched_copy
 from tests.chaos.scenarios import SAMPLE, deck, scenarios
@@ -156,6 +157,20 @@ def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
     return ok
 
 
+def lacking(names: list[str]) -> str:
+    """What these scenarios need and the machine does not have, in words; empty when they can run."""
+    needs = {need for name in names for need in scenarios()[name].fault.needs}
+    wanted = {program: package for need in needs for program, package in PROGRAMS.get(need, {}).items()}
+    absent = sorted(program for program in wanted if shutil.which(program) is None)
+    said = []
+    if absent:
+        packages = " ".join(sorted({wanted[program] for program in absent}))
+        said.append(f"{', '.join(absent)} missing (Debian: apt-get install {packages})")
+    if os.geteuid() != 0 and needs & {NETWORK, DISKS}:
+        said.append("faults of networks and disks need root")
+    return "; ".join(said)
+
+
 def notice(names: list[str], seed: int, options: argparse.Namespace) -> bool:
     """Whether one of the scenarios finds the copy of the program broken."""
     copy = WORK.with_name("chaos-patched") / options.patch.stem
@@ -217,6 +232,15 @@ def main() -> int:
     cleanup.prune(WORK, KEPT_MAX, KEPT_BYTES_MAX)
     if options.minutes or options.hours:
         names = [name for name in known if options.only in name]
+        if not names:
+            print(f"no scenario has {options.only!r} in its name; --list shows them", file=sys.stderr)
+            return 2
+        if said := lacking(names):
+            print(
+                f"nothing was run: {said}. Or choose scenarios with --only; --list says what each needs",
+                file=sys.stderr,
+            )
+            return 2
         return 0 if soak(names, seed, options.minutes or options.hours * 60, options.ledger) else 1
     if options.sample:
         cheap = [name for group in SAMPLE.values() for name in group]

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from tests.chaos.workloads import Traffic
 
 PROXY, NETWORK, DISKS, CLOCKS = "proxy", "network", "disks", "clocks"
+PROGRAMS = {
+    NETWORK: {"nft": "nftables", "ip": "iproute2"},
+    DISKS: {"mkfs.ext4": "e2fsprogs", "losetup": "util-linux"},
+    CLOCKS: {"cc": "gcc libc6-dev"},
+}
+"""What faults need of the machine: programs, and the Debian packages that have them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,3 +128,17 @@ def test_the_folder_of_a_broken_run_is_marked(played):
     found, folder = played(Verdict(broken=["lost 1"]))
     assert found.verdict == BROKEN
     assert (folder / cleanup.BROKEN_MARK).exists()
+
+
+def test_a_long_run_without_what_it_needs_does_not_begin_and_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(program, "WORK", tmp_path / "work")
+    monkeypatch.setattr(program.shutil, "which", lambda name: None if name in {"nft", "cc"} else f"/bin/{name}")
+    monkeypatch.setattr(program.os, "geteuid", lambda: 1000)
+    path = tmp_path / "ledger.jsonl"
+    monkeypatch.setattr(sys, "argv", ["chaos", "--minutes", "1", "--seed", "7", "--ledger", str(path)])
+    assert program.main() == 2
+    said = capsys.readouterr().err
+    assert "cc, nft missing (Debian: apt-get install gcc libc6-dev nftables)" in said
+    assert "need root" in said
+    assert not path.exists()
+    assert program.lacking(["kill-leader/single"]) == ""
