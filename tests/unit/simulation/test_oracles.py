@@ -206,12 +206,13 @@ def test_an_isr_of_a_past_that_nobody_noticed_is_trusted_once_the_leader_has_all
     replica, before = leader.replica, leader.replica.high_watermark
     ledger.may_lose(replica.leader_epoch)
     ledger.unnoticed = True
-    replica._high_watermark = before - 1
+    ledger.marks.clear()
+    replica._state.high_watermark = before - 1
     ledger.oracles.completeness.leader(ledger, leader)
     ledger.oracles.watermark.advanced(ledger, leader)
     assert ledger.lossy, "the leader, who has it all, does not know yet that the others do"
     ledger.oracles.completeness.candidates(ledger, "a test")
-    replica._high_watermark = before
+    replica._state.high_watermark = before
     ledger.oracles.watermark.advanced(ledger, leader)
     assert not ledger.lossy
     assert not ledger.unnoticed
