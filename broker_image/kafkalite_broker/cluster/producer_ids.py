@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic, time_ns
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.clock import wall_ms
 from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.model.errors import BrokerError
@@ -31,11 +32,6 @@ WAIT_S = 5.0
 log = get_logger(__name__)
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970, by the clock of the machine."""
-    return time_ns() // 1_000_000
-
-
 class ProducerIdAllocator:
     """Hands out producer ids; the next block is drawn before the current one is used up.
 
@@ -51,7 +47,7 @@ class ProducerIdAllocator:
     """
 
     def __init__(
-        self, client: KubeClient, namespace: str, cluster: str, *, wall_ms: Callable[[], int] = wall_clock_ms
+        self, client: KubeClient, namespace: str, cluster: str, *, wall_ms: Callable[[], int] = wall_ms
     ) -> None:
         self.highest_in_logs: Callable[[], int] = lambda: -1
         self._client = client
