@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -31,6 +32,10 @@ SERVED_PAUSE_S = 0.3
 SWITCH_S = 0.001
 """A thread that came back from a system call waits so long for one that computes. The controller's loop makes several
 of them for every patch, while kopf's thread works on the events of the patches before."""
+
+GARBAGE = (20_000, 20, 20)
+"""When Python looks for cycles: not after every 700 objects, since most that are made here are views of the snapshot,
+which stay. At 10,000 partitions the search took a sixth of the operator's CPU time while leaders were elected."""
 
 _log = get_logger(__name__)
 
@@ -144,6 +149,7 @@ def main() -> None:
     try:
         settings = OperatorSettings.from_environment(os.environ)
         sys.setswitchinterval(SWITCH_S)
+        gc.set_threshold(*GARBAGE)
         configure_logging("operator", settings.log_level, settings.log_json)
         # One line per object that passes through says nothing about a decision.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
