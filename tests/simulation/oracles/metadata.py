@@ -120,8 +120,10 @@ class PermittedElections:
             return
         oracles = ledger.oracles
         named, known = new.isr_epoch_of(new.leader), oracles.brokers.get(new.leader)
-        if known is None and new.leader in {*old.isr_ids(), *old.elr_ids()}:
-            # Handed over by a leader that has not heard yet that the registrations are gone (decision 011).
+        unregistered = known is None or known.registration is None
+        if unregistered and new.leader in {*old.isr_ids(), *old.elr_ids()}:
+            # By a leader that has not heard yet that the registrations are gone with their objects (decision 011), or
+            # by a controller from before, whose patch comes late: there may be new objects by then.
             return
         if named is not None and known is not None and known.epoch > named:
             # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).

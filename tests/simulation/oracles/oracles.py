@@ -127,12 +127,14 @@ class Oracles:
 
         If somebody knows more than the entry before it showed, in memory or on a disk, it is if it is above all that
         is known: then it is a recovery, which loses nothing. If nobody does, nobody can tell that there had been more:
-        the history goes on like any other, without what was lost with the store.
+        the history goes on like any other, without what was lost with the store. A replica that was shown another entry
+        than it knows, with the same epochs, can tell as well, until it is shown one above them.
         """
         disks, memory = ledger.on_disks(), self.metadata.remembered(uid, ledger.number)
         epochs = max(disks[0], memory[0]), max(disks[1], memory[1])
         noticed = known is not None and (known.leader_epoch < epochs[0] or known.partition_epoch < epochs[1])
-        if noticed and (entry.leader_epoch <= epochs[0] or entry.partition_epoch <= epochs[1]):
+        above = entry.leader_epoch > epochs[0] and entry.partition_epoch > epochs[1]
+        if not above and (noticed or self._is_contradicted(ledger)):
             ledger.behind = ledger.newest
             ledger.past.stored(known, entry)
             if entry.leader_epoch > epochs[0]:
@@ -152,6 +154,13 @@ class Oracles:
         if not noticed:
             ledger.past.kept(entry.leader_epoch)
         return True
+
+    def _is_contradicted(self, ledger: Ledger) -> bool:
+        """Whether a replica stands still since it knows another history than the store shows."""
+        brokers = [host.broker for host in self.hosts.values() if host.broker is not None]
+        drivers = [broker.driver(ledger.topic, ledger.number) for broker in brokers]
+        mine = [driver for driver in drivers if driver is not None and driver.ref.topic_id == ledger.tag[0]]
+        return any(driver.replica.store_went_back for driver in mine)
 
     def _leading(self, ledger: Ledger, entry: Partition) -> Driver | None:
         """Who leads in the epoch of that entry already."""

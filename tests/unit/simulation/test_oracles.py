@@ -273,6 +273,19 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
     ledger.lossy = False
 
 
+def test_a_late_election_of_an_incarnation_whose_object_was_made_again(ledger, monkeypatch) -> None:
+    """The cluster was made again in between: the member that the patch names leads by it, or nobody does (S1)."""
+    entry, oracles = ledger.entry, ledger.oracles
+    member = entry.isr[-1]
+    new = replace(entry, leader=member.id, leader_epoch=entry.leader_epoch + 1, isr=(member,))
+    unregistered = replace(oracles.brokers[member.id], registration=None)
+    monkeypatch.setattr(oracles, "brokers", {**oracles.brokers, member.id: unregistered})
+    oracles.elections.check(ledger, entry, new, unclean_allowed=False)
+    assert not ledger.lossy
+    with fires("permitted elections"):
+        oracles.elections.check(ledger, replace(entry, isr=entry.isr[:-1]), new, unclean_allowed=False)
+
+
 def test_an_election_by_a_registration_that_a_restored_store_has_lost(healthy, ledger, monkeypatch) -> None:  # S11
     member = replace(ledger.entry.isr[-1], epoch=ledger.entry.isr[-1].epoch + 9)
     old = replace(ledger.entry, isr=(member,))

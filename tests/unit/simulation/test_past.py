@@ -224,6 +224,21 @@ def test_where_nobody_knows_that_there_was_more_nothing_is_left_out(restore, lea
     )
 
 
+def test_a_replica_that_was_shown_another_entry_with_the_epochs_that_it_knows_knows_that_there_was_more(
+    restore, monkeypatch
+) -> None:
+    """Also when the next entry is above them by numbers: only one with a leader epoch above them may be a recovery."""
+    restore.later_epochs(restore.above(0, 1))
+    restore.restore()
+    epochs = (restore.past.leader_epoch, restore.past.partition_epoch)
+    monkeypatch.setattr(type(restore.ledger), "on_disks", lambda _self: epochs)
+    replica = restore.leader.replica
+    with monkeypatch.context() as patch:
+        patch.setattr(type(replica), "store_went_back", property(lambda self: self is replica))
+        restore.begin(restore.above(0, 2))
+    restore.go_on(1)
+
+
 def other_batch(restore, leader_epochs: int):
     """A batch that a leader of a later epoch once wrote behind the end of all logs, and another one in its place."""
     end = restore.batch.next
