@@ -59,8 +59,8 @@ From the fence to the last of these elections, {electing_s:.1f} s, the {cpus} CP
   uses server-side apply ([what that means for tools](operations.md#who-wrote-a-field)).
 - **kopf hands over and keeps nothing.** It stores nothing to compare an object with, so it does not copy every object
   of every event; most events are of the controller's own patches, whose answers it knows already.
-- **Python looks for cycles seldom.** Nearly all that is made stays, as part of the snapshot; with Python's own threshold
-  the search took a sixth of the operator's CPU time.
+- **Python looks for cycles seldom.** Nearly all that is made stays, as part of the snapshot; with Python's own
+  threshold the search took a sixth of the operator's CPU time.
 - **The Lease is renewed by a thread of its own**, so a long round does not lose it. The thread watches the main loop:
   when that has not turned for 15 s it renews no more, and another operator acts 5 s later; the liveness probe ends the
   blocked one. No write is sent unless the last renewal is younger than 4 s, which also holds for a process that was

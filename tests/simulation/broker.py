@@ -132,15 +132,16 @@ class Broker:
     def link_moved(self) -> None:
         """The link may know enough now to begin."""
         if not self._opening and self.link.synced:
+            assert self.link.cluster is not None
             self._opening = True
-            self.world.at(1.0 + self.chance() * 50.0, self.process, self._open)
+            # The cluster may be made again, and have no id for a moment, while the logs are recovered.
+            self.world.at(1.0 + self.chance() * 50.0, self.process, self._open, self.link.cluster.cluster_id)
 
-    def _open(self) -> None:
-        assert self.link.cluster is not None
+    def _open(self, cluster_id: str) -> None:
         self.logs = Logs(
             self.host.disk,
             broker_id=self.host.id,
-            cluster_id=self.link.cluster.cluster_id,
+            cluster_id=cluster_id,
             wall_ms=self.wall_ms,
             tail_bytes=self.shape.tail_bytes,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.topic import OFFSETS_TOPIC
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, topic_object_names
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE, topic_object_names
 from kafkalite_core.resources.topic_objects import annotation_path
 from tests.simulation.api import ApiServer
 from tests.simulation.clients import Consumer, Producer
@@ -116,6 +116,15 @@ class SimCluster:
             self.consents += 1
             self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
             self.annotate(topic, ANNOTATION_ELECT_UNCLEAN, "all")
+
+    def consent_to_recover(self, topic: str) -> None:
+        """The user accepts that a recovery (S11) goes on without what was on disks that are gone."""
+        obj = self.api.objects["topics"].get(object_name(topic))
+        if obj is not None and ANNOTATION_RECOVER_STORE not in obj["metadata"].get("annotations", {}):
+            self.world.trace("user", f"accepts what a recovery of {topic} loses")
+            self.consents += 1
+            self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
+            self.annotate(topic, ANNOTATION_RECOVER_STORE, "true")
 
     def create_topic(self, topic: TopicShape, annotations: dict[str, str] | None = None) -> None:
         """The user applies a topic."""

@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.topic import STORE_WENT_BACK
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.simulation.cluster import SimCluster, object_name
 from tests.simulation.faults import Faults
@@ -175,6 +176,8 @@ def unhealthy(cluster: SimCluster) -> str:
         status = (obj or {}).get("status") or {}
         wanted = 0 if obj is None else obj["spec"]["partitions"]
         entries = status.get("partitions") or {}
+        if _without_disks(status):
+            cluster.consent_to_recover(topic.name)
         if obj is None or len(entries) < wanted:
             return f"topic {topic.name} has {len(entries)} partitions of {wanted}"
         for number, entry in sorted(entries.items()):
@@ -196,6 +199,12 @@ def unhealthy(cluster: SimCluster) -> str:
                 if _knows_more(host, topic.name, int(number), entry):
                     return f"{topic.name}-{number}: broker {host.id} knows more than the store shows: {entry}"
     return _restless_group(cluster)
+
+
+def _without_disks(status: dict[str, Any]) -> bool:
+    """Whether a topic says that a recovery (S11) waits for consent, since all that were in sync lost their disks."""
+    ready = [each for each in status.get("conditions") or [] if each["type"] == "Ready"]
+    return any(each["reason"] == STORE_WENT_BACK and "without their data" in each["message"] for each in ready)
 
 
 def _knows_more(host: Host, topic: str, number: int, entry: dict[str, Any]) -> bool:
@@ -230,6 +239,9 @@ def lost(cluster: SimCluster, topic_id: str, number: int) -> bool:
 def final_read(cluster: SimCluster) -> None:
     """Every log is read: all that was promised is there, and all replicas are the same up to the high watermark."""
     cluster.history.excused = 0
+    for ledger in cluster.oracles.ledgers.values():
+        if ledger.entry is not None:
+            ledger.past.ended(ledger.entry.leader_epoch)
     for tag, promised in cluster.history.promised.items():
         ledger = cluster.oracles.ledgers[tag]
         if ledger.entry is None or ledger.forfeited:

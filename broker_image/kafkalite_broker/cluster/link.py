@@ -120,8 +120,12 @@ class ClusterLink:
             await event.wait()
 
     async def cluster_id_known(self) -> str:
-        """Wait until the operator has given the cluster an id; that id."""
-        await self._cluster_known.wait()
+        """Wait until the operator has given the cluster an id; that id.
+
+        A cluster that is deleted and made again meanwhile has none again for a moment.
+        """
+        while not self.cluster_id:
+            await self._cluster_known.wait()
         return self.cluster_id
 
     async def register(self, identity: Identity, *, state: BrokerState = BrokerState.CATCHING_UP) -> None:
@@ -358,6 +362,8 @@ class ClusterLink:
         self.cluster = cluster
         if cluster.cluster_id:
             self._cluster_known.set()
+        else:
+            self._cluster_known.clear()
         self._on_cluster_changed(cluster)
         self.changes.look_again()
 

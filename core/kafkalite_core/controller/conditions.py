@@ -58,7 +58,7 @@ def _ready(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None, behin
         return _condition("Ready", False, reason, message)
     if behind:
         remedy = (
-            "To go on with what is there, and lose what only the missing brokers hold, set the annotation "
+            "To go on with what is there, and lose what only missing brokers or lost disks have, set the annotation "
             'kafkalite.io/recover-store: "true"'
         )
         return _condition("Ready", False, "StoreWentBack", f"{_listed(behind)}. {remedy}")

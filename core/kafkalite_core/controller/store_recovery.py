@@ -14,7 +14,8 @@ also the ISR of the newest entry that a report tells of (a reassignment may have
 
 Every record acknowledged with acks=all is in isr': it was on every member of the ISR of its time, the leader of the
 last epoch had all of them, and a log with that epoch's records has a prefix of that leader's. Without all replicas that
-is not known, so it takes a person's consent (`kafkalite.io/recover-store`), and counts as an unclean election.
+is not known, and where every member of the newest ISR has lost its disk since, it is not true: so either takes a
+person's consent (`kafkalite.io/recover-store`), and counts as an unclean election.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
+from kafkalite_core.model.cluster import entry_lost
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
 if TYPE_CHECKING:
@@ -58,10 +60,11 @@ class StoreRecovery:
         hosts = {i: holding for i, holding in reports.items() if holding.hosted}
         present = {i: holding for i, holding in hosts.items() if self._alive(i)}
         absent = sorted({*entry.replicas, *hosts, *_newest_isr(reports)} - set(present))
-        if not present or (absent and not view.recovery_request):
-            return Verdict(change=None, reason=self._waiting(entry, present, absent))
+        emptied = self._emptied(entry, reports)
+        if not present or ((absent or emptied) and not view.recovery_request):
+            return Verdict(change=None, reason=self._waiting(entry, present, absent, emptied))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
-        return self._recovered(entry, known, present, min_isr=min_isr, absent=absent)
+        return self._recovered(entry, known, present, min_isr=min_isr, absent=absent, emptied=emptied)
 
     def reasons(self, view: TopicView) -> list[str]:
         """For each partition of a topic that is behind: what is waited for, or done."""
@@ -75,10 +78,24 @@ class StoreRecovery:
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.alive
 
-    def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int]) -> str:
+    def _emptied(self, entry: Partition, reports: Mapping[int, Holding]) -> list[int]:
+        """The newest ISR that is known, if all of its members lost since what they had; empty if one may have it still.
+
+        Which incarnation was meant is known of those that the store shows as well. Of others it is not, and then they
+        count as whole. As long as the store shows the newest, eligible replicas have all that was committed, too.
+        """
+        newest = _newest_isr(reports) if _newest_isr_epoch(reports) >= entry.partition_epoch else frozenset()
+        members = {member.id: member for member in (*entry.elr, *entry.isr)}
+        ids = newest or set(members)
+        whole = [i for i in ids if i not in members or not entry_lost(members[i], self._brokers, relaxed_flush=False)]
+        return [] if whole else sorted(ids)
+
+    def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [
             f"broker {i} has not reported yet" if self._alive(i) else describe_broker(i, self._brokers) for i in absent
         ]
+        if emptied:
+            words.append(f"all that were in sync, brokers {emptied}, came back without their data")
         return (
             f"the store shows leader epoch {entry.leader_epoch}, more is known; brokers {sorted(present)} have "
             f"reported what they hold, but {', '.join(words)}"
@@ -92,6 +109,7 @@ class StoreRecovery:
         *,
         min_isr: int,
         absent: list[int],
+        emptied: list[int],
     ) -> Verdict:
         best = max((holding.log_epoch, holding.end_offset) for holding in present.values())
         holders = self._goes_on(
@@ -117,7 +135,10 @@ class StoreRecovery:
         )
         if absent:
             reason += f"; brokers {absent} were not waited for, as {ANNOTATION} allows, and may hold more"
-        return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=True, unclean=bool(absent))
+        if emptied:
+            reason += f"; all that were in sync, brokers {emptied}, lost their data, as {ANNOTATION} accepts"
+        unclean = bool(absent or emptied)
+        return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=True, unclean=unclean)
 
     def _goes_on(self, entry: Partition, present: Mapping[int, Holding], holders: set[int]) -> set[int]:
         """Of the holders those that have what may have been acknowledged since they reported.
@@ -139,8 +160,12 @@ def _newest_isr(reports: Mapping[int, Holding]) -> set[int]:
     Nobody else has to have all that was committed. Those of older entries are not waited for: they may have been moved
     away since, and be gone for good.
     """
-    newest = max((_isr_epoch(holding) for holding in reports.values()), default=-1)
+    newest = _newest_isr_epoch(reports)
     return {i for holding in reports.values() if _isr_epoch(holding) == newest for i in holding.isr}
+
+
+def _newest_isr_epoch(reports: Mapping[int, Holding]) -> int:
+    return max((_isr_epoch(holding) for holding in reports.values()), default=-1)
 
 
 def _isr_epoch(holding: Holding) -> int:

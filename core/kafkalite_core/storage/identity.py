@@ -79,6 +79,7 @@ def establish_identity(disk: Disk, *, cluster_id: str, broker_id: int, new_direc
     Raises `ForeignDirectory` when the directory belongs to another cluster or broker: a volume in the wrong place is
     left untouched.
     """
+    assert cluster_id, "a directory of no cluster would be a foreign one at the next start"
     data = read_file(disk, IDENTITY_FILE)
     if data is not None:
         try:

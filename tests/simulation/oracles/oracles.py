@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
 from tests.simulation.oracles.bounds import Bounded
 from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.oracles.lease_justice import LeaseJustice
@@ -122,7 +122,9 @@ class Oracles:
                 ledger.past.restored(entry)
             ledger.entry = entry
 
-    def _goes_on(self, ledger: Ledger, uid: str, known: Partition | None, entry: Partition) -> bool:
+    def _goes_on(
+        self, ledger: Ledger, uid: str, known: Partition | None, entry: Partition, *, consent: bool = False
+    ) -> bool:
         """Whether the entry is to be judged, after the store went back in time (S11).
 
         If somebody knows more than the entry before it showed, in memory or on a disk, it is if it is above all that
@@ -142,6 +144,8 @@ class Oracles:
             return False
         if noticed:
             ledger.past.recovered(entry, self.elections.recovered(ledger, entry))
+            if consent:
+                ledger.may_lose(entry.leader_epoch)
         else:
             ledger.may_lose(entry.leader_epoch)
             ledger.unnoticed = True
@@ -215,6 +219,7 @@ class Oracles:
         # of what was acknowledged before (S4).
         relaxed = after.flush_lag_known or config_of(replace(after, flush_lag_known=True)).relaxed_flush
         unclean = config_of(after).unclean_leader_election_enable or ANNOTATION_ELECT_UNCLEAN in consents
+        recover = ANNOTATION_RECOVER_STORE in consents
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)
             ledger = self.ledger(after.ref, number)
@@ -226,7 +231,7 @@ class Oracles:
                 ledger.made_again()
             ledger.stored(entry)
             if ledger.is_behind(known) or ledger.is_behind(entry):
-                if not self._goes_on(ledger, after.ref.uid, known, entry):
+                if not self._goes_on(ledger, after.ref.uid, known, entry, consent=recover):
                     ledger.entry = entry
                     continue
                 known = None
@@ -236,6 +241,8 @@ class Oracles:
             if known is not None and self.metadata.forgotten(after.ref.uid, number, known, entry):
                 self.elections.recovered(ledger, entry)
                 known = None
+                if recover:
+                    ledger.may_lose(entry.leader_epoch)
             self.elections.check(ledger, known, entry, unclean_allowed=unclean)
             ledger.entry = entry
             self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")

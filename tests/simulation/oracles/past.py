@@ -148,6 +148,11 @@ class Past:
         self._close()
         self.highest = leader_epoch
 
+    def ended(self, leader_epoch: int) -> None:
+        """All is well, and nobody knows more than the store shows: what it was restored to goes on, without a change."""
+        if self.below >= 0:
+            self.kept(leader_epoch)
+
     def forgotten(self, marks: list[Mark]) -> None:
         """These were committed, and the partition goes on without them since nobody knows of what the store lost."""
         self.excused.update((mark.base, mark.next, mark.crc) for mark in marks)

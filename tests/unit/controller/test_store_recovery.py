@@ -87,6 +87,45 @@ def test_consent_is_not_needed_and_not_used_when_all_are_there():
     assert action.unclean == frozenset()
 
 
+def emptied(*lost):
+    """Three live brokers that have reported; some with a disk that is newer than their entries."""
+    return brokers(
+        *(make_broker(i, 20 + i, trusted=20 + i if i in lost else 1, holdings=(holding(),)) for i in range(3))
+    )
+
+
+def test_where_all_that_were_in_sync_lost_their_disks_it_takes_consent():
+    """Without a restore nobody of such an ISR would be elected either; what the others have may be older."""
+    in_sync = entry(isr=((0, 10), (2, 12)))
+    action, state = run(emptied(0, 2), partition=in_sync)
+    assert action is None
+    assert "all that were in sync, brokers [0, 2], came back without their data" in ready(state).message
+    assert "lost disks" in ready(state).message
+    action, _ = run(emptied(0, 2), partition=in_sync, recovery_request="true")
+    assert (action.unclean, action.recovery_request) == ({0}, "true")
+    assert "brokers [0, 2], lost their data" in action.reasons[0]
+
+
+@pytest.mark.parametrize("lost", [(), (0,), (2,), (0, 1), (1,)])
+def test_one_disk_of_those_that_were_in_sync_is_enough(lost):
+    action, _ = run(emptied(*lost), partition=entry(isr=((0, 10), (2, 12))))
+    assert action.unclean == frozenset()
+
+
+def test_an_eligible_replica_has_everything_as_well():
+    below_min_isr = replace(entry(isr=((0, 10),)), elr=(IsrEntry(2, 12),))
+    assert run(emptied(0), partition=below_min_isr)[0].unclean == frozenset()
+    assert run(emptied(0, 2), partition=below_min_isr)[0] is None
+
+
+@pytest.mark.parametrize(("isr", "decided"), [((1,), False), ((1, 2), True), ((3,), True)])
+def test_the_newest_isr_is_the_one_that_may_be_without_disks(isr, decided):
+    """Of broker 3 the store shows no entry, so that nobody knows which incarnation was meant: it counts as whole."""
+    present = {i: replace(b, holdings=(replace(holding(), isr=isr),)) for i, b in emptied(1).items()}
+    present[3] = make_broker(3, holdings=(holding(end=7),))
+    assert (run(present)[0] is not None) == decided
+
+
 def test_without_any_report_even_consent_cannot_choose():
     assert run(three(), seen={0: (9, 30)}, recovery_request="true")[0] is None
 

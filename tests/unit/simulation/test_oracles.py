@@ -273,31 +273,6 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
     ledger.lossy = False
 
 
-def test_a_late_election_of_an_incarnation_whose_object_was_made_again(ledger, monkeypatch) -> None:
-    """The cluster was made again in between: the member that the patch names leads by it, or nobody does (S1)."""
-    entry, oracles = ledger.entry, ledger.oracles
-    member = entry.isr[-1]
-    new = replace(entry, leader=member.id, leader_epoch=entry.leader_epoch + 1, isr=(member,))
-    unregistered = replace(oracles.brokers[member.id], registration=None)
-    monkeypatch.setattr(oracles, "brokers", {**oracles.brokers, member.id: unregistered})
-    oracles.elections.check(ledger, entry, new, unclean_allowed=False)
-    assert not ledger.lossy
-    with fires("permitted elections"):
-        oracles.elections.check(ledger, replace(entry, isr=entry.isr[:-1]), new, unclean_allowed=False)
-
-
-def test_an_election_by_a_registration_that_a_restored_store_has_lost(healthy, ledger, monkeypatch) -> None:  # S11
-    member = replace(ledger.entry.isr[-1], epoch=ledger.entry.isr[-1].epoch + 9)
-    old = replace(ledger.entry, isr=(member,))
-    new = replace(old, leader=member.id, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
-    with fires("permitted elections"):
-        ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
-    monkeypatch.setattr(healthy.oracles.metadata, "restored", True)
-    ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
-    with fires("permitted elections"):
-        ledger.oracles.elections.check(ledger, replace(old, isr=()), new, unclean_allowed=False)
-
-
 def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledger, monkeypatch) -> None:  # S11
     now = healthy.api.objects["brokers"][healthy.hosts[0].object_name]
     for directory, damaged in (("d-i0-1", False), ("another", True)):

@@ -239,6 +239,16 @@ def test_a_replica_that_was_shown_another_entry_with_the_epochs_that_it_knows_kn
     restore.go_on(1)
 
 
+def test_where_the_restored_entry_goes_on_without_a_change_what_was_acknowledged_by_it_counts(restore) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    restore.marks.append(restore.batch)
+    assert restore.missing() == 0
+    assert restore.ledger.committed[-1] == restore.batch
+    assert not restore.ledger.past.excused
+
+
 def other_batch(restore, leader_epochs: int):
     """A batch that a leader of a later epoch once wrote behind the end of all logs, and another one in its place."""
     end = restore.batch.next

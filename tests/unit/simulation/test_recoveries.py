@@ -135,3 +135,28 @@ def test_an_entry_made_again_as_it_was_may_be_recovered_when_somebody_contradict
         elections.check(ledger, above(old, 4, 4), above(new, 5, 5), unclean_allowed=False)  # all have been surpassed
     with fires("permitted elections"):
         elections.check(ledger, above(old, 2, 2), above(new, 3, 5), unclean_allowed=False)  # not above what is known
+
+
+def test_a_late_election_of_an_incarnation_whose_object_was_made_again(ledger, monkeypatch) -> None:
+    """The cluster was made again in between: the member that the patch names leads by it, or nobody does (S1)."""
+    entry, oracles = ledger.entry, ledger.oracles
+    member = entry.isr[-1]
+    new = replace(entry, leader=member.id, leader_epoch=entry.leader_epoch + 1, isr=(member,))
+    unregistered = replace(oracles.brokers[member.id], registration=None)
+    monkeypatch.setattr(oracles, "brokers", {**oracles.brokers, member.id: unregistered})
+    oracles.elections.check(ledger, entry, new, unclean_allowed=False)
+    assert not ledger.lossy
+    with fires("permitted elections"):
+        oracles.elections.check(ledger, replace(entry, isr=entry.isr[:-1]), new, unclean_allowed=False)
+
+
+def test_an_election_by_a_registration_that_a_restored_store_has_lost(healthy, ledger, monkeypatch) -> None:  # S11
+    member = replace(ledger.entry.isr[-1], epoch=ledger.entry.isr[-1].epoch + 9)
+    old = replace(ledger.entry, isr=(member,))
+    new = replace(old, leader=member.id, leader_epoch=old.leader_epoch + 1, partition_epoch=old.partition_epoch + 1)
+    with fires("permitted elections"):
+        ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
+    monkeypatch.setattr(healthy.oracles.metadata, "restored", True)
+    ledger.oracles.elections.check(ledger, old, new, unclean_allowed=False)
+    with fires("permitted elections"):
+        ledger.oracles.elections.check(ledger, replace(old, isr=()), new, unclean_allowed=False)
