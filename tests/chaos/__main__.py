@@ -55,6 +55,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise InterruptedBySignal
 
 
+def rounds_of(name: str, times: int) -> int | None:
+    """Rounds of a scenario that is to last so many times as long; None for its own number."""
+    return None if times == 1 else times * scenarios()[name].fault.rounds
+
+
 def play_here(name: str, seed: int, folder: Path, *, rounds: int | None, keep: bool) -> int:
     """Run a scenario in this process; its line goes to `folder`.json."""
     from tests.chaos.runner import play
@@ -62,6 +67,12 @@ def play_here(name: str, seed: int, folder: Path, *, rounds: int | None, keep: b
     line = play(scenarios()[name], seed, folder, rounds=rounds, keep=keep)
     folder.with_suffix(".json").write_bytes(msgspec.json.encode(line))
     return 0 if line.verdict == PASSED else 1
+
+
+def limit_s(name: str, rounds: int | None) -> float:
+    """How long a scenario may take: the more rounds, the longer."""
+    own = scenarios()[name].fault.rounds
+    return SCENARIO_LIMIT_S * max(1.0, (rounds or own) / own)
 
 
 def play_apart(
@@ -78,7 +89,7 @@ def play_apart(
     environment = dict(os.environ) if python_path is None else dict(os.environ, PYTHONPATH=python_path)
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL) as process:
         try:
-            ended = _waited(process)
+            ended = _waited(process, limit_s(name, rounds))
         except BaseException:
             process.terminate()
             process.wait(CLEANUP_LIMIT_S)
@@ -92,17 +103,17 @@ def play_apart(
     return unfinished(name, seed, stamp, f"ended without a result ({ended}); see {folder}")
 
 
-def _waited(process: subprocess.Popen[bytes]) -> str:
+def _waited(process: subprocess.Popen[bytes], limit_s: float) -> str:
     """Wait for the end of a scenario's process, which comes at last; how it ended."""
     try:
-        return f"exit code {process.wait(SCENARIO_LIMIT_S)}"
+        return f"exit code {process.wait(limit_s)}"
     except subprocess.TimeoutExpired:
         process.terminate()
     try:
         process.wait(CLEANUP_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-    return f"it took more than {SCENARIO_LIMIT_S:.0f} s"
+    return f"it took more than {limit_s:.0f} s"
 
 
 def unfinished(name: str, seed: int, began: datetime, reason: str) -> Line:
@@ -132,8 +143,11 @@ def show(line: Line) -> None:
     )
 
 
-def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
-    """Scenarios in a fair random order until the time is over; False when one did not pass."""
+def soak(names: list[str], seed: int, minutes: float, path: Path, times: int = 1) -> bool:
+    """Scenarios in a fair random order until the time is over; False when one did not pass.
+
+    With `times` each has so many times its rounds: less of the time goes into clusters that start.
+    """
     random = Random(seed)
     limit = time.monotonic() + minutes * 60
     ok, number, failures = True, 0, 0
@@ -143,7 +157,7 @@ def soak(names: list[str], seed: int, minutes: float, path: Path) -> bool:
         order = order or deck(random, names)
         name, began = order.pop(0), datetime.now(UTC)
         try:
-            line = play_apart(name, seed * 1000 + number)
+            line = play_apart(name, seed * 1000 + number, rounds=rounds_of(name, times))
         except Exception as problem:  # the task's root: one scenario must not end a run of hours
             traceback.print_exc()
             line = unfinished(name, seed * 1000 + number, began, f"not foreseen: {type(problem).__name__}: {problem}")
@@ -200,6 +214,9 @@ def arguments() -> argparse.Namespace:
     what.add_argument("--summary", action="store_true", help="add up the ledger; exit code 1: something was broken")
     parser.add_argument("--seed", type=int, help="default: drawn from the clock and printed")
     parser.add_argument("--rounds", type=int, help="of each scenario, instead of its own number")
+    parser.add_argument(
+        "--times", type=int, default=1, help="with --minutes: so many times the rounds of each scenario"
+    )
     parser.add_argument("--only", default="", help="with --minutes: scenarios whose name contains this")
     parser.add_argument("--ledger", type=Path, default=ledger.LEDGER)
     parser.add_argument("--keep", action="store_true", help="keep the folder of a scenario that passed")
@@ -241,7 +258,11 @@ def main() -> int:
                 file=sys.stderr,
             )
             return 2
-        return 0 if soak(names, seed, options.minutes or options.hours * 60, options.ledger) else 1
+        if options.times < 1:
+            print(f"--times {options.times}: expected 1 or more", file=sys.stderr)
+            return 2
+        ok = soak(names, seed, options.minutes or options.hours * 60, options.ledger, options.times)
+        return 0 if ok else 1
     if options.sample:
         cheap = [name for group in SAMPLE.values() for name in group]
         chosen = Random(seed).sample(cheap, min(options.sample, len(cheap)))

@@ -30,7 +30,8 @@ def soak(tmp_path, monkeypatch):
         clock = iter([0.0, *(0.0 for _ in ends), 1e9])
         left = list(ends)
 
-        def play(_name: str, _seed: int) -> Line:
+        def play(_name: str, _seed: int, *, rounds: int | None) -> Line:
+            assert rounds is None, "its own number"
             end = left.pop(0)
             if isinstance(end, BaseException):
                 raise end
@@ -56,6 +57,13 @@ def test_a_long_run_is_given_up_when_nothing_can_be_finished_any_more(soak):
     assert len(soak(*[FAILED] * (program.FAILURES_MAX + 3))) == program.FAILURES_MAX
     lines = soak(*[FAILED] * (program.FAILURES_MAX - 1), PASSED, FAILED)
     assert lines[-1].verdict == FAILED
+
+
+def test_a_scenario_of_more_rounds_may_take_longer():
+    own = scenarios()[NAME].fault.rounds
+    assert (program.rounds_of(NAME, 1), program.rounds_of(NAME, 3)) == (None, 3 * own)
+    assert program.limit_s(NAME, None) == program.limit_s(NAME, 1) == program.SCENARIO_LIMIT_S
+    assert program.limit_s(NAME, 3 * own) == 3 * program.SCENARIO_LIMIT_S
 
 
 def test_sigterm_ends_a_long_run(soak):
