@@ -31,7 +31,7 @@ REMEDIES = {
     "InvalidName": "make the topic anew with another spec.topicName",
     "InvalidReplicaAssignment": "correct spec.replicaAssignment",
     "NotSupported": "undo the change of the spec",
-    "StoreWentBack": 'start the brokers that are named; or go on without them, or their disks: kafkalite.io/recover-store: "true"',
+    "StoreWentBack": 'start the brokers that are named; or go on without them: kafkalite.io/recover-store: "true"',
     "ReconciliationPaused": "remove the annotation kafkalite.io/paused",
 }
 
