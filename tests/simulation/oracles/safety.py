@@ -203,6 +203,9 @@ class Durability:
     what the incarnation that it knows has told it: to commit a batch when the last one that lacked it has left the ISR,
     or to acknowledge one again that is sent again. For such a leader a disk counts as that incarnation left it. Nothing
     is lost by it: who lost the batch does not count, and can't be elected for it (R7, leader-candidate completeness).
+
+    A leader of the past (S11) goes by what followers told it before they followed a later one, which had them cut it off.
+    Whether what it acknowledges may be missing later is for the recovery to show (`Past`).
     """
 
     name = "acknowledged is durable"
@@ -218,7 +221,7 @@ class Durability:
                 f"{committed_end} is committed",
             )
         partition = replica.partition
-        if partition is None:
+        if partition is None or ledger.past.leads(driver):
             return
         hosts = [ledger.oracles.hosts[broker_id] for broker_id in partition.replicas]
         disks = [h.id for h in hosts if h.lost_unheard(relaxed=ledger.relaxed) or ledger.durable_end(h) >= stop]

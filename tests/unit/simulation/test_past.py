@@ -142,6 +142,18 @@ def test_what_a_leader_of_the_past_acknowledged_may_be_missing_and_is_counted(re
         restore.missing()
 
 
+def test_what_a_leader_of_the_past_acknowledges_may_be_on_its_own_disk_alone(restore, ledger, monkeypatch) -> None:
+    """Its followers were cut by a later leader since they told it what they have."""
+    restore.later_epochs()
+    mark = ledger.committed[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(ledger), "durable_end", lambda _self, _host: 0)
+        with lost("acknowledged is durable"):
+            ledger.acknowledged(restore.leader, mark.base, mark.next, -1)
+        restore.restore()
+        ledger.acknowledged(restore.leader, mark.base, mark.next, -1)
+
+
 def test_what_was_acknowledged_before_the_restore_may_not(restore) -> None:
     restore.marks.append(restore.batch)
     restore.commit()
