@@ -67,9 +67,14 @@ class Newest(NamedTuple):
         isr, epoch = tuple(sorted(entry.isr)), entry.partition_epoch
         return Newest(entry.leader_epoch, epoch, entry.leader, isr, isr_epoch=epoch), True
 
+    def _had_others_in_sync(self, entry: Partition) -> bool:
+        """The disk has noted another ISR for that very partition epoch, which has one entry."""
+        noted = {member.id for member in self.isr}
+        return bool(noted) and self.isr_epoch == entry.partition_epoch and noted != set(entry.isr_ids())
+
     def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
         if self.leader == FROM_DISK:
-            return leader_epochs < 0 or partition_epochs < 0
+            return leader_epochs < 0 or partition_epochs < 0 or self._had_others_in_sync(entry)
         if leader_epochs == 0:
             return entry.leader != self.leader
         return leader_epochs * partition_epochs <= 0

@@ -24,9 +24,11 @@ class Past:
 
     a batch may be missing after the recovery  <=>  a leader of epoch e committed it, and nobody else had,
                                                     after the restore and before the recovery
-                                                    e < the highest leader epoch that the store had had until the restore
+                                                    e < the highest leader epoch that the store had had until the
+                                                    restore, or it is that one, and came again
                                                     neither memory nor disk of that leader knew of an epoch above e
-                                                    the recovery goes on with a log of an epoch above e
+                                                    the recovery goes on with a log of an epoch above e, or of e
+                                                    itself if that came again
 
     So nothing that was acknowledged before the restore or after the recovery, or by a leader of the newest epoch, and
     nothing that the log with which the recovery goes on has.
@@ -93,7 +95,8 @@ class Past:
     def leads(self, driver: Driver) -> bool:
         """Whether what this leader commits is of the past."""
         epoch = driver.replica.leader_epoch
-        return epoch < self.below and self._known(driver) <= epoch
+        past = epoch < self.below or (epoch == self.below and epoch in self._anew)
+        return past and self._known(driver) <= epoch
 
     def stored(self, known: Partition | None, entry: Partition) -> None:
         """The store has another entry, of the past."""
@@ -135,7 +138,8 @@ class Past:
         own = {mark[1:] for mark in batches(directory) if mark.next <= durable} if directory is not None else set()
         own |= {mark[1:] for mark in ledger.committed}
         for mark, epoch in self._in_order():
-            if epoch < log_epoch and mark[1:] not in own:
+            other = epoch < log_epoch or (epoch == log_epoch and epoch in self._anew)
+            if other and mark[1:] not in own:
                 self.excused.add((mark.base, mark.next, mark.crc))
             else:
                 ledger.append(mark)

@@ -176,6 +176,30 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
         assert holding.leader_epoch == max(seen[0], cluster.store.partition.leader_epoch)
 
 
+def test_a_partition_epoch_has_one_isr_also_after_a_restart(cluster: Cluster) -> None:
+    """Of the same partition epoch the disk has noted another ISR: the store was restored, and written on to it (S11)."""
+    log, entry = cluster.nodes[1].log, cluster.store.partition
+    epoch, others, same = entry.partition_epoch, (1, 9), entry.isr_ids()
+    for seen, went_back in (
+        ((epoch, others), True),
+        ((epoch, same), False),
+        ((epoch - 1, others), False),
+        ((epoch, ()), False),
+    ):
+        log.epochs.truncate_from_end(0)
+        replica = Replica(
+            broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000,
+            seen=Seen(entry.leader_epoch, *seen),
+        )  # fmt: skip
+        replica.step(
+            0.0,
+            events.MetadataChanged(
+                partition=entry, brokers=cluster.store.brokers, broker_epoch=1, config=cluster.config
+            ),
+        )
+        assert replica.store_went_back == went_back, seen
+
+
 def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown(cluster: Cluster) -> None:
     log = cluster.nodes[1].log
     log.epochs.truncate_from_end(0)

@@ -344,9 +344,10 @@ def test_a_leader_epoch_that_comes_again_in_a_past_begins_with_its_own_high_wate
     ledger.marks[again.leader_epoch] = further, "another"
     replica.leader_epoch = restore.newest.leader_epoch
     ledger.marks[replica.leader_epoch] = further, "another"
-    restore.begin(restore.newest)
     with lost("high watermark"):
-        watermark.advanced(ledger, anew)  # of the newest epoch there is one history
+        watermark.advanced(ledger, anew)  # the newest epoch has not come again
+    restore.begin(restore.newest)
+    watermark.advanced(ledger, anew)
 
 
 def lose_with(ledger, *, relaxed: bool):
