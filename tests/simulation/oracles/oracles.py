@@ -223,7 +223,7 @@ class Oracles:
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)
             ledger = self.ledger(after.ref, number)
-            ledger.relaxed = relaxed
+            was_relaxed, ledger.relaxed = ledger.relaxed, relaxed
             if known == entry:
                 continue
             self.metadata.stored(after.ref.uid, number, entry)
@@ -236,7 +236,8 @@ class Oracles:
                     continue
                 known = None
             self.one_leader.stored(ledger, known, entry)
-            if known is None and old is not None and (ledger.forfeited or (ledger.relaxed and ledger.committed)):
+            loose = (relaxed or was_relaxed) and ledger.committed
+            if known is None and old is not None and (ledger.forfeited or loose):
                 ledger.may_lose(entry.leader_epoch)  # deleted or lost, and made again of what was left of it
             if known is not None and self.metadata.forgotten(after.ref.uid, number, known, entry):
                 self.elections.recovered(ledger, entry)
