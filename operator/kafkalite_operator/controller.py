@@ -365,7 +365,7 @@ class Controller:
             self._work.start(("racks", settings.cluster.uid), self._racks.label(settings))
 
     async def _ensure_all(self, settings: ClusterSettings, ids: list[int], state: object) -> None:
-        await self._infrastructure.ensure(settings, ids)
+        await self._infrastructure.ensure(settings, await self._removal.still_wanted(settings, ids))
         await self._volumes.ensure(settings, ids)
         self._ensured[settings.cluster.uid] = (state, self._clock())
 

@@ -18,7 +18,15 @@ from kafkalite_core.controller.snapshot import Snapshot
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, TOPICS
+from kafkalite_runtime.kube.kinds import (
+    BROKERS,
+    CLUSTERS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+    STATEFUL_SETS,
+    TOPICS,
+)
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -82,6 +90,22 @@ class BrokerRemoval:
         cluster = self._store.raw(CLUSTERS, settings.cluster.uid)
         if cluster is not None:
             self._events.record(cluster, "Normal", "BrokerRemoved", message)
+
+    async def still_wanted(self, settings: ClusterSettings, ids: list[int]) -> list[int]:
+        """`ids`, and brokers above them whose pods the StatefulSet has still, and that a consistent look finds in use.
+
+        A plan knows of no such broker when its object and what it held are missing in what it was made of: halfway
+        through the lists after a restore of the store, the topics may be older than the brokers.
+        """
+        name = naming.stateful_set_name(settings.cluster.name)
+        try:
+            found = await self._client.get(STATEFUL_SETS, settings.cluster.namespace, name, deadline_s=CALL_DEADLINE_S)
+        except KubeNotFound:
+            return ids
+        count = int((found.get("spec") or {}).get("replicas", 1))
+        while count > len(ids) and await self._empty(settings, count - 1):
+            count -= 1
+        return list(range(max(count, len(ids))))
 
     def _still_leaves(self, settings: ClusterSettings, broker_id: int) -> bool:
         now = self._store.clusters().get((settings.cluster.namespace, settings.cluster.name))

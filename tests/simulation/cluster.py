@@ -88,11 +88,21 @@ class SimCluster:
             "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
         )
 
-    def run_brokers(self, count: int) -> None:
-        """The operator gives the StatefulSet so many pods."""
+    def pods(self) -> int:
+        """How many the StatefulSet has."""
+        return sum(not host.removed for host in self.host_list)
+
+    def run_brokers(self, count: int, *, looked_at: int | None = None) -> None:
+        """The operator gives the StatefulSet so many pods; its last list of topics was of that version of the store.
+
+        If the store went back in time since, that says nothing: the pod comes back, since its object has not been deleted
+        before another list.
+        """
+        looked_before = looked_at is not None and looked_at < self.api.restored
         for host in self.host_list:
             if host.id >= count and not host.removed:
-                self.oracles.removal.pod_ends(self.api, host.id)
+                if not looked_before:
+                    self.oracles.removal.pod_ends(self.api, host.id)
                 host.scale_away()
             elif host.id < count and host.removed:
                 host.bring_back()

@@ -125,15 +125,18 @@ class Executor:
         self._patch("brokers", action.broker.object_name, patches.fence(action.broker, reason="x", since=STAMP), fenced)
 
     def _create_broker(self, action: CreateBroker, done: Done) -> None:
-        body = {
+        body: dict[str, Any] = {
             "metadata": {"name": naming.broker_name(CLUSTER, action.broker_id)},
             "spec": {"clusterRef": {"name": CLUSTER}, "brokerId": action.broker_id},
         }
 
         def created(outcome: Outcome, result: Any) -> None:
+            if outcome is Outcome.CONFLICT:
+                self._refresh("brokers", body["metadata"]["name"], lambda: done(Outcome.OK))
+                return
             if outcome is Outcome.OK:
                 self._operator.store.apply("brokers", "ADDED", result)
-            done(Outcome.OK if outcome is Outcome.CONFLICT else outcome)
+            done(outcome)
 
         self._operator.call("create", "brokers", body, answer=created)
 

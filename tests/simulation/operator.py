@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.actions import Fence, ReadBrokers, RemoveBroker, UpdateClusterStatus, UpdateTopicStatus
@@ -15,6 +16,7 @@ from tests.simulation.executor import Executor
 from tests.simulation.operator_store import Store
 from tests.simulation.parsed import cluster_of
 from tests.simulation.reflector import Reflector
+from tests.simulation.removal import shrink
 from tests.simulation.world import Process, ProcessDied
 
 if TYPE_CHECKING:
@@ -181,7 +183,13 @@ class Operator:
         )
         self._dispatch(plan(snapshot, now_s, self._at_rest), epoch)
         if self.host.cluster.shape.scales and not removals(snapshot):
-            self.host.cluster.run_brokers(len(wanted_brokers(snapshot)))
+            self._run_brokers(len(wanted_brokers(snapshot)))
+
+    def _run_brokers(self, count: int) -> None:
+        if count < self.host.cluster.pods():
+            self.start(("pods", ""), partial(shrink, self, count), pause_ms=TICK_MS)
+        else:
+            self.host.cluster.run_brokers(count)
 
     def _resync(self, done: Callable[[Outcome], None]) -> None:
         kinds = ["clusters", "brokers", "topics", "pods"]

@@ -75,6 +75,20 @@ async def pods(harness):
     return (await get(harness, STATEFUL_SETS, f"{CLUSTER}-broker"))["spec"]["replicas"]
 
 
+async def test_a_view_without_brokers_and_topics_ends_no_pod_that_is_in_use(harness):
+    """Halfway through the lists after a restore of the store: brokers 3 and 4 are not there, the topic on 3 not yet."""
+    await five(harness, assignment={"0": [0, 1, 3]})
+    controller, store = harness.operators["operator-1"][0].controller, harness.operators["operator-1"][0].store
+    await scale(harness, 2)
+    await eventually(lambda: store.clusters()[NAMESPACE, CLUSTER].cluster.replicas == 2)
+    settings = store.clusters()[NAMESPACE, CLUSTER]
+    await controller._ensure_all(settings, [0, 1], None)
+    assert await pods(harness) == 4, "a consistent look finds broker 3 in use"
+    await harness.client.delete(TOPICS, NAMESPACE, "orders")
+    await controller._ensure_all(settings, [0, 1], None)
+    assert await pods(harness) == 2
+
+
 async def progressing(harness):
     found = await get(harness, CLUSTERS, CLUSTER)
     told = found["status"].get("conditions", [])
