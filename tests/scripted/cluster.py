@@ -140,8 +140,7 @@ class Cluster:
         node = self.nodes.pop(number)
         node.log.crash()
         self.down[number] = node.log
-        newest = node.replica.holding()
-        self.seen[number] = Seen(newest.leader_epoch, newest.partition_epoch, newest.isr)
+        self.seen[number] = node.replica.seen
         self.proposals = [proposal for proposal in self.proposals if proposal.node is not node]
 
     def restart(self, number: int, *, wiped: bool = False, high_watermark: int = 0, remembers: bool = False) -> Node:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import Partition, Seen, TopicRef
+    from kafkalite_core.model.partition import Seen, TopicRef
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.recovery import RecoveryReport
     from tests.simulation.disk import SimDisk
@@ -268,12 +268,12 @@ class Logs:
             moved = moved_away(known.topic, known.topic_id, known.partition)
             self.set_aside(log, delete_seen=False, moved_away=moved)
 
-    def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
+    def note_epochs(self, log: Log, seen: Seen, broker_epoch: int) -> None:
         """The highest epochs seen, for the next checkpoint (S11)."""
         known = self._metadata[log]
-        seen = known.seen(partition, broker_epoch=broker_epoch)
-        if seen is not known:
-            self._metadata[log] = seen
+        noted = known.noting(seen, broker_epoch=broker_epoch)
+        if noted is not known:
+            self._metadata[log] = noted
             self._dirty[log] = None
 
     # ------------------------------------------------------------------------------------------------ housekeeping

@@ -99,7 +99,6 @@ class Partitions:
             driver = None
         if driver is None:
             driver = self._host(topic.ref, number)
-        self.logs.note_epochs(driver.log, partition, broker.broker_epoch)
         driver.metadata_changed(
             MetadataChanged(
                 partition=partition,
@@ -110,6 +109,7 @@ class Partitions:
                 flush_lag_known=topic.flush_lag_known,
             )
         )
+        self.logs.note_epochs(driver.log, driver.replica.seen, broker.broker_epoch)
 
     def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
         cache = self.broker.cache

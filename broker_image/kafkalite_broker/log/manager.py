@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kafkalite_core.model.config import TopicConfig
-    from kafkalite_core.model.partition import Partition, Seen, TopicRef
+    from kafkalite_core.model.partition import Seen, TopicRef
     from kafkalite_core.protocol.record_batch import Compress, Decompress
     from kafkalite_core.storage.partition_metadata import Stray
     from kafkalite_core.storage.recovery import RecoveryReport
@@ -305,12 +305,12 @@ class LogManager:
         """Whose data the log holds, and the highest epochs seen."""
         return self._metadata[log]
 
-    def note_epochs(self, log: Log, partition: Partition, broker_epoch: int) -> None:
+    def note_epochs(self, log: Log, seen: Seen, broker_epoch: int) -> None:
         """Remembers the highest epochs seen, and the ISR (S11); they reach the disk with the next checkpoint."""
         known = self._metadata[log]
-        seen = known.seen(partition, broker_epoch=broker_epoch)
-        if seen is not known:
-            self._metadata[log] = seen
+        noted = known.noting(seen, broker_epoch=broker_epoch)
+        if noted is not known:
+            self._metadata[log] = noted
             self._dirty_metadata.add(log)
 
     def seen(self, ref: TopicRef, number: int, *, set_aside: bool = False) -> Seen | None:

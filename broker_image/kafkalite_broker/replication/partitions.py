@@ -244,8 +244,6 @@ class PartitionManager:
         if topic is None or topic.ref != driver.ref:
             return
         partition: Partition | None = topic.partitions.get(driver.number)
-        if partition is not None:
-            self._logs.note_epochs(driver.log, partition, self._broker_epoch())
         driver.metadata_changed(
             MetadataChanged(
                 partition=partition,
@@ -256,6 +254,7 @@ class PartitionManager:
                 flush_lag_known=topic.flush_lag_known,
             )
         )
+        self._logs.note_epochs(driver.log, driver.replica.seen, self._broker_epoch())
 
     def _drop(self, driver: PartitionDriver, reason: str) -> None:
         """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""

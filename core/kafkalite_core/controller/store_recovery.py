@@ -84,9 +84,10 @@ class StoreRecovery:
         Which incarnation was meant is known of those that the store shows as well. Of others it is not, and then they
         count as whole. As long as the store shows the newest, eligible replicas have all that was committed, too.
         """
-        newest = _newest_isr(reports) if _newest_isr_epoch(reports) >= entry.partition_epoch else frozenset()
         members = {member.id: member for member in (*entry.elr, *entry.isr)}
-        ids = newest or set(members)
+        epoch, newest = _newest_isr_epoch(reports), _newest_isr(reports)
+        shown = epoch < entry.partition_epoch or (epoch == entry.partition_epoch and newest == set(entry.isr_ids()))
+        ids = set(members) if shown or not newest else newest
         whole = [i for i in ids if i not in members or not entry_lost(members[i], self._brokers, relaxed_flush=False)]
         return [] if whole else sorted(ids)
 

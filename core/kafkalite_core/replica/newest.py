@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.partition import IsrEntry, Seen
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.partition import Partition, Seen
+    from kafkalite_core.model.partition import Partition
 
 FROM_DISK: Final = -2
 """As the leader: the epochs come from the disk, and no entry has been seen yet."""
@@ -42,9 +42,20 @@ class Newest(NamedTuple):
 
     @classmethod
     def noted(cls, seen: Seen, log_epoch: int) -> Newest:
-        """What the disk knows: what was noted of entries, and the newest epoch of the log itself."""
+        """What the disk knows: what was noted of entries, and the newest epoch of the log itself.
+
+        An ISR of an earlier entry than the newest that was noted: that one was refused, and none above it was shown.
+        """
         isr = tuple(IsrEntry(broker_id, -1) for broker_id in seen.isr)
-        return cls(max(seen.leader_epoch, log_epoch), seen.partition_epoch, isr=isr, isr_epoch=seen.partition_epoch)
+        refused = bool(isr) and seen.isr_epoch < seen.partition_epoch
+        leader_epoch = max(seen.leader_epoch, log_epoch)
+        return cls(leader_epoch, seen.partition_epoch, isr=isr, isr_epoch=seen.isr_epoch, contradicted=refused)
+
+    @property
+    def seen(self) -> Seen:
+        """What a disk is to note of it."""
+        isr = tuple(member.id for member in self.isr)
+        return Seen(self.leader_epoch, self.partition_epoch, isr, self.isr_epoch)
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
         """What is known after an entry was shown, and whether that entry is to be the current one.

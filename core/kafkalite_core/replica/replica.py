@@ -176,6 +176,11 @@ class Replica:
         partition = self._state.partition
         return (-1, -1) if partition is None else (partition.leader_epoch, partition.partition_epoch)
 
+    @property
+    def seen(self) -> Seen:
+        """What it knows of the entries that it was shown, for the disk to note (S11)."""
+        return self._newest.seen
+
     def holding(self) -> Holding:
         """What this replica holds, for the operator's decision after the store went back in time (S11)."""
         state, newest = self._state, self._newest

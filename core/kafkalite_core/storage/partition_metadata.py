@@ -18,7 +18,6 @@ from kafkalite_core.storage.errors import CorruptCheckpoint
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite_core.model.partition import Partition
     from kafkalite_core.storage.disk import Disk
 
 FILE_NAME: Final = "partition.metadata"
@@ -38,7 +37,9 @@ class PartitionMetadata:
         deletion_policy: `Delete` or `Retain`.
         leader_epoch: Highest leader epoch seen (S11).
         partition_epoch: Highest partition epoch seen.
-        isr: Broker ids of the ISR of the entry with that partition epoch; empty in files of earlier versions.
+        isr: Broker ids of the ISR of the newest entry that was taken; empty in files of earlier versions.
+        isr_epoch: Partition epoch of that entry. Less than `partition_epoch` while entries that contradict it are
+            refused (S11).
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
@@ -58,6 +59,7 @@ class PartitionMetadata:
     leader_epoch: int = -1
     partition_epoch: int = -1
     isr: tuple[int, ...] = ()
+    isr_epoch: int = -1
     broker_epoch: int = -1
     compacted: bool = False
     stray_since_ms: int = -1
@@ -75,19 +77,20 @@ class PartitionMetadata:
     @property
     def newest(self) -> Seen:
         """What is noted of the entries that were seen."""
-        return Seen(self.leader_epoch, self.partition_epoch, self.isr)
+        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch)
 
-    def seen(self, entry: Partition, *, broker_epoch: int) -> PartitionMetadata:
-        """With the higher of each epoch, and the ISR of the newer entry; the same object when nothing is news."""
-        unknown = not self.isr and entry.partition_epoch == self.partition_epoch and bool(entry.isr)
-        newer = entry.partition_epoch > self.partition_epoch or unknown
-        if not newer and entry.leader_epoch <= self.leader_epoch and broker_epoch <= self.broker_epoch:
+    def noting(self, seen: Seen, *, broker_epoch: int) -> PartitionMetadata:
+        """With the higher of each epoch, and the newer ISR; the same object when nothing is news."""
+        newer = seen.isr_epoch > self.isr_epoch
+        higher = seen.leader_epoch > self.leader_epoch or seen.partition_epoch > self.partition_epoch
+        if not newer and not higher and broker_epoch <= self.broker_epoch:
             return self
         return replace(
             self,
-            leader_epoch=max(self.leader_epoch, entry.leader_epoch),
-            partition_epoch=max(self.partition_epoch, entry.partition_epoch),
-            isr=tuple(sorted(entry.isr_ids())) if newer else self.isr,
+            leader_epoch=max(self.leader_epoch, seen.leader_epoch),
+            partition_epoch=max(self.partition_epoch, seen.partition_epoch),
+            isr=seen.isr if newer else self.isr,
+            isr_epoch=max(self.isr_epoch, seen.isr_epoch),
             broker_epoch=max(self.broker_epoch, broker_epoch),
         )
 
@@ -147,7 +150,8 @@ class PartitionMetadata:
                 deletion_policy=fields["deletion_policy"],
                 leader_epoch=int(fields["leader_epoch"]),
                 partition_epoch=int(fields["partition_epoch"]),
-                isr=tuple(int(each) for each in fields.get("isr", "").split(",") if each),
+                isr=(isr := tuple(int(each) for each in fields.get("isr", "").split(",") if each)),
+                isr_epoch=int(fields.get("isr_epoch", fields["partition_epoch"] if isr else "-1")),
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
                 stray_since_ms=int(fields["stray_since_ms"]),

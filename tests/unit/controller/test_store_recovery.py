@@ -118,6 +118,15 @@ def test_an_eligible_replica_has_everything_as_well():
     assert run(emptied(0, 2), partition=below_min_isr)[0] is None
 
 
+def test_an_eligible_replica_has_everything_also_if_all_report_the_isr_that_the_store_shows():
+    below_min_isr = replace(entry(isr=((0, 10),)), elr=(IsrEntry(2, 12),))
+    agreed = replace(holding(5, 9, log_epoch=5), isr=(0,), agrees=True)
+    ahead = replace(holding(6, 9, log_epoch=6), isr=(0,))  # elected, and gone before its checkpoint
+    reports = {0: agreed, 1: agreed, 2: ahead}
+    present = {i: replace(broker, holdings=(reports[i],)) for i, broker in emptied(0).items()}
+    assert run(present, partition=below_min_isr)[0].unclean == frozenset()
+
+
 @pytest.mark.parametrize(("isr", "decided"), [((1,), False), ((1, 2), True), ((3,), True)])
 def test_the_newest_isr_is_the_one_that_may_be_without_disks(isr, decided):
     """Of broker 3 the store shows no entry, so that nobody knows which incarnation was meant: it counts as whole."""

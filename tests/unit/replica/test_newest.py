@@ -69,7 +69,7 @@ def test_a_report_names_the_epochs_of_what_was_not_taken_as_well():
         log=node.log,
         high_watermark=0,
         lag_time_max_ms=1000,
-        seen=Seen(leader_epoch=3, partition_epoch=1, isr=(1, 2)),
+        seen=Seen(leader_epoch=3, partition_epoch=1, isr=(1, 2), isr_epoch=1),
     )
     for past in (entry(1, 2), entry(3, 7)):
         changed = events.MetadataChanged(
@@ -189,7 +189,7 @@ def test_a_partition_epoch_has_one_isr_also_after_a_restart(cluster: Cluster) ->
         log.epochs.truncate_from_end(0)
         replica = Replica(
             broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000,
-            seen=Seen(entry.leader_epoch, *seen),
+            seen=Seen(entry.leader_epoch, *seen, seen[0] if seen[1] else -1),
         )  # fmt: skip
         replica.step(
             0.0,
@@ -204,7 +204,13 @@ def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown
     log = cluster.nodes[1].log
     log.epochs.truncate_from_end(0)
     replica = Replica(
-        broker_id=1, number=0, ref=cluster.ref, log=log, high_watermark=0, lag_time_max_ms=1000, seen=Seen(7, 9, (1, 4))
+        broker_id=1,
+        number=0,
+        ref=cluster.ref,
+        log=log,
+        high_watermark=0,
+        lag_time_max_ms=1000,
+        seen=Seen(7, 9, (1, 4), 9),
     )
     entry = cluster.store.partition
     for partition, isr in (

@@ -1,6 +1,7 @@
 """Which replicas a broker hosts, and what keeps them in step with the metadata."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.membership.metadata_cache import Sighting
 from kafkalite_core.model.cluster import Broker
 from kafkalite_core.model.errors import BrokerError, StorageError
-from kafkalite_core.model.partition import Topic
+from kafkalite_core.model.partition import IsrEntry, Topic
 from kafkalite_core.model.topic import Holding
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import parse_batch_header
@@ -415,3 +416,29 @@ async def test_who_knows_no_more_than_the_store_reports_when_others_ask(tmp_path
         (holding,) = rig.partitions.holdings()
         assert (holding.leader_epoch, holding.end_offset) == (0, 1)
         assert rig.driver().is_leader, "it goes on until the operator has decided"
+
+
+@on_uvloop
+async def test_what_contradicts_is_refused_also_after_a_restart(tmp_path):  # S11
+    """The store was restored and written on; the disk notes the epochs of what was refused, not that it was taken."""
+    ref = topic_ref()
+    known = entry(0, epoch=7, partition_epoch=30, replicas=(0, 1, 2))
+    known = replace(known, isr=(IsrEntry(0, 1), IsrEntry(1, 1)))
+    other = replace(known, leader=2, partition_epoch=31, isr=(IsrEntry(2, 1),))
+    for epoch, shown in ((1, (known, other)), (2, (other,))):
+        async with Rig(tmp_path, 1, epoch=epoch) as rig:
+            for broker_id in range(3):
+                rig.see_broker(broker_id, 1)
+            for each in shown:
+                rig.see_topic(ref, {0: each})
+            await until(lambda rig=rig: rig.driver().replica.store_went_back)
+            assert rig.driver().replica.role is Role.OFFLINE
+            (report,) = rig.partitions.holdings()
+            assert (report.isr, report.isr_epoch, report.partition_epoch) == ((0, 1), 30, 31)
+            rig.logs.checkpoint({})
+    async with Rig(tmp_path, 1, epoch=3) as rig:
+        for broker_id in range(3):
+            rig.see_broker(broker_id, 1)
+        rig.see_topic(ref, {0: replace(other, leader_epoch=8, partition_epoch=32)})
+        await until(lambda: rig.driver().replica.role is Role.FOLLOWER)
+        assert not rig.driver().replica.store_went_back, "one above all that it knows is a recovery"

@@ -13,7 +13,7 @@ from kafkalite_broker.log.disk import DirectoryLocked, LocalDisk, LockedDirector
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.model.partition import Partition, TopicRef
+from kafkalite_core.model.partition import Seen, TopicRef
 from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
 from kafkalite_core.storage.identity import restart_verdict
 
@@ -113,7 +113,7 @@ def test_life_of_a_data_directory(manager, tools, clock):
     assert mark == 0
     tools.fill(log, 20)
     tools.flush(log)
-    first.note_epochs(log, Partition(leader=0, leader_epoch=4, partition_epoch=6, min_isr=1, replicas=(0,), isr=()), 3)
+    first.note_epochs(log, Seen(4, 6), 3)
     first.checkpoint({log: 15})
     first.close({log: 17}, broker_epoch=3)
 

@@ -11,7 +11,7 @@ import uvloop
 
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_core.model.config import resolve_topic_config
-from kafkalite_core.model.partition import Partition, TopicRef
+from kafkalite_core.model.partition import Seen, TopicRef
 
 REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
@@ -204,8 +204,7 @@ def test_a_full_disk_only_delays_the_metadata(manager, monkeypatch):
     one = manager()
     one.open()
     log, _ = one.obtain(REF, 0, CONFIG)
-    partition = Partition(leader=0, leader_epoch=4, partition_epoch=6, min_isr=1, replicas=(0,), isr=())
-    one.note_epochs(log, partition, 3)
+    one.note_epochs(log, Seen(4, 6), 3)
 
     def full(*_arguments, **_options):
         raise OSError(errno.ENOSPC, "injected")

@@ -65,23 +65,30 @@ def test_a_damaged_file_is_nobodys():
             PartitionMetadata.decode(data)
 
 
-def test_only_higher_epochs_are_news():
-    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), broker_epoch=2)
-    assert known.seen(entry(leader_epoch=5, partition_epoch=8), broker_epoch=2) is known
-    assert known.seen(entry(leader_epoch=5, partition_epoch=9), broker_epoch=2) is known
-    newer = known.seen(entry(leader_epoch=4, partition_epoch=10), broker_epoch=1)
-    assert newer.newest == Seen(5, 10, (3, 4))
+def test_only_higher_epochs_and_a_newer_isr_are_news():
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9, broker_epoch=2)
+    for seen in (Seen(5, 8, (3, 4), 8), Seen(5, 9, (3, 4), 9), Seen()):
+        assert known.noting(seen, broker_epoch=2) is known
+    newer = known.noting(Seen(4, 10, (3, 4), 10), broker_epoch=1)
+    assert newer.newest == Seen(5, 10, (3, 4), 10)
     assert newer.broker_epoch == 2
-    assert known.seen(entry(leader_epoch=6, partition_epoch=8), broker_epoch=2).newest == Seen(6, 9, (1, 2))
+    assert known.noting(Seen(6, 8, (), -1), broker_epoch=2).newest == Seen(6, 9, (1, 2), 9)
 
 
-def test_the_isr_that_an_earlier_version_did_not_note_is_news_once():
-    known = metadata(leader_epoch=5, partition_epoch=9, broker_epoch=2)
-    shown = entry(leader_epoch=5, partition_epoch=9)
-    noted = known.seen(shown, broker_epoch=2)
-    assert noted.isr == (3, 4)
-    assert noted.seen(shown, broker_epoch=2) is noted
-    assert known.seen(replace(shown, isr=()), broker_epoch=2) is known
+def test_what_was_refused_raises_the_epochs_and_leaves_the_isr():  # S11
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9)
+    refused = known.noting(Seen(5, 12, (1, 2), 9), broker_epoch=2)
+    assert refused.newest == Seen(5, 12, (1, 2), 9)
+    assert PartitionMetadata.decode(refused.encode()) == refused
+
+
+def test_files_of_earlier_versions_note_the_isr_of_their_partition_epoch_or_none():
+    written = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9)
+    without = written.encode().replace(b"isr_epoch: 9\n", b"")
+    assert PartitionMetadata.decode(without).newest == Seen(5, 9, (1, 2), 9)
+    bare = PartitionMetadata.decode(without.replace(b"isr: 1,2\n", b""))
+    assert bare.newest == Seen(5, 9, (), -1)
+    assert bare.noting(Seen(5, 9, (3, 4), 9), broker_epoch=2).newest == Seen(5, 9, (3, 4), 9)
 
 
 def test_directory_names():
