@@ -33,9 +33,9 @@ SWITCH_S = 0.001
 """A thread that came back from a system call waits so long for one that computes. The controller's loop makes several
 of them for every patch, while kopf's thread works on the events of the patches before."""
 
-GARBAGE = (20_000, 20, 20)
-"""When Python looks for cycles: not after every 700 objects, since most that are made here are views of the snapshot,
-which stay. At 10,000 partitions the search took a sixth of the operator's CPU time while leaders were elected."""
+GARBAGE = (20_000, 10, 10)
+"""When Python looks for cycles: seldom, since most objects that are made here are views of the snapshot, which stay. At
+10,000 partitions the search took a sixth of the CPU time while leaders were elected (CPython 3.11, after 700 objects)."""
 
 _log = get_logger(__name__)
 

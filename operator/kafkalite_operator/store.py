@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
+from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.replacement import Node, NodeState
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
@@ -97,6 +98,7 @@ class Store:
         """Uids of clusters whose nodes have to be looked at, and may not be read."""
         self._unread: dict[str, str] = {}
         """Namespace by uid of topics whose newest version is not understood."""
+        self._went_back_at = float("-inf")
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -126,6 +128,9 @@ class Store:
                 self.doubtful = self.doubtful or (_version(obj) < _version(known.obj) and not late)
                 return False
             _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
+            self._went_back_at = self._clock()
+        if buried_at is not None:
+            self._went_back_at = self._clock()
         now = self._clock()
         entry = _Entry(obj=obj, seen_at=now, first_seen=now, generation_seen=now)
         if known is not None:
@@ -346,6 +351,7 @@ class Store:
             exits={incarnation: ended.reason for incarnation, ended in self.exits.items()},
             observing_since=observing_since,
             unheard_until=unheard_until,
+            outdated=self._outdated(key),
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
             brokers_age_s=brokers_age_s,
             controller_epoch=controller_epoch,
@@ -364,6 +370,17 @@ class Store:
             replacing=parse_replacing(Fields(status, "status")),
             complete=key[0] not in self._unread.values(),
         )
+
+    def _outdated(self, key: ClusterKey) -> frozenset[int]:
+        """Brokers whose reports may be older than what they have to tell (S11)."""
+        found: set[int] = set()
+        for broker_id, broker in self.brokers_of(key).items():
+            lease = self.leases.get((key[0], broker_name(key[1], broker_id)))
+            incarnation = "" if broker.registration is None else broker.registration.incarnation
+            seen_at = self._objects[BROKERS.plural][broker.uid].seen_at
+            if outdated(incarnation=incarnation, seen_at=seen_at, went_back_at=self._went_back_at, lease=lease):
+                found.add(broker_id)
+        return frozenset(found)
 
     def _revision(self, settings: ClusterSettings) -> tuple[str, tuple[Amount, ...]]:
         """What pods of the cluster shall be made of; it is asked for in every round, and worked out once."""

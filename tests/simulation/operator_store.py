@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
+from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.naming import broker_name
 from kafkalite_core.resources.pods import container_exits
@@ -43,6 +44,7 @@ class Store:
         self.objects: dict[str, dict[str, Entry]] = {"clusters": {}, "brokers": {}, "topics": {}}
         self._tombstones: dict[str, float] = {}
         self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
+        self._went_back_s = float("-inf")
         self.exits: dict[str, str] = {}
         self.leases: dict[str, LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
@@ -63,12 +65,15 @@ class Store:
         buried_s = self._tombstones.get(uid)
         if buried_s is not None and buried_s >= listed_s:
             return False
-        self._tombstones.pop(uid, None)
+        if self._tombstones.pop(uid, None) is not None:
+            self._went_back_s = self._clock_s()
         known = self.objects[kind].get(uid)
         version = int(metadata["resourceVersion"])
         if known is not None and version <= known.version and (known.seen_s >= listed_s or version == known.version):
             return False
         now = self._clock_s()
+        if known is not None and version < known.version:
+            self._went_back_s = now
         entry = Entry(obj, version, now)
         if known is not None:
             entry.first_seen = known.first_seen
@@ -140,6 +145,18 @@ class Store:
         found = [broker_of(entry.obj) for entry in self.objects["brokers"].values()]
         return {broker.id: broker for broker in sorted(found, key=lambda broker: broker.id)}
 
+    def _outdated(self, brokers: dict[int, Broker]) -> frozenset[int]:
+        return frozenset(
+            broker_id
+            for broker_id, broker in brokers.items()
+            if outdated(
+                incarnation="" if broker.registration is None else broker.registration.incarnation,
+                seen_at=self.objects["brokers"][broker.uid].seen_s,
+                went_back_at=self._went_back_s,
+                lease=self.leases.get(broker_name(CLUSTER, broker_id)),
+            )
+        )
+
     def snapshot(
         self,
         obj: Json,
@@ -172,6 +189,7 @@ class Store:
             exits=self.exits,
             observing_since=observing_since,
             unheard_until=unheard_until,
+            outdated=self._outdated(brokers),
             expiry_fences=tuple(self.expiry_fences),
             controller_epoch=controller_epoch,
             balance_due=balance_due,

@@ -118,6 +118,7 @@ class Snapshot:
         exits: Reason of the exit, by incarnation whose container ended.
         observing_since: Since when Leases have been read without a gap; None while they cannot be read (R16).
         unheard_until: Until when the silence of brokers that were not heard since then counts for nothing.
+        outdated: Brokers of which the store may show an earlier report than they have to tell (`store_recovery`).
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
         brokers_age_s: Time since the last consistent read of the brokers.
         controller_epoch: Own epoch; every patch carries it.
@@ -154,6 +155,7 @@ class Snapshot:
     exits: Mapping[str, str] = field(default_factory=dict)
     observing_since: float | None = None
     unheard_until: float = 0.0
+    outdated: frozenset[int] = frozenset()
     expiry_fences: tuple[float, ...] = ()
     brokers_age_s: float = 0.0
     controller_epoch: int = 0

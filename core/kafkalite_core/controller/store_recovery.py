@@ -30,11 +30,32 @@ from kafkalite_core.model.partition import IsrEntry, PartitionChange
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
     from kafkalite_core.model.partition import Partition
     from kafkalite_core.model.topic import Holding
 
 ANNOTATION: Final = "kafkalite.io/recover-store"
+
+REPORT_GRACE_S: Final = 15.0
+"""Within this time whoever reaches the API server has listed everything anew and said what it holds: a watch that tells
+nothing is given up after 10 s."""
+
+
+def outdated(*, incarnation: str, seen_at: float, went_back_at: float, lease: LeaseView | None) -> bool:
+    """Whether a report may be one of the past itself: the restored store shows what was reported before the backup.
+
+    As long as the store is not known to have gone back since the object was seen, it is not; nor when the incarnation
+    that is registered was heard `REPORT_GRACE_S` later, and had nothing else to say.
+
+    Args:
+        incarnation: The registered one.
+        seen_at: When this version of the broker's object was first seen.
+        went_back_at: When the store was last seen to show older versions than before; -inf for never.
+        lease: The broker's Lease.
+    """
+    if seen_at > went_back_at:
+        return False
+    return lease is None or lease.holder != incarnation or lease.changed_at <= went_back_at + REPORT_GRACE_S
 
 
 class StoreRecovery:
@@ -42,6 +63,7 @@ class StoreRecovery:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._brokers = snapshot.brokers
+        self._outdated = snapshot.outdated
         self._reports: dict[tuple[str, int], dict[int, Holding]] = {}
         for broker_id, broker in snapshot.brokers.items():
             for holding in broker.holdings:
@@ -58,13 +80,18 @@ class StoreRecovery:
             return None
         # Who has no replica tells of epochs, and of who had them, no more.
         hosts = {i: holding for i, holding in reports.items() if holding.hosted}
-        present = {i: holding for i, holding in hosts.items() if self._alive(i)}
+        present = {i: held for i, held in hosts.items() if self._alive(i) and self._is_news(i, held, seen)}
         absent = sorted({*entry.replicas, *hosts, *_newest_isr(reports)} - set(present))
         emptied = self._emptied(entry, reports)
         if not present or ((absent or emptied) and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent, emptied))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
         return self._recovered(entry, known, present, min_isr=min_isr, absent=absent, emptied=emptied)
+
+    def _is_news(self, broker_id: int, holding: Holding, seen: tuple[int, int]) -> bool:
+        """Whether the broker says so now, not before what this controller has seen since: then it may be gone."""
+        known = holding.leader_epoch >= seen[0] and holding.partition_epoch >= seen[1]
+        return known or broker_id not in self._outdated
 
     def reasons(self, view: TopicView) -> list[str]:
         """For each partition of a topic that is behind: what is waited for, or done."""

@@ -39,6 +39,7 @@ class Ledger:
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         losses: How many committed batches unclean elections took.
+        given_up: Those batches: whoever has not heard of the election yet may still show them.
     """
 
     def __init__(self, oracles: Oracles, ref: TopicRef, number: int) -> None:
@@ -62,6 +63,7 @@ class Ledger:
         self.lossy_since = -1
         self._ended: dict[str, int] = {}
         self.losses = 0
+        self.given_up: set[tuple[int, ...]] = set()
         self.damaged = False
         self.newest = self.behind = (-1, -1)
         self.past = Past(self)

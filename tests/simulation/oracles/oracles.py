@@ -219,10 +219,10 @@ class Oracles:
         # of what was acknowledged before (S4).
         relaxed = after.flush_lag_known or config_of(replace(after, flush_lag_known=True)).relaxed_flush
         unclean = config_of(after).unclean_leader_election_enable or ANNOTATION_ELECT_UNCLEAN in consents
-        recover = ANNOTATION_RECOVER_STORE in consents
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)
             ledger = self.ledger(after.ref, number)
+            recover = ANNOTATION_RECOVER_STORE in consents and ledger.damaged
             was_relaxed, ledger.relaxed = ledger.relaxed, relaxed
             if known == entry:
                 continue

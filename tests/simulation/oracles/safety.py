@@ -133,6 +133,7 @@ class Completeness:
             if unnoticed and not ledger.relaxed:  # with relaxed flush a power loss may have taken it as well
                 ledger.past.forgotten(ledger.committed[lost:])
             ledger.losses += len(ledger.committed) - lost
+            ledger.given_up.update(mark[1:] for mark in ledger.committed[lost:])
             ledger.committed_end = ledger.committed[lost].base
             del ledger.committed[lost:]
             ledger.sequences = {key: base for key, base in ledger.sequences.items() if base < ledger.committed_end}
@@ -253,7 +254,8 @@ class Watermark:
 
     That is of one incarnation where a leader of the past leads in an epoch that came again (S11, `Past.anew`).
 
-    Consumers read below the true high watermark, and always the same bytes at an offset.
+    Consumers read below the true high watermark, and always the same bytes at an offset. After an unclean election they may
+    be given what it lost, by a leader that has not heard of it.
     """
 
     name = "high watermark"
@@ -298,7 +300,8 @@ class Watermark:
         """A consumer was given a batch."""
         place = bisect_left(ledger.committed, mark.base, key=_BASE)
         known = ledger.committed[place] if place < len(ledger.committed) else None
-        if (known is None or known[1:] != mark[1:]) and not ledger.past.has_shown(mark):
+        shown = ledger.past.has_shown(mark) or mark[1:] in ledger.given_up
+        if (known is None or known[1:] != mark[1:]) and not shown:
             raise Violation(
                 self.read_name,
                 f"{ledger}: {who} read {mark}, the truth is {known} ({ledger.committed_end} is committed)",

@@ -6,6 +6,8 @@ import pytest
 
 from kafkalite_core.controller.actions import ChangePartitions
 from kafkalite_core.controller.plan import plan
+from kafkalite_core.controller.snapshot import LeaseView
+from kafkalite_core.controller.store_recovery import REPORT_GRACE_S, outdated
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding
@@ -85,6 +87,25 @@ def test_consent_goes_on_without_the_missing_and_says_so():
 def test_consent_is_not_needed_and_not_used_when_all_are_there():
     action, _ = run(reporting(holding(), holding(), holding()), recovery_request="true")
     assert action.unclean == frozenset()
+
+
+def test_reports_that_the_store_has_from_before_the_backup_are_not_gone_by():
+    """Brokers reported, the operator recovered and saw more, and the store went back to the reports: they may be dead."""
+    view = topic_view(partitions={0: entry()}, epochs_seen={0: (8, 31)})
+    before = reporting(holding(), holding(), holding(leader_epoch=8, partition_epoch=31, end=90))
+    for outdated_, recovers in (((), True), ((0,), False), ((0, 1, 2), False), ((2,), True)):
+        state = snapshot(view, brokers=before, outdated=frozenset(outdated_))
+        assert bool([a for a in plan(state, NOW) if isinstance(a, ChangePartitions)]) == recovers, outdated_
+    assert "broker 0 has not reported yet" in ready(snapshot(view, brokers=before, outdated=frozenset({0}))).message
+
+
+def test_a_report_is_news_once_its_broker_was_heard_and_had_nothing_else_to_say():
+    mine, other = (LeaseView(holder=holder, changed_at=NOW + REPORT_GRACE_S + 1) for holder in ("inc", "another"))
+    early = LeaseView(holder="inc", changed_at=NOW + 1)
+    for lease, is_outdated in ((None, True), (early, True), (other, True), (mine, False)):
+        assert outdated(incarnation="inc", seen_at=NOW, went_back_at=NOW, lease=lease) == is_outdated
+    assert not outdated(incarnation="inc", seen_at=NOW + 1, went_back_at=NOW, lease=None), "written anew"
+    assert not outdated(incarnation="inc", seen_at=0.0, went_back_at=float("-inf"), lease=None)
 
 
 def emptied(*lost):

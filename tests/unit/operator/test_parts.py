@@ -211,6 +211,26 @@ def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from
     assert store.topic_views()[0].epochs_seen[0][1] == 9
 
 
+def test_what_brokers_reported_before_the_backup_is_told_from_what_they_report_since():  # S11
+    clock = Clock()
+    store = Store(clock, "image")
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+
+    def told():
+        return store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+
+    for broker_id in range(2):
+        store.apply(BROKERS, "ADDED", broker_object(broker_id, version="60"))
+    assert told().outdated == frozenset()
+    clock.now += 5.0
+    restored = [broker_object(0, version="30"), broker_object(1, version="60")]
+    store.relist(BROKERS, restored, "61", None, asked_at=clock.now - 1.0)
+    assert told().outdated == {0, 1}, "nobody has written or renewed a Lease since"
+    clock.now += 1.0
+    store.apply(BROKERS, "MODIFIED", broker_object(0, version="62"))
+    assert told().outdated == {1}
+
+
 def test_a_restored_store_has_what_was_deleted():  # S11
     clock = Clock()
     store = Store(clock, "image")

@@ -32,10 +32,10 @@ def ledger(healthy):
     (found,) = healthy.oracles.ledgers.values()
     names = (
         "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
-        "behind", "newest", "past",
+        "behind", "newest", "past", "given_up",
     )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
-    found.past = Past(found)
+    found.past, found.given_up = Past(found), set()
     committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
     found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
     yield found

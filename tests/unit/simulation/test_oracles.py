@@ -228,6 +228,17 @@ def test_a_consumer_that_reads_what_is_not_committed(ledger) -> None:
             ledger.oracles.watermark.read(ledger, "c", lie)
 
 
+def test_what_an_unclean_election_lost_may_still_be_shown_by_who_has_not_heard_of_it(ledger, leader) -> None:
+    lost = ledger.committed[-1]
+    other = lost._replace(crc=lost.crc ^ 1)
+    have = {mark[1:] for mark in ledger.committed[:-1]}
+    ledger.oracles.completeness._lose(ledger, have, list(ledger.committed))
+    assert ledger.committed_end == lost.base
+    ledger.oracles.watermark.read(ledger, "c", lost)
+    with fires("consumer reads committed"):
+        ledger.oracles.watermark.read(ledger, "c", other)
+
+
 def test_a_sequence_that_is_committed_twice(ledger) -> None:
     mark = next(mark for mark in ledger.committed if mark.producer >= 0)
     with fires("no duplicate"):
