@@ -35,7 +35,7 @@ of them for every patch, while kopf's thread works on the events of the patches 
 
 GARBAGE = (20_000, 10, 10)
 """When Python looks for cycles: seldom, since most objects that are made here are views of the snapshot, which stay. At
-10,000 partitions the search took a sixth of the CPU time while leaders were elected (CPython 3.11, after 700 objects)."""
+10,000 partitions the search took a sixth of the CPU time while leaders were elected (CPython 3.11: after 700)."""
 
 _log = get_logger(__name__)
 
