@@ -17,13 +17,14 @@ import kafkalite_core
 from tests.simulation import ledger
 from tests.simulation.campaign import Recorder, play, unknown_seeds
 from tests.simulation.run import NAMES, Result
-from tests.simulation.swarm import draw
+from tests.simulation.swarm import FAULTS, draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CLEAN, VIOLATED, USAGE = 0, 1, 2
 TRACE_LINES = 400
+KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
 
 
 def tree_hash() -> str:
@@ -43,6 +44,12 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--seeds", metavar="FROM:TO", help="run the histories of a range of seeds, TO excluded")
     which.add_argument("--hours", type=float, help="run histories that the ledger does not have, for that time")
     which.add_argument("--summary", action="store_true", help="add up the ledger's lines of the present program")
+    made.add_argument(
+        "--having",
+        metavar="FAULT",
+        default="",
+        help="of --seeds those whose histories have that fault, such as restore",
+    )
     made.add_argument("--jobs", type=int, default=0, help="processes; 1, and with --hours the number of cores")
     made.add_argument(
         "--ledger", type=Path, default=ledger.LEDGER, help="where --seeds and --hours write down what ran"
@@ -64,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.hours is not None:
         return _go_on(options)
     if options.seed is not None:
-        seeds = range(options.seed, options.seed + 1)
+        seeds: Iterable[int] = range(options.seed, options.seed + 1)
     else:
         try:
             first, _, last = options.seeds.partition(":")
@@ -72,6 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
         except ValueError:
             print(f"--seeds {options.seeds!r} is not FROM:TO", file=sys.stderr)
             return USAGE
+    if options.having:
+        if options.having not in KINDS:
+            print(f"--having {options.having!r}: no such fault; there are {', '.join(sorted(KINDS))}", file=sys.stderr)
+            return USAGE
+        seeds = (seed for seed in seeds if draw(seed).faults.get(options.having))
     recorder = None if options.seed is not None else _recorder(options)
     started = time.perf_counter()
     results: list[Result] = []
@@ -92,8 +104,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _recorder(options: argparse.Namespace) -> Recorder | None:
-    """None for what says nothing of the present program: a copy of the core, or a hunt that ends when it has found."""
-    if options.no_ledger or options.stop_on_violation or not ledger.runs_own_core():
+    """None for what says nothing of the present program: a copy of the core, or a hunt that ends when it has found; and
+    for a choice of histories, since those that were left out would be taken for the ones that have no fault in common.
+    """
+    if options.no_ledger or options.having or options.stop_on_violation or not ledger.runs_own_core():
         return None
     return Recorder(options.ledger)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import campaign, cli, ledger
 from tests.simulation.run import Result
+from tests.simulation.swarm import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,23 @@ def result(seed: int, *, broken: bool = False) -> Result:
 
 def seeds_of(path: Path) -> list[tuple[int, int]]:
     return [(line.first, line.last) for line in ledger.read(path)]
+
+
+def test_histories_that_have_a_fault_can_be_chosen_and_are_no_line_of_the_ledger(tmp_path, monkeypatch, capsys) -> None:
+    ran: list[int] = []
+
+    def play(seeds, **_options):
+        ran.extend(seeds)
+        return iter(())
+
+    monkeypatch.setattr(cli, "play", play)
+    path = tmp_path / "ledger.jsonl"
+    assert cli.main(["--seeds", "0:40", "--having", "restore", "--ledger", str(path)]) == cli.CLEAN
+    assert ran == [seed for seed in range(40) if draw(seed).faults.get("restore")]
+    assert 0 < len(ran) < 20
+    assert not path.exists()
+    assert cli.main(["--seeds", "0:40", "--having", "rain"]) == cli.USAGE
+    assert "no such fault; there are api_" in capsys.readouterr().err
 
 
 def test_seeds_that_are_known_are_not_written_again(tmp_path: Path) -> None:
