@@ -43,7 +43,9 @@ build_ahead() {
     esac
   done
   [[ ${#targets[@]} -gt 0 && ${#tiers[@]} -gt 1 ]] || return 0
+  mapfile -t targets < <(printf '%s\n' "${targets[@]}" | sort -u)
   mkdir -p .cache
+  : >"$AHEAD_LOG" # whoever waits at once reads it before the builder has made it
   setsid nice -n 19 tools/build_ahead.sh "${targets[@]}" >"$AHEAD_LOG" 2>&1 & # a process group, which ends as one
   ahead=$!
   echo "building beside the first tiers: ${targets[*]} (progress in $AHEAD_LOG)"
