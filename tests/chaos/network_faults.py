@@ -150,7 +150,7 @@ def net_loss(run: Run) -> None:
         run.sleep(4, 8)
 
 
-@fault("net-narrow", needs=(NETWORK,), workloads=("steady", "packed"), rounds=2)
+@fault("net-narrow", needs=(NETWORK,), workloads=("steady",), rounds=2)
 def net_narrow(run: Run) -> None:
     """The leader's link carries one megabit per second."""
     broker = run.leader()

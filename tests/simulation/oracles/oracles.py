@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.membership.metadata_cache import CacheChange
     from kafkalite_core.model.cluster import Broker as BrokerObject
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, Topic, TopicRef
     from tests.simulation.broker import Broker
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
@@ -159,6 +159,12 @@ class Oracles:
             ledger.past.kept(entry.leader_epoch)
         return True
 
+    def _knows_more(self, ledger: Ledger, topic: Topic, entry: Partition) -> bool:
+        """Whether somebody knows as much as this entry of a partition, or more, in memory or on a disk (S11)."""
+        disks, memory = ledger.on_disks(), self.metadata.remembered(topic.ref.uid, ledger.number)
+        epochs = max(disks[0], memory[0]), max(disks[1], memory[1])
+        return self.metadata.restored and (entry.leader_epoch <= epochs[0] or entry.partition_epoch <= epochs[1])
+
     def _is_contradicted(self, ledger: Ledger) -> bool:
         """Whether a replica stands still since it knows another history than the store shows."""
         brokers = [host.broker for host in self.hosts.values() if host.broker is not None]
@@ -227,6 +233,11 @@ class Oracles:
             if known == entry:
                 continue
             self.metadata.stored(after.ref.uid, number, entry)
+            if known is None and before is not None and before.partitions and self._knows_more(ledger, after, entry):
+                # The store went back to before this partition was added, and it was added again as if it had not been.
+                ledger.stored(entry)
+                ledger.behind, ledger.entry = ledger.newest, entry
+                continue
             if known is None:
                 ledger.made_again()
             ledger.stored(entry)

@@ -182,3 +182,18 @@ def test_a_topic_that_is_made_again_may_lack_what_was_relaxed_or_given_up(
     else:
         with fires("leader-candidate completeness"):
             healthy.oracles.store_changed("topics", bare, obj)
+
+
+def test_a_partition_that_is_added_again_after_a_restore_is_of_a_past_while_somebody_knows_it(
+    healthy, ledger, monkeypatch
+) -> None:
+    """The store went back to before it was added; those who know it stand still until a recovery is above that (S11)."""
+    obj = healthy.api.objects["topics"]["t0"]
+    other = {**obj, "status": {**obj["status"], "partitions": {"1": obj["status"]["partitions"]["0"]}}}
+    monkeypatch.setattr(healthy.oracles, "ledgers", {**healthy.oracles.ledgers})
+    monkeypatch.setattr(type(ledger), "made_again", lambda self: self.forget(-1))
+    for restored in (False, True):
+        monkeypatch.setattr(healthy.oracles.metadata, "restored", restored)
+        ledger.behind = (-1, -1)
+        healthy.oracles.store_changed("topics", other, obj)
+        assert ledger.is_behind(ledger.entry) == restored
