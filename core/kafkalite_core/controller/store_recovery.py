@@ -8,14 +8,18 @@ also the ISR of the newest entry that a report tells of (a reassignment may have
 
     leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
     partitionEpoch' = max over entry and reports + 1
-    isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not; of these only
-           members of the ISR that agree, if the leader of the entry is one, alive, and goes by it: it goes on
+    isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not: among the
+           newest ISR that is known to those who contradict the store, if one of it is known to have kept its disk.
+           Of these only members of the ISR that agree, if the leader of the entry is one, alive, and goes by it: it
+           goes on
     elr' = {}
 
 Every record acknowledged with acks=all is in isr': it was on every member of the ISR of its time, the leader of the
-last epoch had all of them, and a log with that epoch's records has a prefix of that leader's. Without all replicas that
-is not known, and where every member of the newest ISR has lost its disk since, it is not true: so either takes a
-person's consent (`kafkalite.io/recover-store`), and counts as an unclean election.
+last epoch had all of them, and a log with that epoch's records has a prefix of that leader's. But leaders of later
+epochs may have written nothing in them, while somebody out of the ISR has records of an earlier one that were never
+committed: so the newest ISR comes first. Without all replicas that is not known, and where every member of the newest
+ISR has lost its disk since, it is not true: so either takes a person's consent (`kafkalite.io/recover-store`), and
+counts as an unclean election.
 """
 
 from __future__ import annotations
@@ -86,7 +90,8 @@ class StoreRecovery:
         if not present or ((absent or emptied) and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent, emptied))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
-        return self._recovered(entry, known, present, min_isr=min_isr, absent=absent, emptied=emptied)
+        sure = self._newest_in_sync(entry, reports, present) or present
+        return self._recovered(entry, known, sure, min_isr=min_isr, absent=absent, emptied=emptied)
 
     def _is_news(self, broker_id: int, holding: Holding, seen: tuple[int, int]) -> bool:
         """Whether the broker says so now, not before what this controller has seen since: then it may be gone."""
@@ -117,6 +122,20 @@ class StoreRecovery:
         ids = set(members) if shown or not newest else newest
         whole = [i for i in ids if i not in members or not entry_lost(members[i], self._brokers, relaxed_flush=False)]
         return [] if whole else sorted(ids)
+
+    def _newest_in_sync(
+        self, entry: Partition, reports: Mapping[int, Holding], present: Mapping[int, Holding]
+    ) -> dict[int, Holding]:
+        """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
+
+        Whoever goes by the store knows of no other history. What the entry names is known to be on a disk by the epoch
+        that it names; that later incarnations of the broker were in sync says nothing of a disk that was lost since.
+        """
+        newest = _newest_isr({i: holding for i, holding in reports.items() if not holding.agrees})
+        members = {member.id: member for member in (*entry.elr, *entry.isr)}
+        kept = [i for i in newest if i in members and not entry_lost(members[i], self._brokers, relaxed_flush=False)]
+        found = {i: present[i] for i in newest if i in present}
+        return found if any(i in found for i in kept) else {}
 
     def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [

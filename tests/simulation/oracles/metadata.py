@@ -173,6 +173,10 @@ class PermittedElections:
             shown = () if broker is None or broker.epoch != member.epoch else holdings_of(ledger, broker.holdings)
             for one in shown or holdings_of(ledger, self._told.get((member.id, member.epoch), ())):
                 named[member.id] = one.log_epoch
+        in_sync = newest_in_sync(ledger)
+        if in_sync & set(new.isr_ids()):
+            # They had everything that was committed; a record of a later epoch that somebody else has never was.
+            reported = {i: epoch for i, epoch in reported.items() if i in in_sync}
         best = max((*reported.values(), *named.values()), default=-1)
         short = [member.id for member in new.isr if named.get(member.id, -2) < best]
         if new.leader not in new.isr_ids() or short:
@@ -180,6 +184,14 @@ class PermittedElections:
                 self.name, f"{ledger}: recovered as {new}, but the logs of {short} are older: {reported}, {named}"
             )
         return best
+
+
+def newest_in_sync(ledger: Ledger) -> set[int]:
+    """The ISR of the newest entry that is known to those who contradict the store."""
+    found = [one for broker in ledger.oracles.brokers.values() for one in holdings_of(ledger, broker.holdings)]
+    known = [one for one in found if not one.agrees]
+    epochs = [one.partition_epoch if one.isr_epoch is None else one.isr_epoch for one in known]
+    return {i for one, epoch in zip(known, epochs, strict=True) if epoch == max(epochs) for i in one.isr}
 
 
 def holdings_of(ledger: Ledger, holdings: Iterable[Holding]) -> list[Holding]:

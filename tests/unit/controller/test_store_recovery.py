@@ -108,6 +108,34 @@ def test_a_report_is_news_once_its_broker_was_heard_and_had_nothing_else_to_say(
     assert not outdated(incarnation="inc", seen_at=0.0, went_back_at=float("-inf"), lease=None)
 
 
+def in_sync_of(reports):
+    """Live brokers with (leader epoch, partition epoch, epoch of the last record, end, ISR) as they report."""
+    return brokers(
+        *(
+            make_broker(i, holdings=(replace(holding(epoch, partition_epoch, log_epoch, end), isr=isr),))
+            for i, (epoch, partition_epoch, log_epoch, end, isr) in enumerate(reports)
+        )
+    )
+
+
+def test_who_was_in_sync_comes_before_who_has_a_record_of_a_later_epoch():
+    """Broker 0 wrote one in epoch 8 that nobody copied; 2 and 1 led in epochs 9 and 10, and wrote nothing."""
+    reports = [(8, 30, 8, 28, (0, 1, 2)), (10, 33, 7, 28, (1,)), (9, 32, 7, 28, (1, 2))]
+    after = run(in_sync_of(reports))[0].changes[0].proposed
+    assert (after.isr_ids(), after.leader_epoch, after.partition_epoch) == ((1,), 11, 34)
+    later = [(8, 33, 8, 28, (0, 1)), *reports[1:]]
+    after = run(in_sync_of(later))[0].changes[0].proposed
+    assert after.isr_ids() == (0,), "in sync itself: its records may be committed"
+
+
+def test_an_isr_of_which_no_disk_is_known_to_be_left_does_not_come_first():
+    reports = in_sync_of([(8, 30, 8, 28, (0, 1, 2)), (10, 33, -1, 0, (1,)), (9, 32, 7, 28, (1, 2))])
+    wiped = reports | {1: replace(make_broker(1, 21, trusted=21), holdings=reports[1].holdings)}
+    assert run(wiped)[0] is None, "all that were in sync lost their disks"
+    unknown = entry(isr=((0, 10), (2, 12)))  # of broker 1 the store shows nothing
+    assert run(reports, partition=unknown)[0].changes[0].proposed.isr_ids() == (0,)
+
+
 def emptied(*lost):
     """Three live brokers that have reported; some with a disk that is newer than their entries."""
     return brokers(
