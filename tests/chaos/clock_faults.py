@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kafkalite_core.resources.naming import OPERATOR_LEASE
+from tests.chaos.api import ApiRefusedError
 from tests.chaos.api_faults import CLIENTS, OPERATOR
 from tests.chaos.cluster import BROKERS, ChaosError
 from tests.chaos.disks import command
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).with_name("clock_shim.c")
 SETTING = Struct("=qd")  # nanoseconds added to the wall clock, rate of all clocks
 HOUR_S = 3600
+NOT_FOUND = 404
 NOTICE_S = 1.5  # a Lease is renewed every second
 SKEW_LIMIT_S = 20.0
 
@@ -62,7 +64,12 @@ def clocks(run: Run) -> Clocks:
 def skew_s(run: Run, client: str) -> float:
     """How far the wall clock of a process is off, as the renewal time of its Lease shows; 0 when there is none."""
     name = OPERATOR_LEASE if client == OPERATOR else broker_pod(int(client.rpartition("-")[2]))
-    renewed = run.cluster.api.get("leases", name)["spec"].get("renewTime")
+    try:
+        renewed = run.cluster.api.get("leases", name)["spec"].get("renewTime")
+    except ApiRefusedError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return 0.0  # it is made a moment after the registration
     if not renewed:
         return 0.0
     return datetime.fromisoformat(renewed).timestamp() - datetime.now(UTC).timestamp()
