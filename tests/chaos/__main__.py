@@ -103,17 +103,17 @@ def play_apart(
     return unfinished(name, seed, stamp, f"ended without a result ({ended}); see {folder}")
 
 
-def _waited(process: subprocess.Popen[bytes], limit_s: float) -> str:
+def _waited(process: subprocess.Popen[bytes], within_s: float) -> str:
     """Wait for the end of a scenario's process, which comes at last; how it ended."""
     try:
-        return f"exit code {process.wait(limit_s)}"
+        return f"exit code {process.wait(within_s)}"
     except subprocess.TimeoutExpired:
         process.terminate()
     try:
         process.wait(CLEANUP_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-    return f"it took more than {limit_s:.0f} s"
+    return f"it took more than {within_s:.0f} s"
 
 
 def unfinished(name: str, seed: int, began: datetime, reason: str) -> Line:

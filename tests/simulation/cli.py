@@ -17,14 +17,13 @@ import kafkalite_core
 from tests.simulation import ledger
 from tests.simulation.campaign import Recorder, play, unknown_seeds
 from tests.simulation.run import NAMES, Result
-from tests.simulation.swarm import FAULTS, draw
+from tests.simulation.swarm import KINDS, draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CLEAN, VIOLATED, USAGE = 0, 1, 2
 TRACE_LINES = 400
-KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
 
 
 def tree_hash() -> str:
@@ -66,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run; 0 when all histories are clean, 1 for a violation, 2 for wrong usage."""
     options = parser().parse_args(arguments)
+    if options.having and options.seeds is None:
+        print("--having chooses from --seeds FROM:TO, which is missing", file=sys.stderr)
+        return USAGE
     if options.summary:
         return _tell(options, ledger.identity())
     if options.hours is not None:
@@ -104,8 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _recorder(options: argparse.Namespace) -> Recorder | None:
-    """None for what says nothing of the present program: a copy of the core, or a hunt that ends when it has found; and
-    for a choice of histories, since those that were left out would be taken for the ones that have no fault in common.
+    """None for what says nothing of the present program: a copy of the core, a hunt that ends when it has found, or a
+    choice of histories, of which nothing follows for others.
     """
     if options.no_ledger or options.having or options.stop_on_violation or not ledger.runs_own_core():
         return None

@@ -120,21 +120,19 @@ class SimCluster:
 
     def consent(self, topic: str) -> None:
         """The user accepts that acknowledged records may be lost where no clean candidate is left."""
-        obj = self.api.objects["topics"].get(object_name(topic))
-        if obj is not None and ANNOTATION_ELECT_UNCLEAN not in obj["metadata"].get("annotations", {}):
-            self.world.trace("user", f"accepts unclean elections of {topic}")
-            self.consents += 1
-            self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
-            self.annotate(topic, ANNOTATION_ELECT_UNCLEAN, "all")
+        self._accept(topic, ANNOTATION_ELECT_UNCLEAN, "all")
 
     def consent_to_recover(self, topic: str) -> None:
         """The user accepts that a recovery (S11) goes on without what was on disks that are gone."""
+        self._accept(topic, ANNOTATION_RECOVER_STORE, "true")
+
+    def _accept(self, topic: str, annotation: str, value: str) -> None:
         obj = self.api.objects["topics"].get(object_name(topic))
-        if obj is not None and ANNOTATION_RECOVER_STORE not in obj["metadata"].get("annotations", {}):
-            self.world.trace("user", f"accepts what a recovery of {topic} loses")
+        if obj is not None and annotation not in obj["metadata"].get("annotations", {}):
+            self.world.trace("user", f"sets {annotation} of {topic}")
             self.consents += 1
             self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
-            self.annotate(topic, ANNOTATION_RECOVER_STORE, "true")
+            self.annotate(topic, annotation, value)
 
     def create_topic(self, topic: TopicShape, annotations: dict[str, str] | None = None) -> None:
         """The user applies a topic."""

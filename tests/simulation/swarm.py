@@ -47,6 +47,8 @@ FAULTS: dict[str, float] = {
     "min_isr": 0.7,
     "grow": 0.3,
 }
+KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
+"""All of them: these three have a stream of their own in `draw`."""
 """Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""
 
 

@@ -28,8 +28,8 @@ PLACEMENT_GRACE_S = 10.0
 
 
 ADOPTION_GRACE_S = 15.0
-"""Within this time a broker that is heard notices that an object is gone: a watch that tells nothing is given up after
-10 s."""
+"""Within this time a broker that is heard notices that an object is gone, or that the store went back in time: a watch
+that tells nothing is given up after 10 s."""
 
 
 @dataclass(frozen=True, slots=True)

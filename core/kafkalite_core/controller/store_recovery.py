@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
+from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.model.cluster import entry_lost
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
@@ -40,16 +41,12 @@ if TYPE_CHECKING:
 
 ANNOTATION: Final = "kafkalite.io/recover-store"
 
-REPORT_GRACE_S: Final = 15.0
-"""Within this time whoever reaches the API server has listed everything anew and said what it holds: a watch that tells
-nothing is given up after 10 s."""
-
 
 def outdated(*, incarnation: str, seen_at: float, went_back_at: float, lease: LeaseView | None) -> bool:
     """Whether a report may be one of the past itself: the restored store shows what was reported before the backup.
 
     As long as the store is not known to have gone back since the object was seen, it is not; nor when the incarnation
-    that is registered was heard `REPORT_GRACE_S` later, and had nothing else to say.
+    that is registered was heard `ADOPTION_GRACE_S` later, and had nothing else to say.
 
     Args:
         incarnation: The registered one.
@@ -59,7 +56,7 @@ def outdated(*, incarnation: str, seen_at: float, went_back_at: float, lease: Le
     """
     if seen_at > went_back_at:
         return False
-    return lease is None or lease.holder != incarnation or lease.changed_at <= went_back_at + REPORT_GRACE_S
+    return lease is None or lease.holder != incarnation or lease.changed_at <= went_back_at + ADOPTION_GRACE_S
 
 
 class StoreRecovery:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.snapshot import LeaseView
-from kafkalite_core.controller.store_recovery import REPORT_GRACE_S, outdated
+from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding
@@ -100,7 +101,7 @@ def test_reports_that_the_store_has_from_before_the_backup_are_not_gone_by():
 
 
 def test_a_report_is_news_once_its_broker_was_heard_and_had_nothing_else_to_say():
-    mine, other = (LeaseView(holder=holder, changed_at=NOW + REPORT_GRACE_S + 1) for holder in ("inc", "another"))
+    mine, other = (LeaseView(holder=holder, changed_at=NOW + ADOPTION_GRACE_S + 1) for holder in ("inc", "another"))
     early = LeaseView(holder="inc", changed_at=NOW + 1)
     for lease, is_outdated in ((None, True), (early, True), (other, True), (mine, False)):
         assert outdated(incarnation="inc", seen_at=NOW, went_back_at=NOW, lease=lease) == is_outdated

@@ -41,6 +41,7 @@ def test_histories_that_have_a_fault_can_be_chosen_and_are_no_line_of_the_ledger
     assert ran == [seed for seed in range(40) if draw(seed).faults.get("restore")]
     assert 0 < len(ran) < 20
     assert not path.exists()
+    assert cli.main(["--hours", "1", "--having", "restore"]) == cli.USAGE
     assert cli.main(["--seeds", "0:40", "--having", "rain"]) == cli.USAGE
     assert "no such fault; there are api_" in capsys.readouterr().err
 
