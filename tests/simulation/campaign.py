@@ -27,6 +27,8 @@ class Recorder:
 
     Attributes:
         who: The program and the simulator that run.
+        known: The seeds that the ledger has of both.
+        seen: Those that it has of the program, by whichever simulator.
         changed: They are not those in the work tree any more: nothing is written down from then on.
     """
 
@@ -34,7 +36,9 @@ class Recorder:
         self._path = path
         self._batch = batch
         self.who = ledger.identity()
-        self.known = ledger.summarize(ledger.read(path), self.who).seeds
+        lines = ledger.read(path)
+        self.known = ledger.summarize(lines, self.who[0], simulator=self.who[1]).seeds
+        self.seen = ledger.summarize(lines, self.who[0]).seeds
         self.changed = False
         self._pending: list[Result] = []
         self._began = time.monotonic()

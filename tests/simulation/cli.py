@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("--having chooses from --seeds FROM:TO, which is missing", file=sys.stderr)
         return USAGE
     if options.summary:
-        return _tell(options, ledger.identity())
+        return _tell(options, ledger.identity()[0])
     if options.hours is not None:
         return _go_on(options)
     if options.seed is not None:
@@ -123,24 +123,24 @@ def _go_on(options: argparse.Namespace) -> int:
     recorder = Recorder(options.ledger)
     jobs = options.jobs or os.cpu_count() or 1
     print(
-        f"the ledger has {len(recorder.known):,} seeds of this program; {options.hours} h with {jobs} processes",
+        f"the ledger has {len(recorder.seen):,} seeds of this program; {options.hours} h with {jobs} processes",
         flush=True,
     )
     try:
-        for result in play(unknown_seeds(recorder.known), jobs=jobs, seconds=options.hours * 3600.0):
+        for result in play(unknown_seeds(recorder.seen), jobs=jobs, seconds=options.hours * 3600.0):
             recorder.take(result)
-            if not result.ok:
+            if not result.ok or result.limit:
                 _show(result, options)
             if recorder.changed:
                 break
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     recorder.write()
-    return _tell(options, recorder.who)
+    return _tell(options, recorder.who[0])
 
 
-def _tell(options: argparse.Namespace, who: tuple[str, str]) -> int:
-    total = ledger.summarize(ledger.read(options.ledger), who)
+def _tell(options: argparse.Namespace, tree: str) -> int:
+    total = ledger.summarize(ledger.read(options.ledger), tree)
     print(total.text(), flush=True)
     return VIOLATED if total.failed else CLEAN
 
@@ -148,8 +148,8 @@ def _tell(options: argparse.Namespace, who: tuple[str, str]) -> int:
 def _show(result: Result, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(result.line()), flush=True)
-    elif not result.ok or options.seed is not None:
-        print(f"seed {result.seed}: {'clean' if result.ok else result.violation}")
+    elif not result.ok or result.limit or options.seed is not None:
+        print(f"seed {result.seed}: {result.violation or result.limit or 'clean'}")
         if not result.ok:
             print("\n".join(draw(result.seed).lines()))
         if options.seed is not None:
@@ -182,6 +182,7 @@ def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
         "wall_s": round(wall_s, 2),
         "cpu_s": round(busy_s, 2),
         "violations": sum(not result.ok for result in found),
+        "limits": sum(bool(result.limit) for result in found),
         "tree": tree_hash(),
     }
 

@@ -1,4 +1,4 @@
-"""The ledger of the simulation: one line per batch of histories. Lines of one program and one simulator add up."""
+"""The ledger of the simulation: one line per batch of histories. Lines of one program add up, each seed once."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         faults: Those that bit, by kind.
         median_events, median_faults, median_acked: Of a history.
         failed: Seeds whose history broke an invariant, with its name.
+        limits: Seeds whose history ended where nothing more is promised, with the limit.
         seconds: From the begin of the batch to its end.
         cpu_seconds: Of all processes.
     """
@@ -57,6 +58,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     median_acked: int
     verdict: str
     failed: dict[int, str]
+    limits: dict[int, str] = msgspec.field(default_factory=dict)
     seconds: float
     cpu_seconds: float
 
@@ -96,7 +98,7 @@ def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, secon
         last=seeds[-1] + 1,
         histories=len(results),
         events=sum(result.events for result in results),
-        acked=sum(result.acked - result.excused for result in results if result.ok),
+        acked=sum(result.acked - result.excused for result in results if result.ok and not result.limit),
         excused=sum(result.excused for result in results if result.ok),
         elections=sum(result.elections for result in results),
         faults=dict(sorted(faults.items())),
@@ -105,6 +107,7 @@ def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, secon
         median_acked=int(median(result.acked for result in results)),
         verdict=VIOLATED if failed else CLEAN,
         failed=failed,
+        limits={result.seed: result.limit for result in results if result.limit},
         seconds=round(seconds, 2),
         cpu_seconds=round(sum(result.cpu_s for result in results), 2),
     )
@@ -169,10 +172,13 @@ class Seeds:
 
 @dataclass(slots=True)
 class Summary:
-    """What the lines of one program and one simulator add up to; a line with seeds of an earlier one counts nothing."""
+    """What the lines of one program add up to; a line with seeds of an earlier one counts nothing.
+
+    A seed that failed stays listed until a later simulator has run it again and found nothing: then it is listed as
+    that, since either the histories changed or what is asked of them did (docs/simulation.md says which).
+    """
 
     tree: str
-    simulator: str
     histories: int = 0
     events: int = 0
     acked: int = 0
@@ -181,17 +187,28 @@ class Summary:
     cpu_seconds: float = 0.0
     repeated: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, tuple[str, str]] = field(default_factory=dict)
+    settled: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    limits: dict[int, str] = field(default_factory=dict)
+    simulators: Counter[str] = field(default_factory=Counter)
     seeds: Seeds = field(default_factory=Seeds)
     medians: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
         """Count a line."""
-        self.failed.update(line.failed)
+        for seed, (invariant, simulator) in list(self.failed.items()):
+            if line.first <= seed < line.last and line.simulator != simulator:
+                del self.failed[seed]
+                self.settled[seed] = (invariant, simulator, line.simulator)
+        for seed, invariant in line.failed.items():
+            self.settled.pop(seed, None)
+            self.failed[seed] = (invariant, line.simulator)
+        self.limits.update(line.limits)
         if self.seeds.overlaps(line.first, line.last):
             self.repeated += 1
             return
         self.seeds.add(line.first, line.last)
+        self.simulators[line.simulator] += line.histories
         self.histories += line.histories
         self.events += line.events
         self.acked += line.acked
@@ -206,22 +223,28 @@ class Summary:
         events, faults, acked = (int(median([m[column] for m in self.medians] or [0])) for column in range(3))
         rate = round(self.events / self.cpu_seconds) if self.cpu_seconds else 0
         head = (
-            f"tree {self.tree[:16]}, simulator {self.simulator[:16]}: {self.histories:,} histories, "
-            f"{len(self.failed):,} of them broke an invariant; {self.events:,} events ({rate:,} per CPU second), "
+            f"tree {self.tree[:16]}: {self.histories:,} histories, {len(self.failed):,} of them broke an invariant, "
+            f"{len(self.limits):,} ended at a documented limit; {self.events:,} events ({rate:,} per CPU second), "
             f"{self.faults.total():,} faults of {len(self.faults)} kinds bit, {self.elections:,} elections, "
-            f"{self.acked:,} acknowledged records checked, {self.excused:,} more excused (S11); medians of a history: {events:,} events, {faults} faults, "
-            f"{acked:,} records"
+            f"{self.acked:,} acknowledged records checked, {self.excused:,} more excused (S11); medians of a history: "
+            f"{events:,} events, {faults} faults, {acked:,} records"
         )
-        lines = [head, *(f"  seed {seed}: {invariant}" for seed, invariant in sorted(self.failed.items()))]
+        lines = [head, *(f"  simulator {name[:16]}: {count:,} of them" for name, count in self.simulators.items())]
+        lines += [f"  seed {seed}: {found[0]}" for seed, found in sorted(self.failed.items())]
+        lines += [
+            f"  seed {seed}: {invariant} by simulator {before[:16]}, nothing by {now[:16]}"
+            for seed, (invariant, before, now) in sorted(self.settled.items())
+        ]
+        lines += [f"  seed {seed} ended: {limit}" for seed, limit in sorted(self.limits.items())]
         if self.repeated:
             lines.append(f"  {self.repeated} lines repeat seeds of earlier ones, and were not counted")
         return "\n".join(lines)
 
 
-def summarize(lines: Iterable[Line], who: tuple[str, str]) -> Summary:
-    """The lines of one program and one simulator."""
-    summary = Summary(*who)
+def summarize(lines: Iterable[Line], tree: str, *, simulator: str = "") -> Summary:
+    """The lines of one program, and of that simulator only if one is named."""
+    summary = Summary(tree)
     for line in lines:
-        if (line.tree, line.simulator) == who:
+        if line.tree == tree and simulator in {"", line.simulator}:
             summary.add(line)
     return summary

@@ -15,7 +15,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.oracles.safety import counting_ids
 from tests.simulation.platter import batches
 from tests.simulation.swarm import draw
-from tests.simulation.world import Violation, World
+from tests.simulation.world import LimitReached, Violation, World
 
 if TYPE_CHECKING:
     from tests.simulation.host import Host
@@ -29,10 +29,11 @@ FAULTS_WANTED, ACKED_WANTED = 8, 500
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """How a history went."""
+    """How a history went. With a `limit` it ended there: what had happened was judged, and nothing after it."""
 
     seed: int
     violation: dict[str, object] | None
+    limit: str = ""
     events: int
     faults_bitten: dict[str, int]
     acked: int
@@ -56,6 +57,7 @@ class Result:
             "seed": self.seed,
             "ok": self.ok,
             "violation": self.violation,
+            "limit": self.limit,
             "events": self.events,
             "faults_bitten": self.faults_bitten,
             "acked": self.acked,
@@ -72,6 +74,7 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
     world = World(seed, tracing=tracing)
     cluster = SimCluster(world, shape or draw(seed))
     violation: dict[str, object] | None = None
+    limit = ""
     gc.disable()
     try:
         play(cluster)
@@ -83,6 +86,9 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
             "event_index": world.events,
             "time_ms": round(world.now, 3),
         }
+    except LimitReached as reached:
+        world.trace("oracle", str(reached))
+        limit = str(reached)
     except Exception as error:  # outside of all events: of the simulator itself; the histories after it go on
         text = "".join(traceback.format_exception(error)[-6:])
         violation = {"invariant": "no defect", "text": text, "event_index": world.events, "time_ms": world.now}
@@ -91,6 +97,7 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
     return Result(
         seed=seed,
         violation=violation,
+        limit=limit,
         events=world.events,
         faults_bitten=dict(sorted(world.bitten.items())),
         acked=cluster.history.acked,
@@ -106,7 +113,7 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
 
 
 def play(cluster: SimCluster) -> None:
-    """All phases. Raises `Violation`."""
+    """All phases. Raises `Violation`, and `LimitReached` where nothing more is promised."""
     world, shape = cluster.world, cluster.shape
     cluster.begin()
     _until(cluster, SETUP_MS, "the cluster starts")

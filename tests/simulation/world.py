@@ -50,6 +50,10 @@ class Violation(Exception):
         self.text = text
 
 
+class LimitReached(Exception):
+    """The history has come to where the documentation promises nothing more, which it names; it is no violation."""
+
+
 class ProcessDied(BaseException):  # not an Exception: the core must not catch it
     """Unwinds the event under way, at whatever effect or disk operation the process died."""
 
@@ -129,7 +133,7 @@ class World:
                 if process is None:
                     raise
                 self.bury(ProcessDied(process, f"disk failure: {failure}"))
-            except Violation:
+            except (Violation, LimitReached):
                 raise
             except Exception as error:
                 raise Violation("no defect", "".join(traceback.format_exception(error)[-6:])) from error

@@ -39,7 +39,10 @@ class Ledger:
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         losses: How many committed batches unclean elections took.
-        given_up: Those batches: whoever has not heard of the election yet may still show them.
+        given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
+            of the election yet may still show them.
+        unclean_since: The newest leader epoch that an unclean election began; -1 without any.
+        deposed_ends: How far leaders have got that it deposed, by leader epoch.
     """
 
     def __init__(self, oracles: Oracles, ref: TopicRef, number: int) -> None:
@@ -64,6 +67,8 @@ class Ledger:
         self._ended: dict[str, int] = {}
         self.losses = 0
         self.given_up: set[tuple[int, ...]] = set()
+        self.unclean_since = -1
+        self.deposed_ends: dict[int, int] = {}
         self.damaged = False
         self.newest = self.behind = (-1, -1)
         self.past = Past(self)
@@ -148,6 +153,8 @@ class Ledger:
         """The store has another entry, or had it before it went back in time."""
         self.newest = (max(self.newest[0], entry.leader_epoch), max(self.newest[1], entry.partition_epoch))
         self.past.highest = max(self.past.highest, entry.leader_epoch)
+        if entry.leader_epoch < self.unclean_since:
+            self.unclean_since = -1  # made again, or of a store that went back
 
     def is_behind(self, entry: Partition | None) -> bool:
         """The entry is of a past of the store, or was decided on one: brokers that know more do not go by it (S11)."""
@@ -157,6 +164,27 @@ class Ledger:
         """An election with that leader epoch is allowed to lose what was committed."""
         self.lossy_since = min(leader_epoch, self.lossy_since) if self.lossy else leader_epoch
         self.lossy = True
+
+    def elected_unclean(self, leader_epoch: int) -> None:
+        """An unclean election that the topic, or its user, allows."""
+        self.may_lose(leader_epoch)
+        self.unclean_since = leader_epoch
+
+    def is_deposed(self, leader_epoch: int) -> bool:
+        """Whether the leader of an unclean election has begun, and that of this epoch has not heard of it.
+
+        Nothing fences the deposed one if it was alone in its ISR: it goes on committing what will be lost.
+        """
+        return not self.lossy and leader_epoch < self.unclean_since
+
+    def give_up(self, driver: Driver, start: int, stop: int) -> None:
+        """A leader that an unclean election has deposed has committed [start, stop)."""
+        directory = self.directory(driver.partitions.broker.host)
+        found = [] if directory is None else batches_between(directory, start, stop)
+        lost = {mark[1:] for mark in found} - {mark[1:] for mark in self.committed}
+        self.given_up |= lost
+        self.losses += len(lost)
+        self.deposed_ends[driver.replica.leader_epoch] = stop
 
     def wrote(self, mark: Mark) -> None:
         """A replica wrote a batch."""

@@ -139,7 +139,7 @@ class PermittedElections:
                 return
             if not unclean_allowed:
                 raise Violation(self.name, f"{ledger}: {old} was followed by {new}, whose leader was no candidate")
-            ledger.may_lose(new.leader_epoch)
+            ledger.elected_unclean(new.leader_epoch)
         oracles.elections_seen += 1
 
     @staticmethod

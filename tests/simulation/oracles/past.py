@@ -41,7 +41,8 @@ class Past:
 
     A leader that never knew of e, or has forgotten it, leads in it by an entry that nobody alive contradicts, and all
     who had been in e are cut to its log before it writes so far. While one of them still has its batch, two logs differ
-    in an epoch that they call the same, which no later fetch finds out: that is not excused.
+    in an epoch that they call the same, which no later fetch finds out. Where an entry of the past began it anew the
+    history ends there, as one that reached a limit (`LimitReached`); else it is broken.
 
     What is known of e itself is then of the lost history: how far its leader had got, and what was committed before it.
     It says nothing of the leader that an entry of the past has named anew:
@@ -78,6 +79,10 @@ class Past:
         if not any(shown < mark.epoch <= highest for shown, highest in self._lost):
             return False
         return all(mark[1:] != other[1:] for _, _, log in self._ledger.logs() for other in batches(log))
+
+    def came_again(self, mark: Mark) -> bool:
+        """Whether the leader epoch of that batch was lost with the store, and an entry of the past began it anew."""
+        return mark.epoch in self._anew and any(shown < mark.epoch <= highest for shown, highest in self._lost)
 
     def began(self, driver: Driver) -> None:
         """A replica leads or follows from now on. Raises `Violation` if it has been told of a later epoch."""

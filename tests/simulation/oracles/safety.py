@@ -10,7 +10,7 @@ from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.replica.events import Role
 from tests.simulation.platter import Mark, batches
-from tests.simulation.world import Violation
+from tests.simulation.world import LimitReached, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +58,8 @@ class LogMatching:
             if ledger.past.gave_way(known):
                 ledger.written[mark.base, mark.epoch] = mark
                 return
+            if ledger.past.came_again(known):
+                raise LimitReached(f"{ledger}: leader epoch {mark.epoch} came again with other records (limits of S11)")
             raise Violation(self.name, f"{ledger}: {known} and {mark} in the same epoch")
 
 
@@ -214,7 +216,8 @@ class Durability:
     def acknowledged(self, ledger: Ledger, driver: Driver, base: int, stop: int) -> None:
         """A leader answers that [base, stop) is safe."""
         replica = driver.replica
-        committed_end = max(ledger.committed_end, ledger.past.end(replica.leader_epoch))
+        epoch = replica.leader_epoch
+        committed_end = max(ledger.committed_end, ledger.past.end(epoch), ledger.deposed_ends.get(epoch, 0))
         if stop > replica.high_watermark or stop > committed_end:
             raise Violation(
                 self.name,
@@ -278,6 +281,8 @@ class Watermark:
             ledger.oracles.completeness.made_good(ledger, driver)
         if ledger.past.leads(driver):
             ledger.past.commit(driver, mark)
+        elif ledger.is_deposed(epoch):
+            ledger.give_up(driver, before, mark)
         elif mark > ledger.committed_end:
             ledger.extend(driver, mark)
             ledger.oracles.completeness.candidates(ledger, "an advance of the high watermark")

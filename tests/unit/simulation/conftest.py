@@ -32,10 +32,10 @@ def ledger(healthy):
     (found,) = healthy.oracles.ledgers.values()
     names = (
         "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
-        "behind", "newest", "past", "given_up",
+        "behind", "newest", "past", "given_up", "unclean_since", "deposed_ends",
     )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
-    found.past, found.given_up = Past(found), set()
+    found.past, found.given_up, found.deposed_ends = Past(found), set(), {}
     committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
     found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
     yield found

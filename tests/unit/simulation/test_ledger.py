@@ -54,7 +54,7 @@ def test_seeds_that_are_known_are_not_written_again(tmp_path: Path) -> None:
             recorder.take(result(seed))
         recorder.write()
     assert seeds_of(path) == [(10, 13), (8, 10), (13, 16)]
-    summary = ledger.summarize(ledger.read(path), ledger.identity())
+    summary = ledger.summarize(ledger.read(path), ledger.identity()[0])
     assert (summary.histories, summary.acked, summary.repeated) == (8, 80, 0)
     assert summary.events == sum(100 + seed for seed in range(8, 16))
 
@@ -64,8 +64,44 @@ def test_lines_of_the_same_seeds_count_once_and_those_of_another_program_not_at_
     who = ledger.identity()
     for first, identity in ((0, who), (2, who), (5, ("another", who[1])), (8, (who[0], "another"))):
         ledger.append(path, ledger.line_of([result(first + n) for n in range(3)], identity, time="", seconds=1.0))
-    summary = ledger.summarize(ledger.read(path), who)
-    assert (summary.histories, summary.repeated, len(summary.seeds)) == (3, 1, 3)
+    summary = ledger.summarize(ledger.read(path), who[0])
+    assert (summary.histories, summary.repeated, len(summary.seeds)) == (6, 1, 6)
+    assert summary.simulators == {who[1]: 3, "another": 3}
+    alone = ledger.summarize(ledger.read(path), who[0], simulator=who[1])
+    assert (alone.histories, alone.repeated, len(alone.seeds)) == (3, 1, 3)
+
+
+def test_a_seed_that_failed_stays_listed_until_a_later_simulator_finds_nothing_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    tree, now = ledger.identity()
+
+    def add(simulator: str, *, broken: bool) -> ledger.Summary:
+        line = ledger.line_of([result(4, broken=broken)], (tree, simulator), time="", seconds=1.0)
+        ledger.append(path, line)
+        return ledger.summarize(ledger.read(path), tree)
+
+    assert add("old", broken=True).failed == {4: ("one leader", "old")}
+    assert add("old", broken=False).failed, "the same simulator: chance, or a lie"
+    recorder = campaign.Recorder(path)
+    assert not recorder.known, "it may be run again by the present one"
+    assert len(recorder.seen) == 1, "and is no new seed for it"
+    settled = add(now, broken=False)
+    assert (settled.failed, settled.settled) == ({}, {4: ("one leader", "old", now)})
+    assert f"seed 4: one leader by simulator old, nothing by {now[:16]}" in settled.text()
+    assert settled.histories == 1
+    assert add("newest", broken=True).failed == {4: ("one leader", "newest")}
+
+
+def test_histories_that_ended_at_a_limit_are_listed_and_their_records_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    recorder = campaign.Recorder(path)
+    for seed in range(3):
+        recorder.take(replace(result(seed), limit="epoch 1 came again" * (seed == 1)))
+    recorder.write()
+    summary = ledger.summarize(ledger.read(path), recorder.who[0])
+    assert (summary.limits, summary.acked, summary.failed) == ({1: "epoch 1 came again"}, 20, {})
+    assert "1 ended at a documented limit" in summary.text()
+    assert "seed 1 ended: epoch 1 came again" in summary.text()
 
 
 def test_failing_seeds_are_listed_and_their_records_do_not_count_as_checked(tmp_path: Path) -> None:
@@ -74,8 +110,8 @@ def test_failing_seeds_are_listed_and_their_records_do_not_count_as_checked(tmp_
     for seed in range(6):
         recorder.take(result(seed, broken=seed == 4))
     assert [line.verdict for line in ledger.read(path)] == [ledger.CLEAN, ledger.VIOLATED]
-    summary = ledger.summarize(ledger.read(path), recorder.who)
-    assert (summary.failed, summary.acked) == ({4: "one leader"}, 50)
+    summary = ledger.summarize(ledger.read(path), recorder.who[0])
+    assert (summary.failed, summary.acked) == ({4: ("one leader", recorder.who[1])}, 50)
     assert "seed 4: one leader" in summary.text()
 
 
@@ -85,7 +121,7 @@ def test_excused_records_are_counted_and_not_among_those_that_were_checked(tmp_p
     for seed in range(3):
         recorder.take(replace(result(seed), excused=4 * (seed == 1)))
     recorder.write()
-    summary = ledger.summarize(ledger.read(path), recorder.who)
+    summary = ledger.summarize(ledger.read(path), recorder.who[0])
     assert (summary.acked, summary.excused) == (26, 4)
     assert "26 acknowledged records checked, 4 more excused" in summary.text()
     assert cli.summarize([replace(result(0), excused=4)], 1.0)["excused"] == 4

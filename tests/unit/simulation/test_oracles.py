@@ -166,41 +166,6 @@ def test_an_end_below_what_was_shown_before(ledger, leader) -> None:
         ledger.oracles.watermark.latest(leader)
 
 
-@pytest.mark.parametrize("lossy", [True, False])
-def test_a_leader_that_was_elected_uncleanly_does_not_show_what_its_election_lost(ledger, leader, lossy) -> None:
-    """Also when a later one has brought it back. Without such an election a leader has to show all that was committed."""
-    epoch, whole = leader.replica.leader_epoch, ledger.committed_end
-    before = epoch - 1
-    ledger.elected_at = {before: whole, epoch: whole + 5}
-    ledger.committed.append(ledger.committed[-1]._replace(base=whole, next=whole + 5))
-    ledger.committed_end = whole + 5
-    if lossy:
-        ledger.may_lose(epoch)
-        ledger.oracles.completeness.leader(ledger, leader)  # an entry that comes after the election may name it
-        assert (ledger.committed_end, ledger.lossy) == (whole, False)
-    ledger.committed_end = whole + 5  # a later unclean election goes on with a log that has them
-    if lossy:
-        ledger.oracles.watermark.latest(leader)
-        assert ledger.elected_at == {before: whole, epoch: whole}
-        return
-    with fires("high watermark"):
-        ledger.oracles.watermark.latest(leader)
-
-
-def test_an_unclean_election_that_lost_nothing_excuses_nothing_later(ledger, leader) -> None:
-    epoch = leader.replica.leader_epoch
-    ledger.may_lose(epoch + 1)
-    ledger.oracles.completeness.leader(ledger, leader)
-    assert ledger.lossy, "the leader of that election has not begun"
-    ledger.lossy = False
-    ledger.may_lose(epoch)
-    ledger.oracles.completeness.leader(ledger, leader)
-    assert not ledger.lossy
-    ledger.committed_end += 1
-    with fires("leader-candidate completeness"):
-        ledger.oracles.completeness.candidates(ledger, "a test")
-
-
 def test_an_isr_of_a_past_that_nobody_noticed_is_trusted_once_the_leader_has_all_of_it_again(ledger, leader) -> None:
     """S11: a member that had left the ISR before the store went back lacks what was committed without it."""
     replica, before = leader.replica, leader.replica.high_watermark
@@ -226,17 +191,6 @@ def test_a_consumer_that_reads_what_is_not_committed(ledger) -> None:
     for lie in (last._replace(base=last.next, next=last.next + 1), ledger.committed[2]._replace(crc=1)):
         with fires("consumer reads committed"):
             ledger.oracles.watermark.read(ledger, "c", lie)
-
-
-def test_what_an_unclean_election_lost_may_still_be_shown_by_who_has_not_heard_of_it(ledger, leader) -> None:
-    lost = ledger.committed[-1]
-    other = lost._replace(crc=lost.crc ^ 1)
-    have = {mark[1:] for mark in ledger.committed[:-1]}
-    ledger.oracles.completeness._lose(ledger, have, list(ledger.committed))
-    assert ledger.committed_end == lost.base
-    ledger.oracles.watermark.read(ledger, "c", lost)
-    with fires("consumer reads committed"):
-        ledger.oracles.watermark.read(ledger, "c", other)
 
 
 def test_a_sequence_that_is_committed_twice(ledger) -> None:

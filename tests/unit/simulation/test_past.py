@@ -17,7 +17,7 @@ from tests.simulation.cluster import SimCluster
 from tests.simulation.oracles import past as past_module
 from tests.simulation.oracles.safety import Completeness
 from tests.simulation.swarm import draw
-from tests.simulation.world import Process, Violation, World
+from tests.simulation.world import LimitReached, Process, Violation, World
 
 LOST = "leader-candidate completeness"
 
@@ -309,9 +309,23 @@ def test_a_leader_epoch_does_not_come_again_while_a_log_has_batches_of_it(restor
     restore.marks.append(written)
     with lost("log matching"):
         ledger.wrote(other)
+    with pytest.raises(LimitReached, match="came again"):
+        restore.begin(restore.above(1, 1))  # by somebody who does not know that there was one
+        ledger.wrote(other)
     restore.marks.pop()
     ledger.wrote(other)
     root["t0-0"] = root.pop(name)
+
+
+def test_a_leader_epoch_that_no_entry_of_the_past_began_does_not_come_again(restore, ledger) -> None:
+    _, other = other_batch(restore, 2)
+    restore.later_epochs()
+    restore.restore()
+    restore.begin(restore.above(1, 1))
+    restore.marks.append(other._replace(crc=restore.batch.crc))
+    with lost("log matching"):
+        ledger.wrote(other)
+    restore.marks.pop()
 
 
 def test_a_leader_epoch_that_comes_again_in_a_past_begins_with_its_own_high_watermark(restore, ledger) -> None:

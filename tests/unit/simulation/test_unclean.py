@@ -1,0 +1,80 @@
+"""What an unclean election may cost, and what it may not (R14)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.world import Violation
+
+
+def fires(name: str):
+    return pytest.raises(Violation, match=name)
+
+
+@pytest.mark.parametrize("lossy", [True, False])
+def test_a_leader_that_was_elected_uncleanly_does_not_show_what_its_election_lost(ledger, leader, lossy) -> None:
+    """Also when a later one has brought it back. Without such an election a leader has to show all that was committed."""
+    epoch, whole = leader.replica.leader_epoch, ledger.committed_end
+    before = epoch - 1
+    ledger.elected_at = {before: whole, epoch: whole + 5}
+    ledger.committed.append(ledger.committed[-1]._replace(base=whole, next=whole + 5))
+    ledger.committed_end = whole + 5
+    if lossy:
+        ledger.may_lose(epoch)
+        ledger.oracles.completeness.leader(ledger, leader)  # an entry that comes after the election may name it
+        assert (ledger.committed_end, ledger.lossy) == (whole, False)
+    ledger.committed_end = whole + 5  # a later unclean election goes on with a log that has them
+    if lossy:
+        ledger.oracles.watermark.latest(leader)
+        assert ledger.elected_at == {before: whole, epoch: whole}
+        return
+    with fires("high watermark"):
+        ledger.oracles.watermark.latest(leader)
+
+
+def test_an_unclean_election_that_lost_nothing_excuses_nothing_later(ledger, leader) -> None:
+    epoch = leader.replica.leader_epoch
+    ledger.may_lose(epoch + 1)
+    ledger.oracles.completeness.leader(ledger, leader)
+    assert ledger.lossy, "the leader of that election has not begun"
+    ledger.lossy = False
+    ledger.may_lose(epoch)
+    ledger.oracles.completeness.leader(ledger, leader)
+    assert not ledger.lossy
+    ledger.committed_end += 1
+    with fires("leader-candidate completeness"):
+        ledger.oracles.completeness.candidates(ledger, "a test")
+
+
+def test_what_an_unclean_election_lost_may_still_be_shown_by_who_has_not_heard_of_it(ledger, leader) -> None:
+    lost = ledger.committed[-1]
+    other = lost._replace(crc=lost.crc ^ 1)
+    have = {mark[1:] for mark in ledger.committed[:-1]}
+    ledger.oracles.completeness._lose(ledger, have, list(ledger.committed))
+    assert ledger.committed_end == lost.base
+    ledger.oracles.watermark.read(ledger, "c", lost)
+    with fires("consumer reads committed"):
+        ledger.oracles.watermark.read(ledger, "c", other)
+
+
+def test_what_a_deposed_leader_commits_after_an_unclean_election_is_not_promised(ledger, leader) -> None:
+    """It was alone in its ISR, and has not heard of the election: nobody else has what it commits then."""
+    batch, epoch = ledger.committed.pop(), leader.replica.leader_epoch
+    ledger.committed_end, ledger.marks = batch.base, {epoch: (batch.base, leader.partitions.broker.incarnation)}
+    ledger.elected_unclean(epoch + 1)
+    assert not ledger.is_deposed(epoch), "the new leader has not begun: what it lacks is found out when it does"
+    ledger.lossy = False
+    with fires("acknowledged is durable"):
+        ledger.acknowledged(leader, batch.base, batch.next, -1)
+    with fires("consumer reads committed"):
+        ledger.oracles.watermark.read(ledger, "c", batch)
+    ledger.high_watermark_advanced(leader)
+    assert (ledger.committed_end, ledger.losses) == (batch.base, 1)
+    ledger.acknowledged(leader, batch.base, batch.next, -1)
+    ledger.oracles.watermark.read(ledger, "c", batch)
+    assert not ledger.is_deposed(epoch + 1)
+    ledger.stored(replace(ledger.entry, leader_epoch=epoch))  # made again, with epochs that are below
+    ledger.high_watermark_advanced(leader)
+    assert (ledger.committed[-1], ledger.committed_end) == (batch, batch.next)
