@@ -32,6 +32,7 @@ class MetadataIsHistory:
 
     def __init__(self) -> None:
         self._history: dict[tuple[str, int], dict[int, list[Partition]]] = {}
+        self._placed: dict[tuple[str, int], list[tuple[str, Partition]]] = {}
         self._seen: dict[str, dict[tuple[str, int], int]] = {}
         self._gone: dict[str, set[tuple[str, int]]] = {}
         self.restored = False
@@ -44,9 +45,10 @@ class MetadataIsHistory:
         """Whether the store, which shows the one broker epoch, has had the other one and went back."""
         return self.restored and registered < named
 
-    def stored(self, uid: str, number: int, entry: Partition) -> None:
+    def stored(self, ref: TopicRef, number: int, entry: Partition) -> None:
         """The store has another entry."""
-        known = self._history.setdefault((uid, number), {}).setdefault(entry.partition_epoch, [])
+        self._placed.setdefault((ref.uid, number), []).append((ref.topic_id, entry))
+        known = self._history.setdefault((ref.uid, number), {}).setdefault(entry.partition_epoch, [])
         if entry not in known:
             known.append(entry)  # several only if the store went back in time
 
@@ -79,19 +81,25 @@ class MetadataIsHistory:
         entries = [entry for partition_epoch in known for entry in self._history[key][partition_epoch]]
         return max((entry.leader_epoch for entry in entries), default=-1), max(known, default=-1)
 
-    def forgotten(self, uid: str, number: int, known: Partition, entry: Partition) -> bool:
+    def forgotten(self, ref: TopicRef, number: int, known: Partition, entry: Partition) -> bool:
         """Whether the store had more of that object before it went back than `known`, which `entry` goes beyond.
 
-        Operators remember the epochs of an object, also if it was placed under another topic id after a restore.
+        Operators remember the epochs of an object, also if it was placed under another topic id after a restore. Of
+        those of its own topic id `entry` has to be beyond all; of others an operator need not have been shown the last.
         """
-        had = [older for same in self._history[uid, number].values() for older in same if older != entry]
+        had = [(topic_id, older) for topic_id, older in self._placed[ref.uid, number] if older != entry]
+        beyond = [
+            topic_id == ref.topic_id
+            for topic_id, older in had
+            if older.leader_epoch >= entry.leader_epoch or older.partition_epoch >= entry.partition_epoch
+        ]
         had_more = any(
-            older.leader_epoch > known.leader_epoch or older.partition_epoch > known.partition_epoch for older in had
+            (older.leader_epoch > known.leader_epoch or older.partition_epoch > known.partition_epoch)
+            and older.leader_epoch < entry.leader_epoch
+            and older.partition_epoch < entry.partition_epoch
+            for _, older in had
         )
-        beyond = all(
-            older.leader_epoch < entry.leader_epoch and older.partition_epoch < entry.partition_epoch for older in had
-        )
-        return self.restored and had_more and beyond
+        return self.restored and had_more and not any(beyond)
 
     def forget(self, broker: Broker) -> None:
         """The process ended."""

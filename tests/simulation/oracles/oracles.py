@@ -232,7 +232,7 @@ class Oracles:
             was_relaxed, ledger.relaxed = ledger.relaxed, relaxed
             if known == entry:
                 continue
-            self.metadata.stored(after.ref.uid, number, entry)
+            self.metadata.stored(after.ref, number, entry)
             if known is None and before is not None and before.partitions and self._knows_more(ledger, after, entry):
                 # The store went back to before this partition was added, and it was added again as if it had not been.
                 ledger.stored(entry)
@@ -250,7 +250,7 @@ class Oracles:
             loose = (relaxed or was_relaxed or ledger.losses) and ledger.committed
             if known is None and old is not None and (ledger.forfeited or loose):
                 ledger.may_lose(entry.leader_epoch)  # deleted or lost, and made again of what was left of it
-            if known is not None and self.metadata.forgotten(after.ref.uid, number, known, entry):
+            if known is not None and self.metadata.forgotten(after.ref, number, known, entry):
                 self.elections.recovered(ledger, entry)
                 known = None
                 if recover:

@@ -69,17 +69,23 @@ def test_what_nobody_knows_may_be_lost_with_the_store(healthy, ledger, leader) -
 def test_an_object_of_which_the_store_had_more_may_be_recovered_beyond_that(
     healthy, ledger, leader, monkeypatch
 ) -> None:
-    metadata, entry, uid = healthy.oracles.metadata, ledger.entry, leader.ref.uid
+    metadata, entry, ref = healthy.oracles.metadata, ledger.entry, leader.ref
     more = above(entry, entry.leader_epoch + 2, entry.partition_epoch + 2)
-    monkeypatch.setattr(
-        metadata, "_history", {(uid, 0): {entry.partition_epoch: [entry], more.partition_epoch: [more]}}
-    )
     beyond = above(entry, entry.leader_epoch + 3, entry.partition_epoch + 3)
-    assert not metadata.forgotten(uid, 0, entry, beyond), "the store never went back"
+    short = above(entry, entry.leader_epoch + 1, entry.partition_epoch + 1)
+    placed = [(ref.topic_id, entry), (ref.topic_id, more)]
+    monkeypatch.setattr(metadata, "_placed", {(ref.uid, 0): placed})
+    assert not metadata.forgotten(ref, 0, entry, beyond), "the store never went back"
     monkeypatch.setattr(metadata, "restored", True)
-    assert metadata.forgotten(uid, 0, entry, beyond)
-    assert not metadata.forgotten(uid, 0, entry, above(entry, entry.leader_epoch + 1, entry.partition_epoch + 1))
-    assert not metadata.forgotten(uid, 0, more, beyond)
+    assert metadata.forgotten(ref, 0, entry, beyond)
+    assert not metadata.forgotten(ref, 0, entry, short)
+    assert not metadata.forgotten(ref, 0, more, beyond)
+    placed.append(("another", above(entry, entry.leader_epoch + 9, entry.partition_epoch + 9)))
+    assert metadata.forgotten(ref, 0, entry, beyond), "an operator has not been shown all that another topic id had"
+    assert not metadata.forgotten(ref, 0, more, beyond)
+    placed[1] = ("another", more)
+    assert metadata.forgotten(ref, 0, entry, beyond)
+    assert not metadata.forgotten(ref, 0, entry, short), "nothing that was ever stored is below it"
 
 
 def test_a_recovery_with_an_older_log(healthy, ledger, leader, monkeypatch) -> None:  # S11
