@@ -67,17 +67,17 @@ def logged(run: Run, broker: int, *words: str) -> Bite:
 
 def fail_power(run: Run, brokers: Sequence[int], what: str) -> None:
     """Nothing that is not flushed survives on these brokers' disks."""
-    lost: list[bool] = []
+    lost: dict[int, bool] = {}
     for broker in brokers:
-        bites = (run.incarnation(broker), Bite("what was not flushed is gone", lambda: bool(lost) and all(lost)))
-        run.harm(f"power failure of {what} (broker {broker})", [broker], *bites)
+        gone = Bite("what was not flushed is gone", lambda broker=broker: lost.get(broker, False))
+        run.harm(f"power failure of {what} (broker {broker})", [broker], run.incarnation(broker), gone)
     for broker in brokers:
         disk(run, broker).fail_power()
     with dead(run, brokers):
         for broker in brokers:
             disk(run, broker).detach()
             disk(run, broker).attach()
-            lost.append(disk(run, broker).lost())
+            lost[broker] = disk(run, broker).lost()
 
 
 @fault("power-loss-leader", needs=(DISKS,), workloads=("steady", "single", "rolling", "packed"))
