@@ -81,7 +81,7 @@ class Store:
         self.leases: dict[tuple[str, str], LeaseView] = {}
         self._places: dict[ClusterKey, dict[str, PodPlace]] = {}
         self._registered: dict[str, tuple[int, float]] = {}
-        self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
+        self._epochs_seen: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
         self._left: OrderedDict[tuple[str, str, str], tuple[bool, frozenset[int]]] = OrderedDict()
         self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
@@ -257,12 +257,17 @@ class Store:
         return True
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
-        """The highest epochs ever seen of each partition: an entry below them is not decided on as it is (S11)."""
-        seen = dict(self._epochs_seen.get(view.topic.ref.uid, {}))
+        """The highest epochs ever seen of each partition: an entry below them is not decided on as it is (S11).
+
+        Of its topic id: under another one a restored store may have had the object placed anew, with epochs of its own.
+        """
+        ref = view.topic.ref
+        placed = self._epochs_seen.setdefault(ref.uid, {})
+        seen = dict(placed.get(ref.topic_id, {}))
         for number, entry in view.topic.partitions.items():
             before = seen.get(number, (-1, -1))
             seen[number] = (max(before[0], entry.leader_epoch), max(before[1], entry.partition_epoch))
-        self._epochs_seen[view.topic.ref.uid] = seen
+        placed[ref.topic_id] = seen
         return seen
 
     # -- what goes out ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
 from tests.simulation.link import Link
 from tests.simulation.logs import Logs
+from tests.simulation.oracles import noting
 from tests.simulation.partitions import Partitions
 from tests.simulation.producer_ids import Draws
 from tests.simulation.registrar import Registrar
@@ -193,6 +194,7 @@ class Broker:
     def _checkpoint(self) -> None:
         marks = self.partitions.high_watermarks()
         self.logs.checkpoint(marks)
+        noting.checked(self)
         if self.shape.retention:
             try:
                 self.logs.retention_pass(marks, self.partitions.deletable_up_to())

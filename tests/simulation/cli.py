@@ -155,7 +155,7 @@ def _show(result: Result, options: argparse.Namespace) -> None:
         if options.seed is not None:
             refusals = {NAMES.get(code, "no answer"): count for code, count in sorted(result.refusals.items())}
             print(
-                f"  events {result.events} acked {result.acked} excused {result.excused} elections {result.elections} cpu {result.cpu_s:.2f} s"
+                f"  events {result.events} acked {result.acked} excused {result.excused} given up {result.given_up} elections {result.elections} cpu {result.cpu_s:.2f} s"
             )
             print(f"  faults {result.faults_bitten}\n  refusals {refusals}\n  digest {result.digest}")
     if options.trace and not options.json:
@@ -177,6 +177,7 @@ def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
         "median_fault_kinds": _median([len(result.faults_bitten) for result in found]),
         "median_acked": _median([result.acked for result in found]),
         "excused": sum(result.excused for result in found),
+        "given_up": sum(result.given_up for result in found),
         "elections": sum(result.elections for result in found),
         "virtual_s": round(sum(result.virtual_ms for result in found) / 1000.0),
         "wall_s": round(wall_s, 2),

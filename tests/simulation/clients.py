@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered, FetchRequested
 from tests.simulation.batches import batch_of, marks_of
-from tests.simulation.world import Process
+from tests.simulation.world import Process, Violation
 
 if TYPE_CHECKING:
     from kafkalite_core.protocol.record_batch import BatchHeader
@@ -286,9 +286,11 @@ class Consumer(Client):
             return
         ledger = self.cluster.oracles.ledgers[topic_id, number]
         for mark, sound in marks_of(records):
-            if not sound:
-                self.world.bite("consumer_saw_damage")
-                return
+            if not sound or mark.base > position:
+                what = "it is damaged" if not sound else "records before it are passed over"
+                raise Violation(
+                    "consumer reads committed", f"{ledger}: {self.name} at {position} is given {mark}: {what}"
+                )
             self.cluster.oracles.watermark.read(ledger, self.name, mark)
             position = max(position, mark.next)
         self._positions[topic, number] = (topic_id, position)

@@ -16,7 +16,7 @@ from tests.simulation.members import Member
 from tests.simulation.network import Network
 from tests.simulation.operator import OperatorHost
 from tests.simulation.oracles.oracles import Oracles
-from tests.simulation.swarm import TopicShape
+from tests.simulation.swarm import GROUP_TOPIC, TopicShape
 
 if TYPE_CHECKING:
     from tests.simulation.swarm import Shape
@@ -131,7 +131,8 @@ class SimCluster:
         if obj is not None and annotation not in obj["metadata"].get("annotations", {}):
             self.world.trace("user", f"sets {annotation} of {topic}")
             self.consents += 1
-            self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
+            if topic in {OFFSETS_TOPIC, GROUP_TOPIC}:
+                self.oracles.groups.forgive(generations=topic == OFFSETS_TOPIC)
             self.annotate(topic, annotation, value)
 
     def create_topic(self, topic: TopicShape, annotations: dict[str, str] | None = None) -> None:

@@ -17,12 +17,14 @@ class History:
     Attributes:
         acked: Records acknowledged with acks=all, as the clients heard it.
         excused: Those of them that the final read did not find and that may be missing (S11): not checked, so to say.
+        given_up: Those that it need not find since somebody gave them up: who allowed an unclean election, or deleted the
+            topic. Not checked either.
         promised: (base offset, records, crc) of those batches, by partition.
     """
 
     def __init__(self) -> None:
         self.acked = 0
-        self.excused = 0
+        self.excused = self.given_up = 0
         self.acked_one = 0
         self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
         self.refusals: Counter[int] = Counter()

@@ -32,8 +32,9 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         time: When the batch ended, UTC.
         tree: `tools/tree_hash.py` of what ran.
         simulator: Hash of the modules of `tests/simulation`, which say what a seed means.
-        acked: Records acknowledged with acks=all in clean histories: all of them were looked for at the end.
+        acked: Records acknowledged with acks=all in clean histories, all of them found at the end.
         excused: Records like these that were missing then, as they may after a restore of the store (S11).
+        given_up: Those that somebody gave up: by an unclean election that he allowed, or by deleting the topic.
         faults: Those that bit, by kind.
         median_events, median_faults, median_acked: Of a history.
         failed: Seeds whose history broke an invariant, with its name.
@@ -51,6 +52,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     events: int
     acked: int
     excused: int = 0
+    given_up: int = 0
     elections: int
     faults: dict[str, int]
     median_events: int
@@ -98,8 +100,9 @@ def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, secon
         last=seeds[-1] + 1,
         histories=len(results),
         events=sum(result.events for result in results),
-        acked=sum(result.acked - result.excused for result in results if result.ok and not result.limit),
+        acked=sum(r.acked - r.excused - r.given_up for r in results if r.ok and not r.limit),
         excused=sum(result.excused for result in results if result.ok),
+        given_up=sum(result.given_up for result in results if result.ok),
         elections=sum(result.elections for result in results),
         faults=dict(sorted(faults.items())),
         median_events=int(median(result.events for result in results)),
@@ -183,6 +186,7 @@ class Summary:
     events: int = 0
     acked: int = 0
     excused: int = 0
+    given_up: int = 0
     elections: int = 0
     cpu_seconds: float = 0.0
     repeated: int = 0
@@ -213,6 +217,7 @@ class Summary:
         self.events += line.events
         self.acked += line.acked
         self.excused += line.excused
+        self.given_up += line.given_up
         self.elections += line.elections
         self.cpu_seconds += line.cpu_seconds
         self.faults.update(line.faults)
@@ -226,7 +231,7 @@ class Summary:
             f"tree {self.tree[:16]}: {self.histories:,} histories, {len(self.failed):,} of them broke an invariant, "
             f"{len(self.limits):,} ended at a documented limit; {self.events:,} events ({rate:,} per CPU second), "
             f"{self.faults.total():,} faults of {len(self.faults)} kinds bit, {self.elections:,} elections, "
-            f"{self.acked:,} acknowledged records checked, {self.excused:,} more excused (S11); medians of a history: "
+            f"{self.acked:,} acknowledged records checked, {self.excused:,} more excused (S11), {self.given_up:,} given up by their users; medians of a history: "
             f"{events:,} events, {faults} faults, {acked:,} records"
         )
         lines = [head, *(f"  simulator {name[:16]}: {count:,} of them" for name, count in self.simulators.items())]

@@ -23,6 +23,7 @@ from kafkalite_core.protocol.offset_fetch import (
 )
 from kafkalite_core.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.simulation.clients import Client
+from tests.simulation.swarm import GROUP_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
 
 GROUP: Final = "g0"
-TOPIC: Final = "t0"
 SESSION_MS: Final = 6_000
 REBALANCE_MS: Final = 8_000
 PATIENCE_MS: Final = 10_000.0
@@ -40,7 +40,7 @@ HEARTBEAT_MS: Final = 1_500.0
 COMMIT_MS: Final = 500.0
 BEGIN_ANEW: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.GROUP_ID_NOT_FOUND})
 _HEAD = Struct(">hih")
-_SUBSCRIPTION: Final = _HEAD.pack(0, 1, len(TOPIC)) + TOPIC.encode() + b"\xff\xff\xff\xff"
+_SUBSCRIPTION: Final = _HEAD.pack(0, 1, len(GROUP_TOPIC)) + GROUP_TOPIC.encode() + b"\xff\xff\xff\xff"
 
 
 class Member(Client):
@@ -54,7 +54,7 @@ class Member(Client):
         self.stable = False
         self.steady = False
         self._turn = 0
-        self.partitions = next(t.partitions for t in cluster.shape.topics if t.name == TOPIC)
+        self.partitions = next(t.partitions for t in cluster.shape.topics if t.name == GROUP_TOPIC)
 
     def begin(self) -> None:
         """Join for the first time."""
@@ -171,7 +171,7 @@ class Member(Client):
 
     def _fetch_offsets(self, turn: int) -> None:
         floors = self.cluster.oracles.groups.floors(GROUP, self.owned)
-        topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=list(self.owned))]
+        topics = [OffsetFetchRequestTopics(name=GROUP_TOPIC, partition_indexes=list(self.owned))]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=topics)])
 
         def fetched(response: Any) -> None:
@@ -213,7 +213,7 @@ class Member(Client):
             group_id=GROUP,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
-            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+            topics=[OffsetCommitRequestTopic(name=GROUP_TOPIC, partitions=[partition])],
         )
 
         def committed(response: Any) -> None:

@@ -14,6 +14,7 @@ from tests.simulation.api import Outcome
 from tests.simulation.elector import Elector, LeaseReader
 from tests.simulation.executor import Executor
 from tests.simulation.operator_store import Store
+from tests.simulation.oracles import last_resort
 from tests.simulation.parsed import cluster_of
 from tests.simulation.reflector import Reflector
 from tests.simulation.removal import shrink
@@ -181,7 +182,9 @@ class Operator:
             balance_due=self._balance_due(obj),
             brokers_age_s=now_s - self._brokers_read_s,
         )
-        self._dispatch(plan(snapshot, now_s, self._at_rest), epoch)
+        actions = plan(snapshot, now_s, self._at_rest)
+        last_resort.decided(snapshot, actions)
+        self._dispatch(actions, epoch)
         if self.host.cluster.shape.scales and not removals(snapshot):
             self._run_brokers(len(wanted_brokers(snapshot)))
 

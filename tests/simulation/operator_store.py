@@ -43,7 +43,7 @@ class Store:
         self._clock_s = clock_s
         self.objects: dict[str, dict[str, Entry]] = {"clusters": {}, "brokers": {}, "topics": {}}
         self._tombstones: dict[str, float] = {}
-        self._epochs_seen: dict[str, dict[int, tuple[int, int]]] = {}
+        self._epochs_seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._went_back_s = float("-inf")
         self.exits: dict[str, str] = {}
         self.leases: dict[str, LeaseView] = {}
@@ -95,12 +95,13 @@ class Store:
             entry.view = cluster_of(entry.obj)
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
-        """The highest epochs ever seen of each partition (S11)."""
-        seen = dict(self._epochs_seen.get(view.topic.ref.uid, {}))
+        """The highest epochs ever seen of each partition under that topic id (S11)."""
+        key = (view.topic.ref.uid, view.topic.ref.topic_id)
+        seen = dict(self._epochs_seen.get(key, {}))
         for number, entry in view.topic.partitions.items():
             before = seen.get(number, (-1, -1))
             seen[number] = (max(before[0], entry.leader_epoch), max(before[1], entry.partition_epoch))
-        self._epochs_seen[view.topic.ref.uid] = seen
+        self._epochs_seen[key] = seen
         return seen
 
     def _apply_pod(self, pod: Json) -> bool:

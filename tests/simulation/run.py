@@ -12,8 +12,8 @@ from kafkalite_core.model.topic import STORE_WENT_BACK
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.simulation.cluster import SimCluster, object_name
 from tests.simulation.faults import Faults
+from tests.simulation.final import final_read
 from tests.simulation.oracles.safety import counting_ids
-from tests.simulation.platter import batches
 from tests.simulation.swarm import draw
 from tests.simulation.world import LimitReached, Violation, World
 
@@ -38,6 +38,7 @@ class Result:
     faults_bitten: dict[str, int]
     acked: int
     excused: int = 0
+    given_up: int = 0
     virtual_ms: float
     wall_s: float
     cpu_s: float
@@ -62,6 +63,7 @@ class Result:
             "faults_bitten": self.faults_bitten,
             "acked": self.acked,
             "excused": self.excused,
+            "given_up": self.given_up,
             "virtual_ms": round(self.virtual_ms),
             "wall_s": round(self.wall_s, 4),
             "cpu_s": round(self.cpu_s, 4),
@@ -102,6 +104,7 @@ def run_seed(seed: int, *, tracing: bool = False, shape: Shape | None = None) ->
         faults_bitten=dict(sorted(world.bitten.items())),
         acked=cluster.history.acked,
         excused=cluster.history.excused,
+        given_up=cluster.history.given_up,
         virtual_ms=world.now,
         wall_s=time.perf_counter() - started,
         cpu_s=time.process_time() - cpu_started,
@@ -241,42 +244,6 @@ def lost(cluster: SimCluster, topic_id: str, number: int) -> bool:
     if ledger is None or ledger.entry is None or ledger.entry.has_leader or not (ledger.damaged or ledger.relaxed):
         return False
     return not counting_ids(ledger.entry, oracles.brokers, relaxed=ledger.relaxed)
-
-
-def final_read(cluster: SimCluster) -> None:
-    """Every log is read: all that was promised is there, and all replicas are the same up to the high watermark."""
-    cluster.history.excused = 0
-    for ledger in cluster.oracles.ledgers.values():
-        if ledger.entry is not None:
-            ledger.past.ended(ledger.entry.leader_epoch)
-    for tag, promised in cluster.history.promised.items():
-        ledger = cluster.oracles.ledgers[tag]
-        if ledger.entry is None or ledger.forfeited:
-            continue
-        committed = {mark.base: mark for mark in ledger.committed}
-        for base, count, crc in promised:
-            mark = committed.get(base)
-            if mark is not None and mark.crc == crc and mark.next == base + count:
-                continue
-            if (base, base + count, crc) in ledger.past.excused:
-                cluster.history.excused += count
-            elif not ledger.losses:
-                raise Violation("nothing lost", f"{ledger}: [{base}, {base + count}) was acknowledged, there is {mark}")
-    for ledger in cluster.oracles.ledgers.values():
-        entry = ledger.entry
-        if entry is None:
-            continue
-        for broker_id in entry.isr_ids():
-            directory = ledger.directory(cluster.hosts[broker_id])
-            marks = [] if directory is None else batches(directory)
-            start = marks[0].base if marks else ledger.committed_end
-            if ledger.committed and start < ledger.committed[0].base:
-                # Deleted by request, and lost by whoever leads now, so that nobody can tell any more what it was.
-                start = ledger.committed[0].base
-                marks = [mark for mark in marks if mark.base >= start]
-            wanted = [mark[1:] for mark in ledger.committed if mark.base >= start]
-            if [mark[1:] for mark in marks[: len(wanted)]] != wanted:
-                raise Violation("equal replicas", f"{ledger}: broker {broker_id} differs below {ledger.committed_end}")
 
 
 NAMES = {int(code): code.name for code in ErrorCode}

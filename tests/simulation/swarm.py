@@ -38,7 +38,7 @@ FAULTS: dict[str, float] = {
     "operator_pause": 1.5,
     "recreate_topic": 0.5,
     "lose_topic": 0.4,
-    "delete_records": 0.5,
+    "delete_records": 2.0,
     "reassign": 0.8,
     "churn": 1.5,
     "depose": 1.5,
@@ -47,6 +47,9 @@ FAULTS: dict[str, float] = {
     "min_isr": 0.7,
     "grow": 0.3,
 }
+GROUP_TOPIC = "t0"
+"""The topic that members of the group read; every history has it."""
+
 KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
 """All of them: these three have a stream of their own in `draw`."""
 """Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import DeleteRecordsAnswered, DeleteRecordsRequested, HandOver
 from kafkalite_core.resources.naming import ANNOTATION_ADOPT, ANNOTATION_ELECT_PREFERRED
+from tests.simulation.swarm import GROUP_TOPIC
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -74,12 +75,20 @@ class UserActions:
         if self._healed:
             return
         if topic.name in self._cluster.api.objects["topics"]:
+            for ledger in self._cluster.oracles.ledgers.values():
+                if ledger.topic == topic.name:
+                    ledger.forfeited = True  # also if the object has no status yet, which would tell
             self._cluster.api.delete("topics", topic.name)
-            self._cluster.oracles.groups.forgive()
+            self._forgive(topic)
             self._world.bite("recreate_topic")
         self._world.at(50.0 + self._chance.random() ** 2 * 3_000.0, None, self._create_again, topic)
         if times > 1:
             self._world.at(3_100.0 + self._chance.random() * 1_000.0, None, self._recreate, topic, times - 1)
+
+    def _forgive(self, topic: TopicShape) -> None:
+        """Offsets committed for a topic go with it."""
+        if topic.name == GROUP_TOPIC:
+            self._cluster.oracles.groups.forgive()
 
     def _create_again(self, topic: TopicShape, adopt: bool = False) -> None:
         if topic not in self._lost and topic.name not in self._cluster.api.objects["topics"]:
@@ -95,7 +104,7 @@ class UserActions:
         self._cluster.api.delete("topics", topic.name)
         for ledger, forfeited in before.items():
             ledger.forfeited = forfeited
-        self._cluster.oracles.groups.forgive()
+        self._forgive(topic)
         self._world.bite("lose_topic")
         self._lost.append(topic)
         self._find_again()
@@ -143,6 +152,8 @@ class UserActions:
             return
         log, mark = driver.log, driver.replica.high_watermark
         offset = self._chance.randint(log.start_offset, mark) if mark > log.start_offset else mark
+        assert ledger is not None
+        ledger.deletable = max(ledger.deletable, offset)
 
         def answered(effect: DeleteRecordsAnswered) -> None:
             if not effect.error_code and effect.low_watermark < offset:

@@ -346,34 +346,40 @@ def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stra
     """
     listed = {broker_id for broker_id, _ in strays}
     silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
-    if not strays and view.adopt_strays is not False:
+    if not strays and not view.adopt_strays:
         # A topic that is made again in the moment of its deletion: nobody has set its data aside so far.
-        silent = sorted(view.left_by.intersection(silent))
-    elif not strays:
-        return None
+        silent = sorted(view.left_by.intersection(silent)) if view.adopt_strays is None else []
     if not silent or now - view.first_seen >= ADOPTION_GRACE_S:
         return None
-    message = (
-        f"brokers hold data of a lost topic of this name; brokers {silent} list none, and have up to "
-        f"{ADOPTION_GRACE_S:.0f} s to notice the loss"
-    )
+    message = f"{_held(strays)}; brokers {silent} list none, and have up to {ADOPTION_GRACE_S:.0f} s to notice the loss"
     return Obstacle("WaitingForBrokers", message, waiting=True)
+
+
+def _held(strays: list[tuple[int, Stray]]) -> str:
+    if strays:
+        return "brokers hold data of a lost topic of this name"
+    return "data of a lost topic of this name are to be taken over"
 
 
 def _adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> dict[int, Partition] | Obstacle:
-    """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know."""
-    if not strays:
+    """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know.
+
+    Who asks for the data is waited with for every broker also while none lists any: all that do may be away.
+    """
+    if not strays and not view.adopt_strays:
         return {}
     expected = {*snapshot.brokers, *range(snapshot.cluster.replicas)}
     absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id, now))
     if absent:
         message = (
-            f"brokers hold data of a lost topic of this name; waiting for brokers {absent}, which may hold more. "
+            f"{_held(strays)}; waiting for brokers {absent}, which may hold more. "
             'To start empty instead, set the annotation kafkalite.io/adopt-strays: "false"'
         )
         return Obstacle("WaitingForBrokers", message, waiting=True)
+    if not strays:
+        return {}
     leader_epoch, partition_epoch = _epochs_above(strays)
     racks = _racks(snapshot.brokers)
     entries: dict[int, Partition] = {}

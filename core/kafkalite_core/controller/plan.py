@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import (
     ChangePartitions,
     CreateBroker,
+    CreateTopicStatus,
     ReadBrokers,
     ResizePods,
     RestartPods,
@@ -85,15 +86,25 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
         actions += [CreateBroker(broker_id=broker_id) for broker_id in wanted if broker_id not in snapshot.brokers]
     actions += removals(snapshot)
     loads = cache(lambda: topic_load(snapshot))
+    others: list[Action] = []
     for uid, view in sorted(snapshot.topics.items(), key=itemgetter(0)):
         if uid in busy or view.topic.deleting:
             continue
         known = rest.known(view)
         if known is None:
-            actions += _others(snapshot, view, loads, now, moves=moves, recovery=recovery, rest=rest)
+            others += _others(snapshot, view, loads, now, moves=moves, recovery=recovery, rest=rest)
         else:
-            actions += known.others
+            others += known.others
+    actions += _once(others)
     return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, now)
+
+
+def _once(actions: list[Action]) -> list[Action]:
+    """One reading of the brokers is enough for all topics."""
+    reading = [action for action in actions if isinstance(action, ReadBrokers)]
+    return (
+        [*reading[:1], *(action for action in actions if not isinstance(action, ReadBrokers))] if reading else actions
+    )
 
 
 def _others(
@@ -114,6 +125,8 @@ def _others(
         actions = [completed]
     else:
         step = plan_placement(snapshot, view, loads, now)
+        if isinstance(step, CreateTopicStatus) and snapshot.brokers_age_s > now - view.first_seen:
+            return [ReadBrokers()]  # what they list of a topic of this name may be new as well (S10)
         if step is not None and not isinstance(step, Obstacle):
             return [step]
         obstacle = step

@@ -42,6 +42,9 @@ class Ledger:
         given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
             of the election yet may still show them.
         unclean_since: The newest leader epoch that an unclean election began; -1 without any.
+        deletable: The highest offset up to which a user has asked to delete records (KIP-107): nothing else moves the start
+            of a log, since the histories are too short for retention.
+        min_isrs: What min ISR may have been wanted at some time (S4).
         deposed_ends: How far leaders have got that it deposed, by leader epoch.
     """
 
@@ -68,6 +71,8 @@ class Ledger:
         self.losses = 0
         self.given_up: set[tuple[int, ...]] = set()
         self.unclean_since = -1
+        self.deletable = 0
+        self.min_isrs: set[int] = set()
         self.deposed_ends: dict[int, int] = {}
         self.damaged = False
         self.newest = self.behind = (-1, -1)

@@ -24,6 +24,7 @@ from tests.simulation.oracles.safety import (
 )
 from tests.simulation.parsed import broker_of, topic_of
 from tests.simulation.partitions import config_of
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,11 +202,30 @@ class Oracles:
         for ledger in self.ledgers.values():
             self.completeness.candidates(ledger, f"the registration of broker {broker.id} with epoch {broker.epoch}")
 
+    @staticmethod
+    def _wanted_min_isr(ledger: Ledger, spec: Json, entry: Partition) -> None:
+        """The min ISR of an entry is one that the user has wanted, cut to the number of replicas (S4)."""
+        wanted = int(spec["config"].get("min.insync.replicas", "1"))
+        ledger.min_isrs |= {min(wanted, count) for count in (len(entry.replicas), spec["replicas"])}
+        if entry.min_isr < min(ledger.min_isrs):
+            raise Violation("min ISR is the user's", f"{ledger}: {entry}, and {sorted(ledger.min_isrs)} were wanted")
+
     def _remember_damage(self, broker_id: int) -> None:
         """What that disk had is gone, for every partition that counts on it."""
         for ledger in self.ledgers.values():
             if ledger.entry is not None and broker_id in ledger.entry.replicas:
                 ledger.damaged = True
+
+    def _passed_over(self, ref: TopicRef) -> None:
+        """Of several topics of one name whose data are still there, one is taken over (S10).
+
+        Who wants data back of a name that he had deleted before gets those with the highest leader epoch, and the
+        others are given up; where none was deleted there is but one to choose.
+        """
+        named = [ledger for ledger in self.ledgers.values() if ledger.topic == ref.name]
+        if any(ledger.tag[0] == ref.topic_id and ledger.forfeited for ledger in named):
+            for ledger in named:
+                ledger.forfeited = ledger.forfeited or ledger.tag[0] != ref.topic_id
 
     def _topic_changed(self, old: Json | None, new: Json | None) -> None:
         before = None if old is None else topic_of(old)
@@ -220,6 +240,8 @@ class Oracles:
         if not after.ref.topic_id:
             return
         assert new is not None
+        if before is None or not before.ref.topic_id:
+            self._passed_over(after.ref)
         consents = (old or new)["metadata"].get("annotations", {})
         # After a tightening the store says when all have flushed; a topic that was lost and taken over says nothing yet
         # of what was acknowledged before (S4).
@@ -230,6 +252,7 @@ class Oracles:
             ledger = self.ledger(after.ref, number)
             recover = ANNOTATION_RECOVER_STORE in consents and ledger.damaged
             was_relaxed, ledger.relaxed = ledger.relaxed, relaxed
+            self._wanted_min_isr(ledger, new["spec"], entry)
             if known == entry:
                 continue
             self.metadata.stored(after.ref, number, entry)

@@ -68,6 +68,7 @@ class Past:
         self._shown: set[tuple[int, ...]] = set()
         self._lost: list[tuple[int, int]] = []
         self._anew: set[int] = set()
+        self._ever_anew: set[int] = set()
 
     def restored(self, entry: Partition | None) -> None:
         """The store went back in time, to this entry."""
@@ -81,8 +82,11 @@ class Past:
         return all(mark[1:] != other[1:] for _, _, log in self._ledger.logs() for other in batches(log))
 
     def came_again(self, mark: Mark) -> bool:
-        """Whether the leader epoch of that batch was lost with the store, and an entry of the past began it anew."""
-        return mark.epoch in self._anew and any(shown < mark.epoch <= highest for shown, highest in self._lost)
+        """Whether the leader epoch of that batch was lost with the store, and an entry of the past began it anew.
+
+        Also when the partition has gone on since: the entry may have become the very one that a dead disk remembers.
+        """
+        return mark.epoch in self._ever_anew and any(shown < mark.epoch <= highest for shown, highest in self._lost)
 
     def began(self, driver: Driver) -> None:
         """A replica leads or follows from now on. Raises `Violation` if it has been told of a later epoch."""
@@ -107,6 +111,7 @@ class Past:
         """The store has another entry, of the past."""
         if known is None or entry.leader_epoch > known.leader_epoch:
             self._anew.add(entry.leader_epoch)
+            self._ever_anew.add(entry.leader_epoch)
 
     def anew(self, driver: Driver) -> bool:
         """Whether this leader is of the past, in an epoch that began in it."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.replica.events import Role
-from tests.simulation.platter import Mark, batches
+from tests.simulation.platter import Mark, batches, batches_between
 from tests.simulation.world import LimitReached, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.partition import Partition
+    from kafkalite_core.model.partition import IsrEntry, Partition
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
     from tests.simulation.oracles.ledger import Ledger
@@ -68,8 +68,12 @@ class Completeness:
 
     leader(e) begins              =>  its log holds, from its log start on, all that was committed at the election of e
     m in ISR or ELR and counts    =>  the disk of m holds every committed batch
+    a leader's log starts at s    =>  a user asked to delete the records below some offset >= s
+
+    Of a disk it is enough to look at the last committed batch: those before it are the same by log matching.
     """
 
+    start_name = "log start"
     leader_name = "leader completeness"
     candidate_name = "leader-candidate completeness"
 
@@ -78,6 +82,8 @@ class Completeness:
         directory = ledger.directory(driver.partitions.broker.host)
         own = [] if directory is None else batches(directory)
         start = driver.log.start_offset
+        if start > ledger.deletable:
+            raise Violation(self.start_name, f"{ledger}: a log starts at {start}, {ledger.deletable} was deleted")
         # One that hears of its election late, when another one has followed it, needs no more than it needed then.
         until = ledger.elected_at.get(driver.replica.leader_epoch, 0)
         wanted = [mark for mark in ledger.committed if mark.next <= until]
@@ -164,12 +170,23 @@ class Completeness:
                     f"{ledger}: at {occasion}, {member} counts (isr {entry.isr}, elr {entry.elr}, epoch "
                     f"{entry.leader_epoch}) but its disk ends at {end}, and {ledger.committed_end} is committed",
                 )
+            self._same_last(ledger, member, host, occasion)
+
+    def _same_last(self, ledger: Ledger, member: IsrEntry, host: Host, occasion: str) -> None:
+        if not ledger.committed or self._starts_behind(ledger, host):
+            return
+        last, directory = ledger.committed[-1], ledger.directory(host)
+        found = [] if directory is None else batches_between(directory, last.base, last.next)
+        if last[1:] not in [mark[1:] for mark in found]:
+            raise Violation(
+                self.candidate_name, f"{ledger}: at {occasion}, {member} counts but has {found} instead of {last}"
+            )
 
     @staticmethod
     def _starts_behind(ledger: Ledger, host: Host) -> bool:
-        """Everything committed was deleted there (retention, DeleteRecords): an empty log that begins at the end."""
+        """Everything committed was deleted there (DeleteRecords): an empty log that begins at the end."""
         directory = ledger.directory(host)
-        if directory is None:
+        if directory is None or ledger.deletable < ledger.committed_end:
             return False
         segments = directory.segments()
         return bool(segments) and int(segments[0][0].partition(".")[0]) >= ledger.committed_end

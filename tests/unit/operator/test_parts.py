@@ -192,6 +192,19 @@ def test_the_store_remembers_the_highest_epochs_of_a_topic_that_went_back():  # 
     assert view.epochs_seen == {0: (view.topic.partitions[0].leader_epoch, 9)}
 
 
+def test_epochs_are_those_of_a_topic_id():  # S11
+    """The store went back to before the topic was placed, and it was placed again as if it had not been."""
+    store = Store(Clock(), "image")
+    status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
+    again = {"topicId": "other", "partitions": {"0": partition_json(partition_epoch=0)}}
+    store.apply(TOPICS, "ADDED", topic_object(status=status, version="7"))
+    store.apply(TOPICS, "MODIFIED", topic_object(status=again, version="8"))
+    assert store.topic_views()[0].epochs_seen[0][1] == 0
+    back = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}
+    store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="9"))
+    assert store.topic_views()[0].epochs_seen[0][1] == 9
+
+
 def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from_nothing_else():  # S11
     clock = Clock()
     store = Store(clock, "image")

@@ -33,9 +33,10 @@ def ledger(healthy):
     names = (
         "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
         "behind", "newest", "past", "given_up", "unclean_since", "deposed_ends",
+        "deletable", "min_isrs", "forfeited",
     )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
-    found.past, found.given_up, found.deposed_ends = Past(found), set(), {}
+    found.past, found.given_up, found.deposed_ends, found.min_isrs = Past(found), set(), {}, set(found.min_isrs)
     committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
     found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
     yield found

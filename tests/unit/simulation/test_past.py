@@ -11,9 +11,9 @@ import pytest
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding
 from kafkalite_core.resources import patches
-from tests.simulation import run
 from tests.simulation.api import Watch
 from tests.simulation.cluster import SimCluster
+from tests.simulation.final import promises_kept
 from tests.simulation.oracles import past as past_module
 from tests.simulation.oracles.safety import Completeness
 from tests.simulation.swarm import draw
@@ -108,8 +108,8 @@ class Restore:
             marks[:] = kept
 
     def missing(self) -> int:
-        """Records that were promised and that the final read did not find; it is broken if that may not be."""
-        run.final_read(self.cluster)
+        """Records that were promised and that are not there at the end; it is broken if that may not be."""
+        promises_kept(self.cluster)
         return self.cluster.history.excused
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.plan import plan
+from tests.simulation.cluster import object_name
+from tests.simulation.oracles import last_resort
+from tests.simulation.oracles.groups import GroupPromises
+from tests.simulation.swarm import GROUP_TOPIC
 from tests.simulation.world import Violation
+from tests.unit.controller.builders import NOW, entry, make_broker, snapshot, three, topic_view
 
 
 def fires(name: str):
@@ -78,3 +85,34 @@ def test_what_a_deposed_leader_commits_after_an_unclean_election_is_not_promised
     ledger.stored(replace(ledger.entry, leader_epoch=epoch))  # made again, with epochs that are below
     ledger.high_watermark_advanced(leader)
     assert (ledger.committed[-1], ledger.committed_end) == (batch, batch.next)
+
+
+def test_an_unclean_election_though_a_clean_candidate_lives() -> None:
+    """Broker 0 led and is fenced; 1 is in sync, and 2 is not."""
+    topic = topic_view(
+        partitions={0: entry(isr=((0, 10), (1, 11)))}, spec={"config": {"unclean.leader.election.enable": "true"}}
+    )
+    fenced = three() | {0: make_broker(0, fenced=10)}
+    last_resort_of_all = snapshot(topic, brokers=fenced | {1: make_broker(1, fenced=11)})
+    actions = plan(last_resort_of_all, NOW)
+    assert next(one for one in actions if isinstance(one, ChangePartitions)).changes[0].proposed.leader == 2
+    last_resort.decided(last_resort_of_all, actions)
+    another_lives = snapshot(topic, brokers=fenced)
+    last_resort.decided(another_lives, plan(another_lives, NOW))
+    with fires("last resort"):
+        last_resort.decided(another_lives, actions)
+
+
+def test_consent_and_deletion_forgive_only_the_offsets_of_what_they_are_about(healthy, monkeypatch) -> None:
+    forgiven: list[bool] = []
+    monkeypatch.setattr(GroupPromises, "forgive", lambda _self, *, generations=False: forgiven.append(generations))
+    monkeypatch.setattr(healthy, "annotate", lambda *_: None)
+    monkeypatch.setattr(healthy.world, "trace", lambda *_: None)
+    monkeypatch.setattr(healthy, "consents", 0)
+    assert GROUP_TOPIC == "t0"
+    names = ("t0", "__consumer_offsets", "t1")
+    obj = healthy.api.objects["topics"]["t0"]
+    monkeypatch.setitem(healthy.api.objects, "topics", {object_name(name): obj for name in names})
+    for name in names:
+        healthy.consent(name)
+    assert forgiven == [False, True]

@@ -1,0 +1,133 @@
+"""What the end of a history looks at fires: one hand-made lie for each thing that is looked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.simulation import final, run
+from tests.simulation.clients import Consumer
+from tests.simulation.driver import Driver
+from tests.simulation.oracles import noting
+from tests.simulation.world import Violation
+
+
+def fires(name: str):
+    return pytest.raises(Violation, match=name)
+
+
+def test_a_log_that_starts_where_nobody_asked_it_to(healthy, ledger, leader, monkeypatch) -> None:
+    start = ledger.committed[3].next
+    monkeypatch.setattr(leader.log, "start_offset", start)
+    with fires("log start"):
+        ledger.oracles.completeness.leader(ledger, leader)
+    with fires("log start"):
+        run.final_read(healthy)
+    ledger.deletable = start
+    ledger.oracles.completeness.leader(ledger, leader)
+    run.final_read(healthy)
+
+
+def test_a_replica_that_lacks_the_beginning(healthy, ledger, follower) -> None:
+    """An empty log is equal to every other as far as it goes."""
+    marks = ledger.directory(follower.partitions.broker.host).segments()[0][1].marks
+    whole = list(marks)
+    marks[:] = whole[2:]
+    with fires("equal replicas"):
+        run.final_read(healthy)
+    ledger.deletable = whole[2].base
+    run.final_read(healthy)
+    marks[:] = whole
+
+
+def test_a_replica_that_has_nothing(healthy, ledger, follower, monkeypatch) -> None:
+    own = ledger.directory(follower.partitions.broker.host)
+    directory_of = type(ledger).directory
+    monkeypatch.setattr(type(ledger), "directory", lambda self, host: None if directory_of(self, host) is own else own)
+    with fires("equal replicas"):
+        run.final_read(healthy)
+
+
+@pytest.mark.parametrize(
+    ("given", "invariant"),
+    [
+        (lambda _read, _answer: b"", "nothing lost"),
+        (lambda read, answer: read if answer.read_from else read[81:], "nothing lost"),
+        (lambda read, _answer: bytes([*read[:60], read[60] ^ 1, *read[61:]]), "consumer reads committed"),
+    ],
+)
+def test_a_leader_that_does_not_give_what_it_has(healthy, ledger, monkeypatch, given, invariant) -> None:
+    """What is on its disk is whole: only who asks finds out."""
+    read = Driver.read
+    monkeypatch.setattr(Driver, "read", lambda self, answer, limit: given(read(self, answer, limit), answer))
+    with fires(invariant):
+        run.final_read(healthy)
+
+
+def test_a_topic_that_is_gone_though_nobody_deleted_it(healthy, ledger) -> None:
+    promised = sum(count for _, count, _ in healthy.history.promised[ledger.tag])
+    ledger.entry = None
+    with fires("nothing lost"):
+        final.promises_kept(healthy)
+    ledger.forfeited = True
+    final.promises_kept(healthy)
+    assert healthy.history.given_up == promised > 0
+
+
+def test_only_what_was_given_up_may_be_missing_where_something_was(healthy, ledger) -> None:
+    lost, other = ledger.committed.pop(), ledger.committed[-1]
+    ledger.losses, ledger.forfeited = 1, True
+    with fires("nothing lost"):
+        final.promises_kept(healthy)
+    ledger.given_up.add(other[1:])
+    with fires("nothing lost"):
+        final.promises_kept(healthy)
+    ledger.given_up.add(lost[1:])
+    final.promises_kept(healthy)
+    assert healthy.history.given_up == lost.next - lost.base
+
+
+def test_an_entry_that_asks_for_less_than_the_user_wants(healthy, ledger) -> None:
+    spec = dict(healthy.api.objects["topics"]["t0"]["spec"])
+    healthy.api.objects["topics"]["t0"]["spec"] = {**spec, "config": {"min.insync.replicas": "3"}}
+    with fires("min ISR is the user's"):
+        run.final_read(healthy)
+    healthy.api.objects["topics"]["t0"]["spec"] = spec
+    less = SimpleNamespace(min_isr=1, replicas=ledger.entry.replicas)
+    with fires("min ISR is the user's"):
+        healthy.oracles._wanted_min_isr(ledger, spec, less)
+    healthy.oracles._wanted_min_isr(ledger, {**spec, "config": {}}, less)
+
+
+def test_a_consumer_that_is_given_what_comes_later(healthy, ledger, leader) -> None:
+    consumer = Consumer(healthy, 9)
+    answer = leader.fetch(_from(0))
+    records = leader.read(answer, 4_000)
+    consumer._got("t0", 0, ledger.tag[0], 0, answer, records)
+    consumer._positions.clear()
+    with fires("consumer reads committed"):
+        consumer._got("t0", 0, ledger.tag[0], 0, answer, records[ledger.committed[0].stop :])
+    with fires("consumer reads committed"):
+        consumer._got("t0", 0, ledger.tag[0], 0, answer, bytes([*records[:60], records[60] ^ 1, *records[61:]]))
+
+
+def _from(offset: int):
+    from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
+
+    return FetchRequested(
+        token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1, fetch_offset=offset,
+        last_fetched_epoch=-1,
+    )  # fmt: skip
+
+
+def test_a_checkpoint_that_forgets(healthy, ledger, leader, monkeypatch) -> None:
+    broker = leader.partitions.broker
+    broker.logs.checkpoint(broker.partitions.high_watermarks())
+    noting.checked(broker)
+    for noted in (None, SimpleNamespace(leader_epoch=9, partition_epoch=-1)):
+        monkeypatch.setattr(noting, "read_metadata", lambda _disk, _name, noted=noted: noted)
+        with fires("a checkpoint notes"):
+            noting.checked(broker)
+    monkeypatch.setattr(broker.host.disk, "room", 10)
+    noting.checked(broker)
