@@ -415,7 +415,6 @@ class Faults(UserActions):
                 world.resume(operator.operator.process)
         if not api.objects["clusters"]:
             cluster.create_cluster()
-        for topic in cluster.shape.topics:
-            self._create_again(topic)
+        self._create_what_is_missing()
         if cluster.shape.scales:
             self._scale_to(cluster.shape.brokers)

@@ -199,6 +199,9 @@ def unhealthy(cluster: SimCluster) -> str:
             wished = set(entry["replicas"]) == set(wish) if wish else len(entry["replicas"]) == obj["spec"]["replicas"]
             if entry.get("adding") or entry.get("removing") or not wished:
                 return f"{topic.name}-{number} has not the replicas of {obj['spec']}: {entry}"
+            least = int(obj["spec"]["config"].get("min.insync.replicas", "1"))
+            if entry["minIsr"] != max(1, min(least, len(entry["replicas"]))):
+                return f"{topic.name}-{number}: min ISR is to be {least}: {entry}"
             if len(entry["isr"]) < len(entry["replicas"]):
                 return f"{topic.name}-{number} is not in sync: {entry}"
             broker = cluster.hosts[entry["leader"]].broker

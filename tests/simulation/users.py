@@ -74,10 +74,11 @@ class UserActions:
     def _recreate(self, topic: TopicShape, times: int) -> None:
         if self._healed:
             return
-        if topic.name in self._cluster.api.objects["topics"]:
+        if topic not in self._lost:
             for ledger in self._cluster.oracles.ledgers.values():
                 if ledger.topic == topic.name:
-                    ledger.forfeited = True  # also if the object has no status yet, which would tell
+                    ledger.forfeited = True  # also if the object has no status, or a restore took it
+        if topic.name in self._cluster.api.objects["topics"]:
             self._cluster.api.delete("topics", topic.name)
             self._forgive(topic)
             self._world.bite("recreate_topic")
@@ -93,6 +94,13 @@ class UserActions:
     def _create_again(self, topic: TopicShape, adopt: bool = False) -> None:
         if topic not in self._lost and topic.name not in self._cluster.api.objects["topics"]:
             self._cluster.create_topic(topic, {ANNOTATION_ADOPT: "true"} if adopt else None)
+
+    def _create_what_is_missing(self) -> None:
+        """Topics that a restore of the store took with it are made again, and their data are wanted back."""
+        for topic in self._cluster.shape.topics:
+            named = [ledger for ledger in self._cluster.oracles.ledgers.values() if ledger.topic == topic.name]
+            wanted = any(ledger.entry is None and ledger.committed and not ledger.forfeited for ledger in named)
+            self._create_again(topic, wanted)
 
     def _lose_topic(self) -> None:
         """The object is lost, by a slip; it is made again, and the data are wanted back (S10)."""

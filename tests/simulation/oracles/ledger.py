@@ -38,6 +38,7 @@ class Ledger:
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
+        superseded: The store went back to another topic of this name, placed under another topic id.
         losses: How many committed batches unclean elections took.
         given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
             of the election yet may still show them.
@@ -77,7 +78,7 @@ class Ledger:
         self.damaged = False
         self.newest = self.behind = (-1, -1)
         self.past = Past(self)
-        self.forfeited = False
+        self.forfeited = self.superseded = False
 
     def __str__(self) -> str:
         return self.directory_name
