@@ -137,6 +137,7 @@ def play(cluster: SimCluster) -> None:
     for producer in cluster.producers:
         producer.stopped = True
     world.run(world.now + 3_000.0)
+    _until(cluster, LIVENESS_MS, "the cluster rests")  # a leadership may have moved meanwhile, to who hears late
     final_read(cluster)
 
 
@@ -206,7 +207,7 @@ def unhealthy(cluster: SimCluster) -> str:
                 return f"{topic.name}-{number} is not in sync: {entry}"
             broker = cluster.hosts[entry["leader"]].broker
             driver = None if broker is None else broker.driver(topic.name, int(number))
-            if driver is None or not driver.is_leader:
+            if driver is None or not driver.is_leader or driver.ref.topic_id != status["topicId"]:
                 return f"{topic.name}-{number}: broker {entry['leader']} does not lead it"
             for host in cluster.host_list:
                 if _knows_more(host, topic.name, int(number), entry):
