@@ -209,6 +209,8 @@ def unhealthy(cluster: SimCluster) -> str:
             driver = None if broker is None else broker.driver(topic.name, int(number))
             if driver is None or not driver.is_leader or driver.ref.topic_id != status["topicId"]:
                 return f"{topic.name}-{number}: broker {entry['leader']} does not lead it"
+            if driver.replica.high_watermark < driver.ledger.committed_end:
+                return f"{topic.name}-{number}: {driver.ledger.committed_end} is committed, less is shown"
             for host in cluster.host_list:
                 if _knows_more(host, topic.name, int(number), entry):
                     return f"{topic.name}-{number}: broker {host.id} knows more than the store shows: {entry}"
