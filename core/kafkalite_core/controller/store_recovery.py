@@ -19,7 +19,7 @@ last epoch had all of them, and a log with that epoch's records has a prefix of 
 epochs may have written nothing in them, while somebody out of the ISR has records of an earlier one that were never
 committed: so the newest ISR comes first. Without all replicas that is not known, and where every member of the newest
 ISR has lost its disk since, it is not true: so either takes a person's consent (`kafkalite.io/recover-store`), and
-counts as an unclean election.
+counts as an unclean election. Consent is to go on without brokers that are away, not without one that is about to report.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class StoreRecovery:
         present = {i: held for i, held in hosts.items() if self._alive(i) and self._is_news(i, held, seen)}
         absent = sorted({*entry.replicas, *hosts, *_newest_isr(reports)} - set(present))
         emptied = self._emptied(entry, reports)
-        if not present or ((absent or emptied) and not view.recovery_request):
+        # Who lives and has a replica is about to report, whatever a person allows to go on without.
+        silent = any(self._alive(i) for i in absent if i in entry.replicas or i in hosts)
+        if not present or silent or ((absent or emptied) and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent, emptied))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
         sure = self._newest_in_sync(entry, reports, present) or present

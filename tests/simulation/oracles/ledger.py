@@ -38,7 +38,7 @@ class Ledger:
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
-        superseded: The store went back to another topic of this name, placed under another topic id.
+        superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
         losses: How many committed batches unclean elections took.
         given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
             of the election yet may still show them.

@@ -115,7 +115,7 @@ class Oracles:
             found = self.brokers.get(host.id)
             host.untold(-1 if found is None else found.epoch)
         topics = {topic.ref.topic_id: topic for topic in map(topic_of, objects["topics"].values())}
-        placed = {topic.ref.name: topic.ref.topic_id for topic in topics.values() if topic.ref.topic_id}
+        placed = {topic.ref.name: topic.ref.topic_id for topic in map(topic_of, objects["topics"].values())}
         for ledger in self.ledgers.values():
             ledger.superseded |= placed.get(ledger.topic, ledger.tag[0]) != ledger.tag[0]
             topic = topics.get(ledger.tag[0])

@@ -85,6 +85,19 @@ def test_consent_goes_on_without_the_missing_and_says_so():
     assert "brokers [0] were not waited for" in action.reasons[0]
 
 
+def test_consent_does_not_go_on_without_a_live_replica_that_is_about_to_report():
+    """Both in sync lost their disks; broker 2 has the records, and its report is on its way."""
+    told = {i: replace(b, holdings=(holding(log_epoch=-1, end=0),)) if i < 2 else b for i, b in emptied(0, 1).items()}
+    late = {**told, 2: replace(told[2], holdings=())}
+    in_sync = entry(isr=((0, 10), (1, 11)))
+    action, state = run(late, partition=in_sync, recovery_request="true")
+    assert action is None
+    assert "broker 2 has not reported yet" in ready(state).message
+    assert run(told, partition=in_sync, recovery_request="true")[0].changes[0].proposed.isr_ids() == (2,)
+    dead = {**late, 2: replace(late[2], fenced_epoch=22)}
+    assert run(dead, partition=in_sync, recovery_request="true")[0] is not None, "who is away is not waited for"
+
+
 def test_consent_is_not_needed_and_not_used_when_all_are_there():
     action, _ = run(reporting(holding(), holding(), holding()), recovery_request="true")
     assert action.unclean == frozenset()
