@@ -19,7 +19,7 @@ last epoch had all of them, and a log with that epoch's records has a prefix of 
 epochs may have written nothing in them, while somebody out of the ISR has records of an earlier one that were never
 committed: so the newest ISR comes first. Without all replicas that is not known, and where every member of the newest
 ISR has lost its disk since, it is not true: so either takes a person's consent (`kafkalite.io/recover-store`), and
-counts as an unclean election. Consent is to go on without brokers that are away, not without one that is about to report.
+counts as an unclean election. Consent is to go on without brokers that are away, not without who is about to report.
 """
 
 from __future__ import annotations
