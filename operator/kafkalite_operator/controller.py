@@ -117,7 +117,6 @@ class Controller:
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
         self._epochs: dict[str, int] = {}
-        self._brokers_read_at = float("-inf")
         self._brokers_awaited = False
         """Elections wait for the brokers to be read: then they are planned at once."""
         self._resynced_at = float("-inf")
@@ -217,11 +216,9 @@ class Controller:
         selector = "app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=broker" if kind is PODS else ""
         listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=LIST_DEADLINE_S)
         self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
-        if kind is BROKERS:
-            self._brokers_read_at = started
-            if self._brokers_awaited:
-                self._brokers_awaited = False
-                self.wake_up()
+        if kind is BROKERS and self._brokers_awaited:
+            self._brokers_awaited = False
+            self.wake_up()
 
     # -- one round ----------------------------------------------------------------------------------------------
 
@@ -256,7 +253,6 @@ class Controller:
             observing_since=self.leases.observing_since(key[0]),
             unheard_until=self.leases.unheard_until(key[0]),
             balance_due=balance_due,
-            brokers_age_s=self._clock() - self._brokers_read_at,
         )
 
     async def _read_again(self, key: ClusterKey, epoch: int) -> Snapshot | None:

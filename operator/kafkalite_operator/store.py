@@ -99,6 +99,8 @@ class Store:
         self._unread: dict[str, str] = {}
         """Namespace by uid of topics whose newest version is not understood."""
         self._went_back_at = float("-inf")
+        self._brokers_read_at: dict[str | None, float] = {}
+        """By namespace, None for all of them: when the newest consistent list of brokers was asked for."""
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -183,6 +185,8 @@ class Store:
             for item in items:
                 self._note_pod("ADDED", item)
             return
+        if kind is BROKERS:
+            self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_at=asked_at)
@@ -327,7 +331,6 @@ class Store:
         observing_since: float | None,
         unheard_until: float = 0.0,
         balance_due: bool,
-        brokers_age_s: float = 0.0,
     ) -> Snapshot:
         """One cluster for `plan`."""
         settings = self.clusters()[key]
@@ -358,7 +361,7 @@ class Store:
             unheard_until=unheard_until,
             outdated=self._outdated(key),
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
-            brokers_age_s=brokers_age_s,
+            brokers_age_s=self._brokers_age_s(key[0]),
             controller_epoch=controller_epoch,
             balance_due=balance_due,
             pods=pods,
@@ -375,6 +378,9 @@ class Store:
             replacing=parse_replacing(Fields(status, "status")),
             complete=key[0] not in self._unread.values(),
         )
+
+    def _brokers_age_s(self, namespace: str) -> float:
+        return self._clock() - max(self._brokers_read_at.get(where, NOT_LISTED) for where in (None, namespace))
 
     def _outdated(self, key: ClusterKey) -> frozenset[int]:
         """Brokers whose reports may be older than what they have to tell (S11)."""

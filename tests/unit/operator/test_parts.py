@@ -192,6 +192,27 @@ def test_the_store_remembers_the_highest_epochs_of_a_topic_that_went_back():  # 
     assert view.epochs_seen == {0: (view.topic.partitions[0].leader_epoch, 9)}
 
 
+def test_brokers_of_one_namespace_are_not_fresh_because_those_of_another_were_read():
+    clock = Clock()
+    store = Store(clock, "image")
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+
+    def age_s():
+        told = store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+        return told.brokers_age_s
+
+    assert age_s() == float("inf"), "they have not been read"
+    asked_at = clock.now
+    clock.now += 5.0
+    for namespace, age in (("elsewhere", float("inf")), (None, 5.0)):
+        store.relist(BROKERS, [], "7", namespace, asked_at=asked_at)
+        assert age_s() == age
+    store.relist(BROKERS, [], "8", "default", asked_at=clock.now - 1.0)
+    assert age_s() == 1.0
+    store.relist(BROKERS, [], "8", "default", asked_at=asked_at)
+    assert age_s() == 1.0, "a late answer says nothing newer"
+
+
 def test_epochs_are_those_of_a_topic_id():  # S11
     """The store went back to before the topic was placed, and it was placed again as if it had not been."""
     store = Store(Clock(), "image")
