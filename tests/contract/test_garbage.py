@@ -18,6 +18,13 @@ async def gone(api, path: str) -> None:
     await until(missing)
 
 
+async def collector_has_seen(api, ns: str, owner) -> None:
+    """Config maps that were made before this one: it goes by its own watch, and a deletion in between misses a child."""
+    absent = {**owned_by(owner), "name": "absent", "uid": "00000000-0000-4000-8000-000000000000"}
+    await api.create(CONFIG_MAPS.format(ns=ns), config_map("canary", ownerReferences=[absent]))
+    await gone(api, f"{CONFIG_MAPS.format(ns=ns)}/canary")
+
+
 async def test_dependents_go_with_their_owner(api, ns):
     owner = (await api.create(TOPICS.format(ns=ns), topic())).body
     path = CONFIG_MAPS.format(ns=ns)
@@ -61,6 +68,7 @@ async def test_orphans_stay(api, ns):
     owner = (await api.create(TOPICS.format(ns=ns), topic())).body
     path = f"{CONFIG_MAPS.format(ns=ns)}/child"
     await api.create(CONFIG_MAPS.format(ns=ns), config_map("child", ownerReferences=[owned_by(owner)]))
+    await collector_has_seen(api, ns, owner)
     await api.call("DELETE", f"{TOPICS.format(ns=ns)}/orders", {"propagationPolicy": "Orphan"})
     await gone(api, f"{TOPICS.format(ns=ns)}/orders")
     child = await api.get(path)
@@ -73,6 +81,7 @@ async def test_foreground_deletion_waits_for_the_dependents(api, ns):
     path = f"{CONFIG_MAPS.format(ns=ns)}/child"
     extra = {"ownerReferences": [owned_by(owner, blocking=True)], "finalizers": ["kafkalite.io/test"]}
     await api.create(CONFIG_MAPS.format(ns=ns), config_map("child", **extra))
+    await collector_has_seen(api, ns, owner)
     await api.call("DELETE", f"{TOPICS.format(ns=ns)}/orders", {"propagationPolicy": "Foreground"})
 
     async def marked() -> bool:
