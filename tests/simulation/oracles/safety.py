@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.host import Host
     from tests.simulation.oracles.ledger import Ledger
 
-_BASE = attrgetter("base")
+_BASE, _NEXT = attrgetter("base"), attrgetter("next")
 
 
 class OneLeader:
@@ -88,8 +88,9 @@ class Completeness:
         until = ledger.elected_at.get(driver.replica.leader_epoch, 0)
         wanted = [mark for mark in ledger.committed if mark.next <= until]
         if start:
-            wanted = wanted[bisect_left(wanted, start, key=_BASE) :]
-            own = own[bisect_left(own, start, key=_BASE) :]
+            # The batch that the start is in counts: records of it may be acknowledged, and not deleted.
+            wanted = wanted[bisect_right(wanted, start, key=_NEXT) :]
+            own = own[bisect_right(own, start, key=_NEXT) :]
         whole = [mark[1:] for mark in own[: len(wanted)]] == [mark[1:] for mark in wanted]
         lossy = ledger.lossy
         if lossy:
