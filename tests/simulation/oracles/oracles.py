@@ -179,7 +179,9 @@ class Oracles:
         """Who leads in the epoch of that entry already."""
         host = self.hosts.get(entry.leader)
         driver = None if host is None or host.broker is None else host.broker.driver(ledger.topic, ledger.number)
-        return driver if driver is not None and driver.replica.leader_epoch == entry.leader_epoch else None
+        if driver is None or driver.ref.topic_id != ledger.tag[0]:
+            return None  # it may serve another topic of that name still
+        return driver if driver.replica.leader_epoch == entry.leader_epoch else None
 
     def _broker_changed(self, new: Json) -> None:
         broker = broker_of(new)
