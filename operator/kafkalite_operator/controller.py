@@ -118,7 +118,7 @@ class Controller:
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
         self._epochs: dict[str, int] = {}
         self._brokers_awaited = False
-        """Elections wait for the brokers to be read: then they are planned at once."""
+        """Elections and new topics wait for the brokers to be read: then they are planned at once."""
         self._resynced_at = float("-inf")
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}

@@ -20,6 +20,14 @@ FATAL = frozenset(
 )
 
 
+def asked_from(position: int) -> FetchRequested:
+    """A consumer's question for one partition."""
+    return FetchRequested(
+        token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1, fetch_offset=position,
+        last_fetched_epoch=-1,
+    )  # fmt: skip
+
+
 class Client:
     """Knows, a little late, who leads; sends requests whose answers may never come."""
 
@@ -258,12 +266,7 @@ class Consumer(Client):
             known = driver.ref.topic_id
             if topic_id and known != topic_id:
                 position = 0  # the topic was made again
-            answer = driver.fetch(
-                FetchRequested(
-                    token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1,
-                    fetch_offset=position, last_fetched_epoch=-1,
-                )
-            )  # fmt: skip
+            answer = driver.fetch(asked_from(position))
             records = driver.read(answer, 4_000)
             self.cluster.oracles.watermark.latest(driver)
         self.network.send(

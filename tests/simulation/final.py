@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
 from tests.simulation.batches import marks_of
+from tests.simulation.clients import asked_from
 from tests.simulation.platter import batches
 from tests.simulation.world import Violation
 
@@ -103,11 +103,7 @@ def _read(cluster: SimCluster, ledger: Ledger, entry: Partition) -> None:
         raise Violation("log start", f"{ledger}: it starts at {start}, {ledger.deletable} was deleted")
     given: list[tuple[int, ...]] = []
     while position < driver.replica.high_watermark:
-        question = FetchRequested(
-            token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1, fetch_offset=position,
-            last_fetched_epoch=-1,
-        )  # fmt: skip
-        answer, before = driver.fetch(question), position
+        answer, before = driver.fetch(asked_from(position)), position
         for mark, sound in marks_of(driver.read(answer, READ_BYTES)):
             if not sound:
                 raise Violation("consumer reads committed", f"{ledger}: {mark} is damaged")

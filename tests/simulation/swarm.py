@@ -47,12 +47,13 @@ FAULTS: dict[str, float] = {
     "min_isr": 0.7,
     "grow": 0.3,
 }
+"""Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""
+
 GROUP_TOPIC = "t0"
 """The topic that members of the group read; every history has it."""
 
 KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
 """All of them: these three have a stream of their own in `draw`."""
-"""Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -241,7 +241,9 @@ class UpdateBrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBrokers:
-    """Read the brokers consistently, and plan again: nobody is elected on what was read long ago (threat 4)."""
+    """Read the brokers consistently, and plan again: nobody is elected on what was read long ago (threat 4), and no topic
+    is placed on what was read before it was there (S10).
+    """
 
     @property
     def key(self) -> tuple[str, str]:

@@ -344,11 +344,13 @@ def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stra
 
     It may lead in an epoch above all that is listed, and hold more. One that lists some of it knows that it is gone.
     """
+    if view.adopt_strays is False:
+        return None
     listed = {broker_id for broker_id, _ in strays}
     silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
     if not strays and not view.adopt_strays:
         # A topic that is made again in the moment of its deletion: nobody has set its data aside so far.
-        silent = sorted(view.left_by.intersection(silent)) if view.adopt_strays is None else []
+        silent = sorted(view.left_by.intersection(silent))
     if not silent or now - view.first_seen >= ADOPTION_GRACE_S:
         return None
     message = f"{_held(strays)}; brokers {silent} list none, and have up to {ADOPTION_GRACE_S:.0f} s to notice the loss"

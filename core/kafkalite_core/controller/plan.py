@@ -101,10 +101,8 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
 
 def _once(actions: list[Action]) -> list[Action]:
     """One reading of the brokers is enough for all topics."""
-    reading = [action for action in actions if isinstance(action, ReadBrokers)]
-    return (
-        [*reading[:1], *(action for action in actions if not isinstance(action, ReadBrokers))] if reading else actions
-    )
+    others = [action for action in actions if not isinstance(action, ReadBrokers)]
+    return actions if len(others) == len(actions) else [ReadBrokers(), *others]
 
 
 def _others(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.simulation import final, run
-from tests.simulation.clients import Consumer
+from tests.simulation.clients import Consumer, asked_from
 from tests.simulation.driver import Driver
 from tests.simulation.oracles import noting
 from tests.simulation.world import Violation
@@ -105,7 +105,7 @@ def test_an_entry_that_asks_for_less_than_the_user_wants(healthy, ledger) -> Non
 
 def test_a_consumer_that_is_given_what_comes_later(healthy, ledger, leader) -> None:
     consumer = Consumer(healthy, 9)
-    answer = leader.fetch(_from(0))
+    answer = leader.fetch(asked_from(0))
     records = leader.read(answer, 4_000)
     consumer._got("t0", 0, ledger.tag[0], 0, answer, records)
     consumer._positions.clear()
@@ -113,15 +113,6 @@ def test_a_consumer_that_is_given_what_comes_later(healthy, ledger, leader) -> N
         consumer._got("t0", 0, ledger.tag[0], 0, answer, records[ledger.committed[0].stop :])
     with fires("consumer reads committed"):
         consumer._got("t0", 0, ledger.tag[0], 0, answer, bytes([*records[:60], records[60] ^ 1, *records[61:]]))
-
-
-def _from(offset: int):
-    from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
-
-    return FetchRequested(
-        token=None, replica_id=CONSUMER_ID, replica_epoch=-1, current_leader_epoch=-1, fetch_offset=offset,
-        last_fetched_epoch=-1,
-    )  # fmt: skip
 
 
 def test_a_checkpoint_that_forgets(healthy, ledger, leader, monkeypatch) -> None:
