@@ -241,8 +241,10 @@ class UpdateBrokerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBrokers:
-    """Read the brokers consistently, and plan again: nobody is elected on what was read long ago (threat 4), and no topic
-    is placed on what was read before it was there (S10).
+    """Read the brokers consistently, and plan again.
+
+    Nobody is elected on what was read long ago (threat 4), and no topic is placed on what was read before it was there
+    (S10).
     """
 
     @property
