@@ -281,6 +281,8 @@ class Broker:
                     end_offset=max(stray.end_offset, stray.metadata.end_offset),
                     log_epoch=stray.metadata.log_epoch if stray.metadata.end_offset >= 0 else None,
                     deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
+                    isr=stray.metadata.isr,
+                    isr_epoch=stray.metadata.isr_epoch,
                 )
                 for stray in known
                 if stray.metadata is not None

@@ -172,6 +172,7 @@ class Partitions:
                 config=driver.config,
             )
         )
+        self.logs.note_epochs(driver.log, driver.replica.seen, self.broker.broker_epoch)
         del self.drivers[driver.ref.name, driver.number]
         self._by_log.pop(driver.log, None)
         for fetcher in self._fetchers.values():

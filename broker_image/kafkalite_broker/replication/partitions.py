@@ -280,6 +280,7 @@ class PartitionManager:
                 partition=None, brokers=self._cache.brokers, broker_epoch=self._broker_epoch(), config=driver.config
             )
         )
+        self._logs.note_epochs(driver.log, driver.replica.seen, self._broker_epoch())  # the watch missed some, maybe
         del self._drivers[driver.ref.name, driver.number]
         self._by_log.pop(driver.log, None)
         for fetcher in self._fetchers.values():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.fencing import heard
+from kafkalite_core.controller.newest_isr import holders_in_sync
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
@@ -321,6 +322,8 @@ def _as_stray(holding: Holding) -> Stray:
         partition_epoch=holding.partition_epoch,
         log_epoch=holding.log_epoch,
         end_offset=holding.end_offset,
+        isr=holding.isr,
+        isr_epoch=holding.partition_epoch if holding.isr_epoch is None else holding.isr_epoch,
     )
 
 
@@ -366,7 +369,8 @@ def _held(strays: list[tuple[int, Stray]]) -> str:
 def _adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> dict[int, Partition] | Obstacle:
-    """Entries whose ISR is the holders of the greatest (leader epoch, end), with epochs above all that disks know.
+    """Entries whose ISR is the holders of the greatest (leader epoch, end) of those that were in the newest ISR, if one
+    is known, with epochs above all that disks know.
 
     Who asks for the data is waited with for every broker also while none lists any: all that do may be away.
     """
@@ -387,8 +391,9 @@ def _adopt(
     entries: dict[int, Partition] = {}
     for number in sorted({stray.partition for _, stray in strays}):
         holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
-        best = max(stray.reach for stray in holders.values())
-        isr = [i for i, stray in holders.items() if stray.reach == best]
+        in_sync = holders_in_sync(holders, snapshot.brokers) or set(holders)
+        best = max(holders[i].reach for i in in_sync)
+        isr = [i for i in holders if i in in_sync and holders[i].reach == best]
         rest = sorted((i for i in holders if i not in isr), key=lambda i: holders[i].reach, reverse=True)
         others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))
         replicas = tuple([*isr, *rest, *others][: max(view.spec.replicas, len(isr))])

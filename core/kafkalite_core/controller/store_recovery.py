@@ -29,12 +29,14 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
 from kafkalite_core.controller.growth import ADOPTION_GRACE_S
+from kafkalite_core.controller.newest_isr import newest_of_holdings
 from kafkalite_core.model.cluster import entry_lost
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.controller.newest_isr import NewestIsr
     from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
     from kafkalite_core.model.partition import Partition
     from kafkalite_core.model.topic import Holding
@@ -82,8 +84,9 @@ class StoreRecovery:
         # Who has no replica tells of epochs, and of who had them, no more.
         hosts = {i: holding for i, holding in reports.items() if holding.hosted}
         present = {i: held for i, held in hosts.items() if self._alive(i) and self._is_news(i, held, seen)}
-        absent = sorted({*entry.replicas, *hosts, *_newest_isr(reports)} - set(present))
-        emptied = self._emptied(entry, reports)
+        newest = newest_of_holdings(reports.values())
+        absent = sorted({*entry.replicas, *hosts, *newest.ids} - set(present))
+        emptied = self._emptied(entry, newest)
         # Who lives and has a replica is about to report, whatever a person allows to go on without.
         silent = any(self._alive(i) for i in absent if i in entry.replicas or i in hosts)
         if not present or silent or ((absent or emptied) and not view.recovery_request):
@@ -109,32 +112,46 @@ class StoreRecovery:
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.alive
 
-    def _emptied(self, entry: Partition, reports: Mapping[int, Holding]) -> list[int]:
+    def _lost(self, member: IsrEntry, entry: Partition) -> bool:
+        """Whether a member of an ISR lost since what it had; of an unknown incarnation as far as the entry shows one.
+
+        What is registered may be of the past itself, as far as it is below what the member was registered with.
+        """
+        if member.epoch < 0:
+            shown = {one.id: one for one in (*entry.elr, *entry.isr)}
+            member = shown.get(member.id, member)
+        broker = self._brokers.get(member.id)
+        if member.epoch < 0 or broker is None:
+            return False
+        past = member.epoch > broker.epoch and (not broker.alive or member.id in self._outdated)
+        return not past and entry_lost(member, self._brokers, relaxed_flush=False)
+
+    def _emptied(self, entry: Partition, newest: NewestIsr) -> list[int]:
         """The newest ISR that is known, if all of its members lost since what they had; empty if one may have it still.
 
-        Which incarnation was meant is known of those that the store shows as well. Of others it is not, and then they
-        count as whole. As long as the store shows the newest, eligible replicas have all that was committed, too.
+        As long as the store shows the newest, eligible replicas have all that was committed, too.
         """
-        members = {member.id: member for member in (*entry.elr, *entry.isr)}
-        epoch, newest = _newest_isr_epoch(reports), _newest_isr(reports)
-        shown = epoch < entry.partition_epoch or (epoch == entry.partition_epoch and newest == set(entry.isr_ids()))
-        ids = set(members) if shown or not newest else newest
-        whole = [i for i in ids if i not in members or not entry_lost(members[i], self._brokers, relaxed_flush=False)]
-        return [] if whole else sorted(ids)
+        epochs = newest.partition_epoch - entry.partition_epoch
+        shown = epochs < 0 or not newest.members or (epochs == 0 and newest.ids == set(entry.isr_ids()))
+        members = (*entry.elr, *entry.isr) if shown else newest.members
+        return sorted({one.id for one in members}) if all(self._lost(one, entry) for one in members) else []
 
     def _newest_in_sync(
         self, entry: Partition, reports: Mapping[int, Holding], present: Mapping[int, Holding]
     ) -> dict[int, Holding]:
         """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
 
-        Whoever goes by the store knows of no other history. What the entry names is known to be on a disk by the epoch
-        that it names; that later incarnations of the broker were in sync says nothing of a disk that was lost since.
+        Whoever goes by the store knows of no other history.
         """
-        newest = _newest_isr({i: holding for i, holding in reports.items() if not holding.agrees})
-        members = {member.id: member for member in (*entry.elr, *entry.isr)}
-        kept = [i for i in newest if i in members and not entry_lost(members[i], self._brokers, relaxed_flush=False)]
-        found = {i: present[i] for i in newest if i in present}
-        return found if any(i in found for i in kept) else {}
+        newest = newest_of_holdings(holding for holding in reports.values() if not holding.agrees)
+        found = {i: present[i] for i in sorted(newest.ids) if i in present}
+        kept = any(one.id in found and self._kept(one, entry) for one in newest.members)
+        return found if kept else {}
+
+    def _kept(self, member: IsrEntry, entry: Partition) -> bool:
+        """Whether its disk is known to have all that it had; of an unknown incarnation only the entry may say."""
+        named = member.epoch >= 0 or member.id in {*entry.isr_ids(), *entry.elr_ids()}
+        return named and not self._lost(member, entry)
 
     def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [
@@ -198,21 +215,3 @@ class StoreRecovery:
         if not leader_is_valid(entry, self._brokers):
             return holders
         return {i for i in holders if present[i].agrees and entry.isr_epoch_of(i) == self._brokers[i].epoch}
-
-
-def _newest_isr(reports: Mapping[int, Holding]) -> set[int]:
-    """The ISR of the newest entry that is known: the store may show the replicas of before a reassignment.
-
-    Nobody else has to have all that was committed. Those of older entries are not waited for: they may have been moved
-    away since, and be gone for good.
-    """
-    newest = _newest_isr_epoch(reports)
-    return {i for holding in reports.values() if _isr_epoch(holding) == newest for i in holding.isr}
-
-
-def _newest_isr_epoch(reports: Mapping[int, Holding]) -> int:
-    return max((_isr_epoch(holding) for holding in reports.values()), default=-1)
-
-
-def _isr_epoch(holding: Holding) -> int:
-    return holding.partition_epoch if holding.isr_epoch is None else holding.isr_epoch

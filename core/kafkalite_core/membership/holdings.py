@@ -129,7 +129,7 @@ def memory_of(ref: TopicRef, number: int, entry: Partition) -> Holding:
         partition_epoch=entry.partition_epoch,
         log_epoch=-1,
         end_offset=0,
-        isr=tuple(sorted(entry.isr_ids())),
+        isr=tuple(sorted(entry.isr)),
         hosted=False,
     )
 
@@ -162,5 +162,5 @@ class Reports:
             broker_id
             for holding in self._at.get((topic_id, number), {}).values()
             if not holding.settled_by(entry.leader_epoch, entry.partition_epoch)
-            for broker_id in holding.isr
+            for broker_id in (member.id for member in holding.isr)
         }

@@ -21,8 +21,11 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 STRAYS_LISTED_MAX: Final = 1024
 """Strays that a broker lists in its status; the newest ones when there are more."""
 
-HOLDINGS_LISTED_MAX: Final = 4096
-"""Holdings that a broker lists in its status; when there are more, the rest follows as the first are settled (S11)."""
+HOLDINGS_LISTED_MAX: Final = 2048
+"""Holdings that a broker lists in its status; when there are more, the rest follows as the first are settled (S11).
+
+With the strays beside them the object stays below what etcd takes in one request (1.5 MiB), as a rule.
+"""
 
 RECORD_BATCH_OVERHEAD_BYTES: Final = 61
 OFFSET_MAX: Final = 2**63 - 1

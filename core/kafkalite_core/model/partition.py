@@ -55,14 +55,15 @@ class Seen(NamedTuple):
     Attributes:
         leader_epoch: Highest leader epoch, -1 for none.
         partition_epoch: Highest partition epoch, -1 for none.
-        isr: Broker ids of the ISR of the newest entry that was taken, rising; empty where it is not known.
+        isr: ISR of the newest entry that was taken, in the order of the broker ids; empty where it is not known. A
+            broker epoch of -1 is not known either: earlier versions noted none.
         isr_epoch: Partition epoch of that entry, -1 for none. Below `partition_epoch`: entries that contradict it were
             shown since, and none above all of them.
     """
 
     leader_epoch: int = -1
     partition_epoch: int = -1
-    isr: tuple[int, ...] = ()
+    isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite_core.model.partition import IsrEntry
 
 DEFAULT_CLUSTER_NAME = "kafkalite"
 """A topic without `spec.clusterRef` belongs to the `KafkaLiteCluster` of this name in its namespace."""
@@ -74,8 +78,8 @@ class Holding:
         end_offset: Flushed end of its log.
         agrees: The broker goes by what the store shows, nothing that it knows contradicts that: it reports because it
             was asked. A report that does not say so is evidence of another history.
-        isr: Broker ids of the ISR of the newest entry that the broker was shown: they may hold more, and the store may
-            know nothing of them. Empty when it knows the epochs from its disk alone.
+        isr: ISR of the newest entry that the broker was shown: they may hold more, and the store may know nothing of
+            them. Empty when it knows the epochs from its disk alone. A broker epoch of -1 is not known.
         hosted: It has a replica. Else it only remembers what the store has shown it, and its log is none: -1 and 0.
         isr_epoch: Partition epoch of that entry. None: `partition_epoch`, as long as it was shown no entry that
             contradicts the newest one and has a higher one.
@@ -89,7 +93,7 @@ class Holding:
     log_epoch: int
     end_offset: int
     agrees: bool = False
-    isr: tuple[int, ...] = ()
+    isr: tuple[IsrEntry, ...] = ()
     hosted: bool = True
     isr_epoch: int | None = None
 
@@ -121,6 +125,8 @@ class Stray:
         end_offset: End of the log; -1 when it is not known.
         log_epoch: Newest leader epoch of the log itself, -1 when it has none; None when that is not known.
         deleted: The broker saw the deletion of the topic, whose policy was `Delete`: not lost, but given up.
+        isr: ISR of the newest entry that the replica was shown; empty when that is not known.
+        isr_epoch: Partition epoch of that entry, -1 for none.
     """
 
     topic: str
@@ -131,10 +137,12 @@ class Stray:
     end_offset: int
     log_epoch: int | None = None
     deleted: bool = False
+    isr: tuple[IsrEntry, ...] = ()
+    isr_epoch: int = -1
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How far the log reaches: of two of them the greater one has every record that was acknowledged (S10, S11).
+        """How far the log reaches: of two in one ISR the greater one has every record that was acknowledged (S10, S11).
 
         A broker that was told of an epoch and did not fetch in it reaches no further for that.
         """

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite_core.model.partition import IsrEntry, Seen
+from kafkalite_core.model.partition import Seen
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.partition import Partition
+    from kafkalite_core.model.partition import IsrEntry, Partition
 
 FROM_DISK: Final = -2
 """As the leader: the epochs come from the disk, and no entry has been seen yet."""
@@ -27,7 +27,7 @@ class Newest(NamedTuple):
         partition_epoch: Highest partition epoch seen.
         leader: Leader of the newest entry, `FROM_DISK` before the first one.
         isr: ISR of the newest entry in the order of the broker ids; before the first one what the disk knows of
-            it, with broker epoch -1.
+            it; broker epochs are -1 where it has noted none.
         isr_epoch: Partition epoch of the entry that `isr` is of: of entries that contradict it none is the newest,
             however high their partition epochs are.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
@@ -46,16 +46,14 @@ class Newest(NamedTuple):
 
         An ISR of an earlier entry than the newest that was noted: that one was refused, and none above it was shown.
         """
-        isr = tuple(IsrEntry(broker_id, -1) for broker_id in seen.isr)
-        refused = bool(isr) and seen.isr_epoch < seen.partition_epoch
+        refused = bool(seen.isr) and seen.isr_epoch < seen.partition_epoch
         leader_epoch = max(seen.leader_epoch, log_epoch)
-        return cls(leader_epoch, seen.partition_epoch, isr=isr, isr_epoch=seen.isr_epoch, contradicted=refused)
+        return cls(leader_epoch, seen.partition_epoch, isr=seen.isr, isr_epoch=seen.isr_epoch, contradicted=refused)
 
     @property
     def seen(self) -> Seen:
         """What a disk is to note of it."""
-        isr = tuple(member.id for member in self.isr)
-        return Seen(self.leader_epoch, self.partition_epoch, isr, self.isr_epoch)
+        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch)
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
         """What is known after an entry was shown, and whether that entry is to be the current one.
@@ -80,8 +78,11 @@ class Newest(NamedTuple):
 
     def _had_others_in_sync(self, entry: Partition) -> bool:
         """The disk has noted another ISR for that very partition epoch, which has one entry."""
-        noted = {member.id for member in self.isr}
-        return bool(noted) and self.isr_epoch == entry.partition_epoch and noted != set(entry.isr_ids())
+        if not self.isr or self.isr_epoch != entry.partition_epoch:
+            return False
+        if any(member.epoch < 0 for member in self.isr):
+            return {member.id for member in self.isr} != set(entry.isr_ids())
+        return set(self.isr) != set(entry.isr)
 
     def _is_of_another_history(self, entry: Partition, leader_epochs: int, partition_epochs: int) -> bool:
         if self.leader == FROM_DISK:

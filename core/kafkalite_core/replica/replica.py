@@ -194,7 +194,7 @@ class Replica:
             log_epoch=epoch_of_records(log.epochs, log.start_offset, log.flushed_end),
             end_offset=log.flushed_end,
             agrees=state.partition is not None and not self.store_went_back,
-            isr=tuple(member.id for member in newest.isr),
+            isr=newest.isr,
             isr_epoch=newest.isr_epoch if newest.isr_epoch != newest.partition_epoch else None,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.cluster import Adopted, Broker, BrokerState, Registration
+from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
@@ -105,6 +106,8 @@ def _stray(fields: Fields) -> Stray:
         end_offset=fields.integer("endOffset", 0),
         log_epoch=fields.integer("logEpoch") if fields.has("logEpoch") else None,
         deleted=fields.flag("deleted"),
+        isr=_isr(fields),
+        isr_epoch=fields.integer("isrEpoch", -1),
     )
 
 
@@ -118,10 +121,18 @@ def _holding(fields: Fields) -> Holding:
         log_epoch=fields.integer("logEpoch"),
         end_offset=fields.integer("endOffset"),
         agrees=fields.flag("agrees"),
-        isr=fields.integers("isr"),
+        isr=_isr(fields),
         hosted=fields.flag("hosted", default=True),
         isr_epoch=fields.integer("isrEpoch") if fields.has("isrEpoch") else None,
     )
+
+
+def _isr(fields: Fields) -> tuple[IsrEntry, ...]:
+    return tuple(IsrEntry(one.integer("id"), one.integer("epoch", -1)) for one in fields.maps("isr"))
+
+
+def _render_isr(isr: tuple[IsrEntry, ...]) -> list[dict[str, int]]:
+    return [{"id": member.id} if member.epoch < 0 else {"id": member.id, "epoch": member.epoch} for member in isr]
 
 
 def render_holding(holding: Holding) -> dict[str, Any]:
@@ -136,7 +147,7 @@ def render_holding(holding: Holding) -> dict[str, Any]:
         "endOffset": holding.end_offset,
     }
     if holding.isr:
-        entry["isr"] = list(holding.isr)
+        entry["isr"] = _render_isr(holding.isr)
     if not holding.hosted:
         entry["hosted"] = False
     if holding.isr_epoch is not None:
@@ -156,4 +167,6 @@ def render_stray(stray: Stray) -> dict[str, Any]:
     }
     if stray.log_epoch is not None:
         entry["logEpoch"] = stray.log_epoch
+    if stray.isr:
+        entry |= {"isr": _render_isr(stray.isr), "isrEpoch": stray.isr_epoch}
     return {**entry, "deleted": True} if stray.deleted else entry

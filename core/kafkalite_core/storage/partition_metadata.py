@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.model.partition import Seen, TopicPartition
+from kafkalite_core.model.partition import IsrEntry, Seen, TopicPartition
 from kafkalite_core.storage.disk import disk_errors, join, read_file, replace_file, sync_file
 from kafkalite_core.storage.errors import CorruptCheckpoint
 
@@ -37,7 +37,8 @@ class PartitionMetadata:
         deletion_policy: `Delete` or `Retain`.
         leader_epoch: Highest leader epoch seen (S11).
         partition_epoch: Highest partition epoch seen.
-        isr: Broker ids of the ISR of the newest entry that was taken; empty in files of earlier versions.
+        isr: ISR of the newest entry that was taken, in the order of the broker ids. Empty when it is not known; broker
+            epochs are -1 in files of earlier versions.
         isr_epoch: Partition epoch of that entry. Less than `partition_epoch` while entries that contradict it are
             refused (S11).
         broker_epoch: Highest broker epoch of this broker that used the log.
@@ -58,7 +59,7 @@ class PartitionMetadata:
     deletion_policy: str = "Delete"
     leader_epoch: int = -1
     partition_epoch: int = -1
-    isr: tuple[int, ...] = ()
+    isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
     broker_epoch: int = -1
     compacted: bool = False
@@ -81,7 +82,9 @@ class PartitionMetadata:
 
     def noting(self, seen: Seen, *, broker_epoch: int) -> PartitionMetadata:
         """With the higher of each epoch, and the newer ISR; the same object when nothing is news."""
-        newer = seen.isr_epoch > self.isr_epoch
+        newer = seen.isr_epoch > self.isr_epoch or (
+            seen.isr_epoch == self.isr_epoch and not _names_epochs(self.isr) and _names_epochs(seen.isr)
+        )
         higher = seen.leader_epoch > self.leader_epoch or seen.partition_epoch > self.partition_epoch
         if not newer and not higher and broker_epoch <= self.broker_epoch:
             return self
@@ -111,9 +114,14 @@ class PartitionMetadata:
         """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
         and whoever adopts the data goes by how far they reach (S10). What was given up once stays given up when it is
         set aside once more, as on a disk that was full.
+
+        Records of a later epoch than was noted: so the ISR that was is not the newest, and is not told as such.
         """
+        outrun = log_epoch > self.leader_epoch
         return replace(
             self,
+            isr=() if outrun else self.isr,
+            isr_epoch=-1 if outrun else self.isr_epoch,
             leader_epoch=max(self.leader_epoch, newest_epoch),
             log_epoch=log_epoch,
             end_offset=end_offset,
@@ -126,7 +134,7 @@ class PartitionMetadata:
         """The file's content."""
         raw = bytes.fromhex(self.topic_id.replace("-", ""))
         lines = ["version: 0", f"topic_id: {urlsafe_b64encode(raw).decode().rstrip('=')}"]
-        lines.append(f"isr: {','.join(map(str, self.isr))}")
+        lines.append(f"isr: {','.join(f'{member.id}@{member.epoch}' for member in self.isr)}")
         others = [name for name in self.__dataclass_fields__ if name not in {"topic_id", "isr"}]
         lines += [f"{name}: {getattr(self, name)}" for name in others]
         return ("\n".join(lines) + "\n").encode()
@@ -150,7 +158,7 @@ class PartitionMetadata:
                 deletion_policy=fields["deletion_policy"],
                 leader_epoch=int(fields["leader_epoch"]),
                 partition_epoch=int(fields["partition_epoch"]),
-                isr=(isr := tuple(int(each) for each in fields.get("isr", "").split(",") if each)),
+                isr=(isr := tuple(_member(each) for each in fields.get("isr", "").split(",") if each)),
                 isr_epoch=int(fields.get("isr_epoch", fields["partition_epoch"] if isr else "-1")),
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
@@ -163,6 +171,16 @@ class PartitionMetadata:
             )
         except (ValueError, KeyError) as error:
             raise CorruptCheckpoint(f"{FILE_NAME}: {error}") from error
+
+
+def _member(text: str) -> IsrEntry:
+    """`id@epoch`, or of an earlier version `id`."""
+    broker_id, at, epoch = text.partition("@")
+    return IsrEntry(int(broker_id), int(epoch) if at else -1)
+
+
+def _names_epochs(isr: tuple[IsrEntry, ...]) -> bool:
+    return bool(isr) and all(member.epoch >= 0 for member in isr)
 
 
 def read_metadata(disk: Disk, directory: str) -> PartitionMetadata | None:

@@ -199,7 +199,7 @@ def newest_in_sync(ledger: Ledger) -> set[int]:
     found = [one for broker in ledger.oracles.brokers.values() for one in holdings_of(ledger, broker.holdings)]
     known = [one for one in found if not one.agrees]
     epochs = [one.partition_epoch if one.isr_epoch is None else one.isr_epoch for one in known]
-    return {i for one, epoch in zip(known, epochs, strict=True) if epoch == max(epochs) for i in one.isr}
+    return {m.id for one, epoch in zip(known, epochs, strict=True) if epoch == max(epochs) for m in one.isr}
 
 
 def holdings_of(ledger: Ledger, holdings: Iterable[Holding]) -> list[Holding]:

@@ -27,6 +27,11 @@ def holding(leader_epoch=7, partition_epoch=30, log_epoch=7, end=100, partition=
     )
 
 
+def nameless(*broker_ids):
+    """An ISR as earlier versions noted it: nobody knows which incarnations were meant."""
+    return tuple(IsrEntry(i, -1) for i in broker_ids)
+
+
 def reporting(first=None, second=None, third=None):
     """Three live brokers and what they report; None for nothing."""
     reports = (first, second, third)
@@ -126,7 +131,7 @@ def in_sync_of(reports):
     """Live brokers with (leader epoch, partition epoch, epoch of the last record, end, ISR) as they report."""
     return brokers(
         *(
-            make_broker(i, holdings=(replace(holding(epoch, partition_epoch, log_epoch, end), isr=isr),))
+            make_broker(i, holdings=(replace(holding(epoch, partition_epoch, log_epoch, end), isr=nameless(*isr)),))
             for i, (epoch, partition_epoch, log_epoch, end, isr) in enumerate(reports)
         )
     )
@@ -183,8 +188,8 @@ def test_an_eligible_replica_has_everything_as_well():
 
 def test_an_eligible_replica_has_everything_also_if_all_report_the_isr_that_the_store_shows():
     below_min_isr = replace(entry(isr=((0, 10),)), elr=(IsrEntry(2, 12),))
-    agreed = replace(holding(5, 9, log_epoch=5), isr=(0,), agrees=True)
-    ahead = replace(holding(6, 9, log_epoch=6), isr=(0,))  # elected, and gone before its checkpoint
+    agreed = replace(holding(5, 9, log_epoch=5), isr=nameless(0), agrees=True)
+    ahead = replace(holding(6, 9, log_epoch=6), isr=nameless(0))  # elected, and gone before its checkpoint
     reports = {0: agreed, 1: agreed, 2: ahead}
     present = {i: replace(broker, holdings=(reports[i],)) for i, broker in emptied(0).items()}
     assert run(present, partition=below_min_isr)[0].unclean == frozenset()
@@ -193,9 +198,48 @@ def test_an_eligible_replica_has_everything_also_if_all_report_the_isr_that_the_
 @pytest.mark.parametrize(("isr", "decided"), [((1,), False), ((1, 2), True), ((3,), True)])
 def test_the_newest_isr_is_the_one_that_may_be_without_disks(isr, decided):
     """Of broker 3 the store shows no entry, so that nobody knows which incarnation was meant: it counts as whole."""
-    present = {i: replace(b, holdings=(replace(holding(), isr=isr),)) for i, b in emptied(1).items()}
+    present = {i: replace(b, holdings=(replace(holding(), isr=nameless(*isr)),)) for i, b in emptied(1).items()}
     present[3] = make_broker(3, holdings=(holding(end=7),))
     assert (run(present)[0] is not None) == decided
+
+
+NEW_DISK_SINCE = 21
+
+
+@pytest.mark.parametrize(
+    ("epoch", "trusted", "lost"),
+    [
+        (11, NEW_DISK_SINCE, True),
+        (20, NEW_DISK_SINCE, True),
+        (21, NEW_DISK_SINCE, False),
+        (11, 1, False),
+        (25, 21, True),
+    ],
+    ids=["an earlier disk", "the one before", "copied since", "the same disk", "drew a lower epoch, knowing nothing"],
+)
+def test_an_isr_that_names_incarnations_says_whose_disk_was_lost(epoch, trusted, lost):
+    """Broker 1 alone was in sync. The store shows it with the epoch of before the backup, or not at all."""
+    reports = [holding(partition_epoch=30), holding(partition_epoch=33, end=50), holding(partition_epoch=32)]
+    reports[1] = replace(reports[1], isr=(IsrEntry(1, epoch),))
+    present = brokers(*(make_broker(i, 21, trusted=trusted, holdings=(held,)) for i, held in enumerate(reports)))
+    for shown in (entry(isr=((0, 21), (1, 11))), entry(isr=((0, 21), (2, 21)))):
+        action, state = run(present, partition=shown)
+        assert (action is None) == lost
+        if lost:
+            assert "all that were in sync, brokers [1], came back without their data" in ready(state).message
+        else:
+            assert action.changes[0].proposed.isr_ids() == (1,), "it had all that was committed, and has it"
+
+
+def test_who_was_registered_above_what_the_store_shows_has_lost_nothing_that_is_known():
+    """Its registration went back with the store, and it has not registered anew: it is dead, or what it said is old."""
+    newest = replace(holding(partition_epoch=33), isr=(IsrEntry(1, 25),))
+    known = reporting(newest, holding(), holding())
+    dead = known | {1: replace(make_broker(1, fenced=11), holdings=(holding(),))}
+    assert "without their data" not in ready(run(dead)[1]).message
+    old = snapshot(topic_view(partitions={0: entry()}), brokers=known, outdated=frozenset({1}))
+    (action,) = (action for action in plan(old, NOW) if isinstance(action, ChangePartitions))
+    assert (action.changes[0].proposed.isr_ids(), action.unclean) == ((1,), frozenset())
 
 
 def test_without_any_report_even_consent_cannot_choose():
@@ -309,7 +353,7 @@ def test_an_eligible_replica_of_the_past_is_none_any_more():
 
 def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     """Broker 2 was one of three before a reassignment to broker 3 alone, which the restored store does not know of."""
-    moved = replace(holding(leader_epoch=9, partition_epoch=40, end=259), isr=(3,))
+    moved = replace(holding(leader_epoch=9, partition_epoch=40, end=259), isr=nameless(3))
     known = reporting(holding(), holding(), moved)
     alive = make_broker(3)
     action, state = run({**known, 3: alive})
@@ -323,10 +367,10 @@ def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     gone, _ = run({**known, 3: make_broker(3, fenced=13)}, recovery_request="True")
     assert gone.unclean == {0}
     # Who was a member in an earlier entry only may be gone for good.
-    newer = replace(moved, partition_epoch=41, isr=(0, 1, 2))
+    newer = replace(moved, partition_epoch=41, isr=nameless(0, 1, 2))
     assert run({**reporting(holding(), newer, moved), 3: alive})[0] is not None
     # Nor does a past that somebody was shown say who is one: it has got further than the entry that it contradicts.
-    shown = replace(holding(leader_epoch=9, partition_epoch=60, end=259), isr=(0, 1), isr_epoch=39)
+    shown = replace(holding(leader_epoch=9, partition_epoch=60, end=259), isr=nameless(0, 1), isr_epoch=39)
     action, state = run({**reporting(shown, holding(), moved), 3: alive})
     assert action is None
     assert "broker 3 has not reported yet" in ready(state).message
@@ -337,7 +381,7 @@ def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
 def remembering(leader_epoch=9, partition_epoch=40, isr=()):
     """A broker without a replica, which remembers what the store has shown it."""
     told = holding(leader_epoch=leader_epoch, partition_epoch=partition_epoch, log_epoch=-1, end=0)
-    return {3: make_broker(3, holdings=(replace(told, hosted=False, isr=isr),))}
+    return {3: make_broker(3, holdings=(replace(told, hosted=False, isr=nameless(*isr)),))}
 
 
 def test_who_has_no_replica_tells_of_epochs_and_is_not_chosen():

@@ -3,6 +3,7 @@ from dataclasses import dataclass, replace
 from kafkalite_core.membership.holdings import wanted_holdings
 from kafkalite_core.model.cluster import Broker
 from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
+from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding
 
 MINE = Holding(topic="t", topic_id="id", partition=0, leader_epoch=4, partition_epoch=15, log_epoch=4, end_offset=80)
@@ -68,7 +69,9 @@ def test_two_brokers_that_were_asked_do_not_keep_each_other_going():
 def test_who_has_no_replica_tells_what_only_it_remembers():
     remembered = replace(MINE, leader_epoch=6, partition_epoch=20, log_epoch=-1, end_offset=0, hosted=False)
     assert wanted_holdings(3, [], {}, remembered=[remembered]) == (remembered,)
-    assert wanted_holdings(3, [], others(replace(remembered, isr=(1,))), remembered=[remembered]) == (remembered,)
+    assert wanted_holdings(3, [], others(replace(remembered, isr=(IsrEntry(1, 4),))), remembered=[remembered]) == (
+        remembered,
+    )
     own = replace(HELD, store_went_back=True)
     assert wanted_holdings(1, [own], {}, remembered=[remembered]) == (MINE,), "with its replica it says it all"
     assert wanted_holdings(1, [HELD], others(remembered)) == (MINE,), "those who have replicas are asked by it"

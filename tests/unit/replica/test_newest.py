@@ -69,7 +69,7 @@ def test_a_report_names_the_epochs_of_what_was_not_taken_as_well():
         log=node.log,
         high_watermark=0,
         lag_time_max_ms=1000,
-        seen=Seen(leader_epoch=3, partition_epoch=1, isr=(1, 2), isr_epoch=1),
+        seen=Seen(leader_epoch=3, partition_epoch=1, isr=(IsrEntry(1, 1), IsrEntry(2, 2)), isr_epoch=1),
     )
     for past in (entry(1, 2), entry(3, 7)):
         changed = events.MetadataChanged(
@@ -78,7 +78,7 @@ def test_a_report_names_the_epochs_of_what_was_not_taken_as_well():
         replica.step(0.0, changed)
     holding = replica.holding()
     assert (holding.leader_epoch, holding.partition_epoch, holding.agrees) == (3, 7, False)
-    assert (holding.isr, holding.isr_epoch) == ((1, 2), 1)
+    assert (holding.isr, holding.isr_epoch) == ((IsrEntry(1, 1), IsrEntry(2, 2)), 1)
 
 
 # ---------------------------------------------------------------- and what a replica does about it
@@ -179,10 +179,14 @@ def test_a_restarted_replica_holds_the_store_to_what_its_disk_knows(cluster: Clu
 def test_a_partition_epoch_has_one_isr_also_after_a_restart(cluster: Cluster) -> None:
     """Of the same partition epoch the disk has noted another ISR: the store was restored, and written on to it (S11)."""
     log, entry = cluster.nodes[1].log, cluster.store.partition
-    epoch, others, same = entry.partition_epoch, (1, 9), entry.isr_ids()
+    epoch, same = entry.partition_epoch, tuple(sorted(entry.isr))
+    others, without = (IsrEntry(1, 1), IsrEntry(9, 2)), tuple(IsrEntry(one.id, -1) for one in same)
+    later = (replace(same[0], epoch=same[0].epoch + 1), *same[1:])
     for seen, went_back in (
         ((epoch, others), True),
+        ((epoch, later), True),
         ((epoch, same), False),
+        ((epoch, without), False),
         ((epoch - 1, others), False),
         ((epoch, ()), False),
     ):
@@ -201,6 +205,7 @@ def test_a_partition_epoch_has_one_isr_also_after_a_restart(cluster: Cluster) ->
 
 
 def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown(cluster: Cluster) -> None:
+    noted = (IsrEntry(1, 1), IsrEntry(4, 6))
     log = cluster.nodes[1].log
     log.epochs.truncate_from_end(0)
     replica = Replica(
@@ -210,12 +215,12 @@ def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown
         log=log,
         high_watermark=0,
         lag_time_max_ms=1000,
-        seen=Seen(7, 9, (1, 4), 9),
+        seen=Seen(7, 9, noted, 9),
     )
     entry = cluster.store.partition
     for partition, isr in (
-        (entry, (1, 4)),
-        (replace(entry, leader_epoch=8, partition_epoch=10), tuple(sorted(entry.isr_ids()))),
+        (entry, noted),
+        (replace(entry, leader_epoch=8, partition_epoch=10), tuple(sorted(entry.isr))),
     ):
         replica.step(
             0.0,

@@ -120,24 +120,26 @@ def test_the_error_names_the_object_and_the_field():
 def test_broker_round_trip():
     stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99, deleted=True)
     known = Stray(topic="t", topic_id="id", partition=4, leader_epoch=2, partition_epoch=5, end_offset=9, log_epoch=-1)
+    told = replace(known, isr=(IsrEntry(1, 7), IsrEntry(2, 9)), isr_epoch=4)
     holding = Holding(
         topic="t", topic_id="id", partition=1, leader_epoch=2, partition_epoch=5, log_epoch=-1, end_offset=9
     )
-    contradicted = replace(holding, isr=(1, 2), isr_epoch=-1)
-    held_there = (holding, replace(holding, agrees=True), contradicted, replace(holding, hosted=False, isr=(1, 2)))
+    isr = (IsrEntry(1, 7), IsrEntry(2, -1))
+    contradicted = replace(holding, isr=isr, isr_epoch=-1)
+    held_there = (holding, replace(holding, agrees=True), contradicted, replace(holding, hosted=False, isr=isr))
     former = Adopted(broker_epoch=5, trusted_since=2, clean_since=6)
     registered = registration(7, rack="a", adopted=(former,))
     status = {
         "registration": render_registration(registered),
         "fencing": {"fencedEpoch": 6},
-        "strays": [render_stray(stray), render_stray(known)],
+        "strays": [render_stray(one) for one in (stray, known, told)],
         "holdings": [render_holding(held) for held in held_there],
     }
     obj = broker_object(2, status=status, cordoned=True)
     broker = parse_broker(obj)
     assert broker.registration == registered
     assert (broker.id, broker.fenced_epoch, broker.cordoned, broker.alive) == (2, 6, True, True)
-    assert broker.strays == (stray, known)
+    assert broker.strays == (stray, known, told)
     assert broker.holdings == held_there
     assert "hosted" not in render_holding(holding), "what older versions would not know is said only when it differs"
     assert cluster_of_broker(obj) == "kafkalite"

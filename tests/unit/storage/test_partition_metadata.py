@@ -29,6 +29,10 @@ def metadata(**fields):
     return PartitionMetadata(**{"topic": "a-b", "partition": 3, "topic_id": TOPIC_ID, "uid": "u", **fields})
 
 
+def in_sync(*broker_ids):
+    return tuple(IsrEntry(i, 70 + i) for i in broker_ids)
+
+
 def entry(*, leader_epoch: int, partition_epoch: int) -> Partition:
     isr = (IsrEntry(4, 7), IsrEntry(3, 6))
     return Partition(
@@ -40,11 +44,11 @@ def test_round_trip_and_kafkas_first_lines():
     disk = MemoryDisk()
     disk.makedirs("a-b-3")
     content = metadata(
-        leader_epoch=4, isr=(0, 12), compacted=True, delete_seen=True, moved_away=True, stray_since_ms=77
+        leader_epoch=4, isr=in_sync(0, 12), compacted=True, delete_seen=True, moved_away=True, stray_since_ms=77
     )
     write_metadata(disk, "a-b-3", content)
     assert read_metadata(disk, "a-b-3") == content
-    before = content.encode().replace(b"moved_away: True\n", b"").replace(b"isr: 0,12\n", b"")
+    before = content.encode().replace(b"moved_away: True\n", b"").replace(b"isr: 0@70,12@82\n", b"")
     assert PartitionMetadata.decode(before) == replace(content, moved_away=False, isr=()), (
         "as earlier versions wrote it"
     )
@@ -66,29 +70,48 @@ def test_a_damaged_file_is_nobodys():
 
 
 def test_only_higher_epochs_and_a_newer_isr_are_news():
-    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9, broker_epoch=2)
-    for seen in (Seen(5, 8, (3, 4), 8), Seen(5, 9, (3, 4), 9), Seen()):
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, broker_epoch=2)
+    for seen in (Seen(5, 8, in_sync(3, 4), 8), Seen(5, 9, in_sync(3, 4), 9), Seen()):
         assert known.noting(seen, broker_epoch=2) is known
-    newer = known.noting(Seen(4, 10, (3, 4), 10), broker_epoch=1)
-    assert newer.newest == Seen(5, 10, (3, 4), 10)
+    newer = known.noting(Seen(4, 10, in_sync(3, 4), 10), broker_epoch=1)
+    assert newer.newest == Seen(5, 10, in_sync(3, 4), 10)
     assert newer.broker_epoch == 2
-    assert known.noting(Seen(6, 8, (), -1), broker_epoch=2).newest == Seen(6, 9, (1, 2), 9)
+    assert known.noting(Seen(6, 8, (), -1), broker_epoch=2).newest == Seen(6, 9, in_sync(1, 2), 9)
 
 
 def test_what_was_refused_raises_the_epochs_and_leaves_the_isr():  # S11
-    known = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9)
-    refused = known.noting(Seen(5, 12, (1, 2), 9), broker_epoch=2)
-    assert refused.newest == Seen(5, 12, (1, 2), 9)
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
+    refused = known.noting(Seen(5, 12, in_sync(1, 2), 9), broker_epoch=2)
+    assert refused.newest == Seen(5, 12, in_sync(1, 2), 9)
     assert PartitionMetadata.decode(refused.encode()) == refused
 
 
 def test_files_of_earlier_versions_note_the_isr_of_their_partition_epoch_or_none():
-    written = metadata(leader_epoch=5, partition_epoch=9, isr=(1, 2), isr_epoch=9)
+    written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
     without = written.encode().replace(b"isr_epoch: 9\n", b"")
-    assert PartitionMetadata.decode(without).newest == Seen(5, 9, (1, 2), 9)
-    bare = PartitionMetadata.decode(without.replace(b"isr: 1,2\n", b""))
+    assert PartitionMetadata.decode(without).newest == Seen(5, 9, in_sync(1, 2), 9)
+    bare = PartitionMetadata.decode(without.replace(b"isr: 1@71,2@72\n", b""))
     assert bare.newest == Seen(5, 9, (), -1)
-    assert bare.noting(Seen(5, 9, (3, 4), 9), broker_epoch=2).newest == Seen(5, 9, (3, 4), 9)
+    assert bare.noting(Seen(5, 9, in_sync(3, 4), 9), broker_epoch=2).newest == Seen(5, 9, in_sync(3, 4), 9)
+
+
+def test_files_of_earlier_versions_note_no_broker_epochs_and_those_are_news():
+    written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
+    bare = PartitionMetadata.decode(written.encode().replace(b"isr: 1@71,2@72\n", b"isr: 1,2\n"))
+    assert bare.isr == (IsrEntry(1, -1), IsrEntry(2, -1))
+    assert PartitionMetadata.decode(bare.encode()) == bare
+    assert bare.noting(Seen(5, 9, bare.isr, 9), broker_epoch=-1) is bare
+    assert bare.noting(Seen(5, 9, in_sync(1, 2), 9), broker_epoch=-1) == written
+
+
+@pytest.mark.parametrize(("log_epoch", "known"), [(4, True), (3, True), (5, False)])
+def test_a_log_that_has_outrun_what_was_noted_tells_no_isr(log_epoch, known):  # S10
+    """A checkpoint is up to 5 s old: who was in sync when the log's last records were written is not known."""
+    noted = metadata(leader_epoch=4, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
+    stray = noted.of_stray(
+        newest_epoch=8, log_epoch=log_epoch, end_offset=30, recovery_point=20, delete_seen=False, moved_away=False
+    )
+    assert (stray.isr, stray.isr_epoch) == ((in_sync(1, 2), 9) if known else ((), -1))
 
 
 def test_directory_names():
