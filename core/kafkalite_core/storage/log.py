@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import appending, flushing, reading, retention, timestamps, truncation
-from kafkalite_core.storage.disk import disk_errors, join, remove_file, replace_file, sync_file
+from kafkalite_core.storage.disk import disk_errors, join, remove_file, replace_file, sync_directory, sync_file
 from kafkalite_core.storage.epoch_cache import EpochCache
 from kafkalite_core.storage.producer_state import ProducerStates
 from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
@@ -103,6 +103,7 @@ class Log:
         self.generation = 0
         self.directory_version = 0
         self.directory_synced = 0
+        self._active_version = 0
         self.epochs_written = 0
         self.unsynced_files: dict[str, tuple[File, str]] = {}
         self.parent_unsynced = False
@@ -161,8 +162,16 @@ class Log:
         return appending.append_as_follower(self, records, max_epoch, now_ms)
 
     def roll(self, now_ms: int) -> Segment:
-        """Begins a new segment at the log end; the state of the producers is written beside it."""
+        """Begins a new segment at the log end; the state of the producers is written beside it.
+
+        Its predecessor is in the directory for sure by then (blocking, unless a flush has seen to it). Otherwise a
+        power loss could take the first segment and leave the second one: as if retention had taken it, a log without
+        its beginning, which would never be copied again.
+        """
         old = self.active
+        if self.directory_synced < self._active_version:
+            sync_directory(self.disk, self.directory)
+            self.directory_synced = self.directory_version
         try:
             old.seal()
             segment = self._new_segment(self.end_offset, now_ms)
@@ -184,6 +193,7 @@ class Log:
         )
         segment.file.size()  # makes the file
         self.directory_version += 1
+        self._active_version = self.directory_version
         self.segments.append(segment)
         self.active = segment
         return segment

@@ -1,5 +1,7 @@
 """Opening a log after a clean shutdown, a kill, a power loss, and on a damaged disk."""
 
+import random
+
 import pytest
 
 from kafkalite_core.storage.log_config import LogConfig
@@ -277,6 +279,34 @@ def test_truncation_lowers_the_checkpoint_first_and_is_durable_backwards(rig, to
     rig.disk.crash()
     assert rig.open(recovery_point=2).end_offset <= 12
     assert not rig.report.cut_below_flushed
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_power_loss_takes_the_beginning_of_a_log_and_leaves_the_rest(rig, tools, seed):
+    """Nothing was flushed: whatever subset of the entries and bytes the disk has, the log begins where it began."""
+    choose = random.Random(seed).randrange
+    log = rig.open()
+    rig.disk.sync_directory("")  # the directory is there, and what it has is not
+    tools.fill(log, 40)
+    assert len(log.segments) > 3
+    rig.disk.crash(choose)
+    found = rig.open()
+    assert (found.start_offset, tools.offsets(found)) == (0, list(range(found.end_offset)))
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_segment_is_begun_behind_one_that_is_in_the_directory_for_sure(rig, tools, flushed):
+    log = rig.open()
+    tools.fill(log, 2)
+    if flushed:
+        tools.flush(log)
+    done = []
+    rig.disk.hook = lambda operation, path: done.append((operation, path))
+    segment = log.roll(1000)
+    synced = [step for step in done if step == ("sync_directory", rig.name)]
+    assert len(synced) == (not flushed), "a flush has seen to it"
+    if not flushed:
+        assert done.index(synced[0]) < done.index(("open", segment.path))
 
 
 def test_a_truncation_inside_a_batch_announces_where_the_log_will_end(rig, tools):
