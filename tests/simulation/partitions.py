@@ -172,7 +172,6 @@ class Partitions:
                 config=driver.config,
             )
         )
-        self.logs.note_epochs(driver.log, driver.replica.seen, self.broker.broker_epoch)
         del self.drivers[driver.ref.name, driver.number]
         self._by_log.pop(driver.log, None)
         for fetcher in self._fetchers.values():
@@ -230,6 +229,7 @@ class Partitions:
         def answer(event: ProposalAnswered) -> None:
             if self.drivers.get((driver.ref.name, driver.number)) is driver:
                 driver.step(event)
+                self.logs.note_epochs(driver.log, driver.replica.seen, self.broker.broker_epoch)
 
         self._writer.propose(driver.ref, driver.number, proposal, answer)
 

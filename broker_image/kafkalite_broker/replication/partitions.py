@@ -280,7 +280,6 @@ class PartitionManager:
                 partition=None, brokers=self._cache.brokers, broker_epoch=self._broker_epoch(), config=driver.config
             )
         )
-        self._logs.note_epochs(driver.log, driver.replica.seen, self._broker_epoch())  # the watch missed some, maybe
         del self._drivers[driver.ref.name, driver.number]
         self._by_log.pop(driver.log, None)
         for fetcher in self._fetchers.values():
@@ -360,6 +359,7 @@ class PartitionManager:
         def answer(event: ProposalAnswered) -> None:
             if self._drivers.get((driver.ref.name, driver.number)) is driver:
                 self._step(driver, partial(driver.step, event))
+                self._logs.note_epochs(driver.log, driver.replica.seen, self._broker_epoch())
 
         log_events.info(
             "proposing partition change",

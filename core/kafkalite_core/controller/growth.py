@@ -259,7 +259,8 @@ def _fresh(snapshot: Snapshot, view: TopicView, replicas: tuple[int, ...]) -> Pa
 
 
 def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, Stray]]]:
-    """The topic id to adopt ("" for none) and who holds what of it: the id with the highest leader epoch.
+    """The topic id to adopt ("" for none) and who holds what of it: the id that is asked for, or the one with the
+    highest leader epoch.
 
     A topic whose deletion any broker saw was given up on purpose: it is adopted only when the new one says so.
     """
@@ -271,7 +272,9 @@ def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
         for stray in _listed(broker)
-        if stray.topic == view.spec.topic_name and stray.topic_id not in taken
+        if stray.topic == view.spec.topic_name
+        and stray.topic_id not in taken
+        and view.adopt_topic_id in {"", stray.topic_id}
     ]
     if not found:
         return "", []
@@ -366,6 +369,17 @@ def _held(strays: list[tuple[int, Stray]]) -> str:
     return "data of a lost topic of this name are to be taken over"
 
 
+def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
+    name = view.spec.topic_name
+    ids = sorted({one.topic_id for broker in snapshot.brokers.values() for one in _listed(broker) if one.topic == name})
+    message = (
+        f"no broker holds data of topic id {view.adopt_topic_id!r} that are another topic's no more; of this name they "
+        f"list {', '.join(ids) or 'none'}. Set the annotation kafkalite.io/adopt-strays to one of these ids, to "
+        '"true" (the one with the highest leader epoch) or to "false" (to start empty)'
+    )
+    return Obstacle("NothingToAdopt", message)
+
+
 def _adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> dict[int, Partition] | Obstacle:
@@ -385,7 +399,7 @@ def _adopt(
         )
         return Obstacle("WaitingForBrokers", message, waiting=True)
     if not strays:
-        return {}
+        return _nothing_of(snapshot, view) if view.adopt_topic_id else {}
     leader_epoch, partition_epoch = _epochs_above(strays)
     racks = _racks(snapshot.brokers)
     entries: dict[int, Partition] = {}

@@ -36,6 +36,7 @@ class TopicView:
         paused: The annotation `kafkalite.io/paused` is set.
         adopt_strays: Whether data that brokers still hold of a topic of this name are taken over (S10); None: those of
             a topic that was lost, and not those of one that was deleted.
+        adopt_topic_id: The topic id of those that are wanted, where the user names one; "" for any.
         elections: Election annotations as they are, by name; each is carried out once and removed.
         elect_preferred: Partitions whose first replica shall lead.
         elect_unclean: Partitions without leader that accept one which may lack acknowledged records.
@@ -58,6 +59,7 @@ class TopicView:
     has_status: bool = False
     paused: bool = False
     adopt_strays: bool | None = None
+    adopt_topic_id: str = ""
     elections: Mapping[str, str] = field(default_factory=dict)
     elect_preferred: frozenset[int] = frozenset()
     elect_unclean: frozenset[int] = frozenset()

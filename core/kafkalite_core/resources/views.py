@@ -36,13 +36,15 @@ def topic_view(obj: Mapping[str, Any], *, first_seen: float = 0.0, generation_se
         for name in (ANNOTATION_ELECT_PREFERRED, ANNOTATION_ELECT_UNCLEAN)
         if name in annotations
     }
+    adopt = annotations.get(ANNOTATION_ADOPT, "").strip().lower()
     return TopicView(
         topic=topic,
         spec=parse_topic_spec(obj),
         created=metadata.text("creationTimestamp", ""),
         has_status=fields.has("status"),
         paused=is_paused(metadata),
-        adopt_strays={"true": True, "false": False}.get(annotations.get(ANNOTATION_ADOPT, "").lower()),
+        adopt_strays=adopt != "false" if adopt else None,
+        adopt_topic_id=adopt if adopt not in {"true", "false"} else "",
         elections=elections,
         elect_preferred=parse_election(elections.get(ANNOTATION_ELECT_PREFERRED, ""), topic.partitions),
         elect_unclean=parse_election(elections.get(ANNOTATION_ELECT_UNCLEAN, ""), topic.partitions),

@@ -21,13 +21,15 @@ ROOM = 20_000
 def checked(broker: Broker) -> None:
     """A broker has made its checkpoint. Raises `Violation`."""
     disk = broker.host.disk
-    if disk.room < ROOM:
+    if disk.room < ROOM or not broker.serving:  # who is about to end hears no more of the store
         return
     for driver in broker.partitions.drivers.values():
         entry = broker.cache.partition(driver.ref, driver.number)
         if entry is None or driver.log.closed:
             continue
         noted = read_metadata(disk, driver.log.directory)
-        known = (entry.leader_epoch, entry.partition_epoch)
-        if noted is None or noted.leader_epoch < known[0] or noted.partition_epoch < known[1]:
+        seen = driver.replica.seen  # also what it has changed itself, and the watch has yet to show
+        known = (max(entry.leader_epoch, seen.leader_epoch), max(entry.partition_epoch, seen.partition_epoch))
+        told = noted is not None and noted.leader_epoch >= known[0] and noted.partition_epoch >= known[1]
+        if noted is None or not told or noted.isr_epoch < seen.isr_epoch:
             raise Violation(NAME, f"{driver.name} on {broker.host.name}: {known} is known, and {noted} noted")

@@ -11,6 +11,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     UpdateTopicStatus,
 )
+from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.topic import Stray
@@ -163,6 +164,24 @@ LOST = holding([stray(deleted=False)], [stray(deleted=False)], [])
 )  # fmt: skip
 def test_which_data_a_new_topic_takes_over(wish, known, topic_id):
     assert adopted(topic_view(adopt_strays=wish), known) == topic_id
+
+
+def test_of_several_deleted_topics_the_one_that_is_asked_for_is_taken_over():
+    older = replace(stray(deleted=True, topic_id="older"), leader_epoch=2)
+    known = holding([stray(deleted=True), older], [older], [])
+    assert adopted(topic_view(adopt_strays=True), known) == "old", "the one that came furthest"
+    assert adopted(topic_view(adopt_strays=True, adopt_topic_id="older"), known) == "older"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_who_asks_for_data_that_nobody_has_does_not_get_others_nor_none(listed):
+    known = GIVEN_UP if listed else holding([], [], [])
+    view = topic_view(adopt_strays=True, adopt_topic_id="perhaps", first_seen=NOW - ADOPTION_GRACE_S)
+    actions = plan(snapshot(view, brokers=known), NOW)
+    assert not of(actions, CreateTopicStatus)
+    said = str(actions)
+    assert "NothingToAdopt" in said
+    assert f"of this name they list {'old' if listed else 'none'}." in said
 
 
 def test_a_topic_that_begins_empty_says_what_is_left():

@@ -29,8 +29,8 @@ from kafkalite_core.model.cluster import Broker, BrokerState, Registration
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
-from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
-from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, parse_batch_header
+from kafkalite_core.replica.events import CasOutcome, ProduceRequested, ProposalAnswered
 
 DEADLINE_S = 90.0
 MIB = 1 << 20
@@ -279,3 +279,22 @@ class Client:
             return await self.reader.read() is not None
         except ConnectionError:
             return True
+
+
+def append(driver, acks=1):
+    """Give a leader one batch; what it answers is in `answers` of the token that is returned."""
+
+    class Token:
+        answers = []
+
+        def produce_answered(self, answer):
+            self.answers.append(answer)
+
+    data = bytearray(batch())
+    token = Token()
+    driver.step(
+        ProduceRequested(
+            token=token, acks=acks, batch=data, header=parse_batch_header(data), deadline_ms=1e18, wall_ms=1
+        )
+    )
+    return token

@@ -79,8 +79,22 @@ def test_the_operator_reads_wishes_for_elections():
     assert (view.elect_preferred, view.elect_unclean, view.unclean_request) == ({0, 1}, {1}, "1,5")
     assert len(view.elections) == 2
     assert view.adopt_strays is True
-    obj["metadata"]["annotations"] = {naming.ANNOTATION_ADOPT: "perhaps"}
-    assert (topic_view(obj).adopt_strays, dict(topic_view(obj).elections)) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "adopts", "topic_id"),
+    [
+        ("", None, ""),
+        ("TRUE", True, ""),
+        ("false", False, ""),
+        (" 5F0C-1 ", True, "5f0c-1"),
+        ("perhaps", True, "perhaps"),
+    ],
+)
+def test_the_operator_reads_whose_data_are_wanted(text, adopts, topic_id):
+    obj = topic_object("orders")
+    obj["metadata"]["annotations"] = {naming.ANNOTATION_ADOPT: text}
+    assert (topic_view(obj).adopt_strays, topic_view(obj).adopt_topic_id) == (adopts, topic_id)
 
 
 RENDERED = {
