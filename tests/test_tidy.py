@@ -287,9 +287,9 @@ ENTRY = Partition(
     isr=(IsrEntry(0, 3),), elr=(IsrEntry(1, 2),), adding=(1,), removing=(0,), recovering=True,
 )  # fmt: skip
 TOPIC = TopicRef("default", "a", "uid", "5f0c0000-0000-4000-8000-000000000000", "a")
-ISR = {"isr": (IsrEntry(0, 3), IsrEntry(1, -1)), "isr_epoch": 1}
+ISR = {"isr": (IsrEntry(0, 3), IsrEntry(1, -1)), "isr_epoch": 1, "isr_leader_epoch": 1}
 STRAY = Stray(
-    topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, end_offset=3, log_epoch=1, **ISR
+    topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, end_offset=3, log_epoch=1, relaxed_flush=True, **ISR
 )  # fmt: skip
 HOLDING = Holding(
     topic="a", topic_id="id", partition=0, leader_epoch=1, partition_epoch=2, log_epoch=1, end_offset=3, **ISR

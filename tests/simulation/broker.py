@@ -283,6 +283,8 @@ class Broker:
                     deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
                     isr=stray.metadata.isr,
                     isr_epoch=stray.metadata.isr_epoch,
+                    isr_leader_epoch=stray.metadata.isr_leader_epoch,
+                    relaxed_flush=stray.metadata.relaxed_flush,
                 )
                 for stray in known
                 if stray.metadata is not None

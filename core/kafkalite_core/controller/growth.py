@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.fencing import heard
-from kafkalite_core.controller.newest_isr import holders_in_sync
+from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as_stray
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.topic import Holding
 
 PLACEMENT_GRACE_S = 10.0
 """A new topic waits this long for brokers that are starting, so that it is spread over all of them."""
@@ -312,22 +311,7 @@ def _above(strays: list[tuple[int, Stray]], entry: Partition) -> Partition:
 
 def _listed(broker: Broker) -> tuple[Stray, ...]:
     """All data of lost topics that the broker says it has: set aside, or in use and more than the store shows."""
-    return (*broker.strays, *(_as_stray(holding) for holding in broker.holdings if holding.hosted))
-
-
-def _as_stray(holding: Holding) -> Stray:
-    """Data of a topic that lost its whole status: the store went back to before it was placed (S11)."""
-    return Stray(
-        topic=holding.topic,
-        topic_id=holding.topic_id,
-        partition=holding.partition,
-        leader_epoch=holding.leader_epoch,
-        partition_epoch=holding.partition_epoch,
-        log_epoch=holding.log_epoch,
-        end_offset=holding.end_offset,
-        isr=holding.isr,
-        isr_epoch=holding.partition_epoch if holding.isr_epoch is None else holding.isr_epoch,
-    )
+    return (*broker.strays, *(holding_as_stray(holding) for holding in broker.holdings if holding.hosted))
 
 
 def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: float) -> bool:
@@ -383,8 +367,7 @@ def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
 def _adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> dict[int, Partition] | Obstacle:
-    """Entries whose ISR is the holders of the greatest (leader epoch, end) of those that were in the newest ISR, if one
-    is known, with epochs above all that disks know.
+    """Entries whose ISR is the holders of the most (`holders_of_the_most`), with epochs above all that disks know.
 
     Who asks for the data is waited with for every broker also while none lists any: all that do may be away.
     """
@@ -405,9 +388,8 @@ def _adopt(
     entries: dict[int, Partition] = {}
     for number in sorted({stray.partition for _, stray in strays}):
         holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
-        in_sync = holders_in_sync(holders, snapshot.brokers) or set(holders)
-        best = max(holders[i].reach for i in in_sync)
-        isr = [i for i in holders if i in in_sync and holders[i].reach == best]
+        most = holders_of_the_most(holders, snapshot.brokers)
+        isr = [i for i in holders if i in most]
         rest = sorted((i for i in holders if i not in isr), key=lambda i: holders[i].reach, reverse=True)
         others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))
         replicas = tuple([*isr, *rest, *others][: max(view.spec.replicas, len(isr))])

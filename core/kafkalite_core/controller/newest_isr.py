@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.topic import Stray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.partition import IsrEntry
-    from kafkalite_core.model.topic import Holding, Stray
+    from kafkalite_core.model.partition import IsrEntry, Partition
+    from kafkalite_core.model.topic import Holding
 
 
 class NewestIsr(NamedTuple):
@@ -25,17 +26,23 @@ class NewestIsr(NamedTuple):
 
     Attributes:
         partition_epoch: Partition epoch of the entry, -1 for none.
-        members: Its ISR. Two histories of the store may have had that partition epoch; then the members of both. A
-            broker epoch of -1 is not known.
+        leader_epoch: Its leader epoch.
+        members: Its ISR. Two histories of the store may have had that partition epoch; then the members of both, and
+            the higher leader epoch. A broker epoch of -1 is not known.
     """
 
     partition_epoch: int = -1
+    leader_epoch: int = -1
     members: frozenset[IsrEntry] = frozenset()
 
     @property
     def ids(self) -> set[int]:
         """Broker ids of the members."""
         return {member.id for member in self.members}
+
+    def got_further(self, entry: Partition) -> bool:
+        """The history that it is of had come further in both epochs than the one that the store shows."""
+        return self.partition_epoch > entry.partition_epoch and self.leader_epoch >= entry.leader_epoch
 
 
 def newest_of_holdings(reports: Iterable[Holding]) -> NewestIsr:
@@ -44,21 +51,63 @@ def newest_of_holdings(reports: Iterable[Holding]) -> NewestIsr:
     Nobody else has to have all that was committed. Those of older entries are not waited for: they may have been moved
     away since, and be gone for good.
     """
-    told = [(one.partition_epoch if one.isr_epoch is None else one.isr_epoch, one.isr) for one in reports]
-    newest = max((epoch for epoch, _ in told), default=-1)
-    return NewestIsr(newest, frozenset(member for epoch, isr in told if epoch == newest for member in isr))
+    return _newest([_told(one) for one in reports])
 
 
-def holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> set[int]:
-    """Which brokers hold what they had when they were in the newest ISR that strays of one partition tell of.
+def _told(one: Holding) -> NewestIsr:
+    epoch = one.partition_epoch if one.isr_epoch is None else one.isr_epoch
+    leader_epoch = one.leader_epoch if one.isr_leader_epoch is None else one.isr_leader_epoch
+    return NewestIsr(epoch, leader_epoch, frozenset(one.isr))
 
-    Empty when none is known to, or when somebody has records of a later epoch than those who tell of that ISR know of:
-    then there was a newer one, which no disk had noted yet (a checkpoint is up to 5 s old).
+
+def _newest(told: list[NewestIsr]) -> NewestIsr:
+    epoch = max((one.partition_epoch for one in told), default=-1)
+    newest = [one for one in told if one.partition_epoch == epoch]
+    leader_epoch = max((one.leader_epoch for one in newest), default=-1)
+    return NewestIsr(epoch, leader_epoch, frozenset(member for one in newest for member in one.members))
+
+
+def holding_as_stray(holding: Holding) -> Stray:
+    """Data of a topic that lost its whole status: the store went back to before it was placed (S11)."""
+    newest = _told(holding)
+    return Stray(
+        topic=holding.topic,
+        topic_id=holding.topic_id,
+        partition=holding.partition,
+        leader_epoch=holding.leader_epoch,
+        partition_epoch=holding.partition_epoch,
+        log_epoch=holding.log_epoch,
+        end_offset=holding.end_offset,
+        isr=holding.isr,
+        isr_epoch=newest.partition_epoch,
+        isr_leader_epoch=newest.leader_epoch,
+    )
+
+
+def holders_of_the_most(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> set[int]:
+    """Which brokers hold all that was committed, of what strays of one partition tell (S10).
+
+    Of the newest ISR the log that reaches furthest, or one that goes on where that one ends: of two logs whose last
+    records are of one leader epoch one is the beginning of the other. Of all logs where no member is left that has
+    kept what it had.
     """
-    newest = max((stray.isr_epoch for stray in held.values() if stray.isr), default=-1)
-    telling = [stray for stray in held.values() if stray.isr and stray.isr_epoch == newest]
-    known = max((stray.leader_epoch for stray in telling), default=-1)
-    if any(stray.reach[0] > known for stray in held.values()):
+    in_sync = _holders_in_sync(held, brokers) or set(held)
+    epoch = max(held[i].reach for i in in_sync)[0]
+    same = {i for i, stray in held.items() if i in in_sync or stray.log_epoch == epoch}
+    best = max(held[i].reach for i in same)
+    return {i for i in same if held[i].reach == best}
+
+
+def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> set[int]:
+    """Which brokers hold what they had when they were in the newest ISR.
+
+    Empty when none is known to, or when somebody has records of a later epoch than that of its entry: then there was a
+    newer one, which no disk had noted yet (a checkpoint is up to 5 s old).
+    """
+    told = [NewestIsr(one.isr_epoch, one.isr_leader_epoch, frozenset(one.isr)) for one in held.values() if one.isr]
+    newest = _newest(told)
+    if any(stray.reach[0] > newest.leader_epoch for stray in held.values()):
         return set()
-    members = {member for stray in telling for member in stray.isr if member.epoch >= 0}
-    return {one.id for one in members if one.id in held and entry_counts(one, brokers, relaxed_flush=False)}
+    relaxed = any(stray.relaxed_flush for stray in held.values())
+    members = {member for member in newest.members if member.epoch >= 0 and member.id in held}
+    return {member.id for member in members if entry_counts(member, brokers, relaxed_flush=relaxed)}

@@ -86,7 +86,7 @@ class StoreRecovery:
         present = {i: held for i, held in hosts.items() if self._alive(i) and self._is_news(i, held, seen)}
         newest = newest_of_holdings(reports.values())
         absent = sorted({*entry.replicas, *hosts, *newest.ids} - set(present))
-        emptied = self._emptied(entry, newest)
+        emptied = self._emptied(entry, newest, reports)
         # Who lives and has a replica is about to report, whatever a person allows to go on without.
         silent = any(self._alive(i) for i in absent if i in entry.replicas or i in hosts)
         if not present or silent or ((absent or emptied) and not view.recovery_request):
@@ -112,21 +112,25 @@ class StoreRecovery:
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.alive
 
-    def _lost(self, member: IsrEntry, entry: Partition) -> bool:
-        """Whether a member of an ISR lost since what it had; of an unknown incarnation as far as the entry shows one.
+    def _lost(self, member: IsrEntry, entry: Partition, report: Holding | None) -> bool:
+        """Whether a member of an ISR is known to have lost since what it had.
 
+        Broker epochs go back with the store. So a new disk may draw one that a former disk had, and only who reports
+        that it knows of another history is believed to be the one that was meant; else the entry's incarnation counts.
         What is registered may be of the past itself, as far as it is below what the member was registered with.
         """
-        if member.epoch < 0:
-            shown = {one.id: one for one in (*entry.elr, *entry.isr)}
-            member = shown.get(member.id, member)
         broker = self._brokers.get(member.id)
-        if member.epoch < 0 or broker is None:
+        if broker is None:
             return False
         past = member.epoch > broker.epoch and (not broker.alive or member.id in self._outdated)
-        return not past and entry_lost(member, self._brokers, relaxed_flush=False)
+        if member.epoch >= 0 and not past and entry_lost(member, self._brokers, relaxed_flush=False):
+            return True
+        if member.epoch >= 0 and report is not None and not report.agrees:
+            return False
+        shown = [one for one in (*entry.elr, *entry.isr) if one.id == member.id]
+        return any(entry_lost(one, self._brokers, relaxed_flush=False) for one in shown)
 
-    def _emptied(self, entry: Partition, newest: NewestIsr) -> list[int]:
+    def _emptied(self, entry: Partition, newest: NewestIsr, reports: Mapping[int, Holding]) -> list[int]:
         """The newest ISR that is known, if all of its members lost since what they had; empty if one may have it still.
 
         As long as the store shows the newest, eligible replicas have all that was committed, too.
@@ -134,24 +138,26 @@ class StoreRecovery:
         epochs = newest.partition_epoch - entry.partition_epoch
         shown = epochs < 0 or not newest.members or (epochs == 0 and newest.ids == set(entry.isr_ids()))
         members = (*entry.elr, *entry.isr) if shown else newest.members
-        return sorted({one.id for one in members}) if all(self._lost(one, entry) for one in members) else []
+        lost = all(self._lost(one, entry, reports.get(one.id)) for one in members)
+        return sorted({one.id for one in members}) if lost else []
 
     def _newest_in_sync(
         self, entry: Partition, reports: Mapping[int, Holding], present: Mapping[int, Holding]
     ) -> dict[int, Holding]:
         """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
 
-        Whoever goes by the store knows of no other history.
+        Whoever goes by the store knows of no other history. That the entry does not name such a member says that the
+        store has gone on without it; then what was lost comes first only if it had come further.
         """
         newest = newest_of_holdings(holding for holding in reports.values() if not holding.agrees)
         found = {i: present[i] for i in sorted(newest.ids) if i in present}
-        kept = any(one.id in found and self._kept(one, entry) for one in newest.members)
-        return found if kept else {}
-
-    def _kept(self, member: IsrEntry, entry: Partition) -> bool:
-        """Whether its disk is known to have all that it had; of an unknown incarnation only the entry may say."""
-        named = member.epoch >= 0 or member.id in {*entry.isr_ids(), *entry.elr_ids()}
-        return named and not self._lost(member, entry)
+        named = {*entry.isr_ids(), *entry.elr_ids()}
+        for one in newest.members:
+            held = found.get(one.id)
+            sure = one.id in named or (one.epoch >= 0 and newest.got_further(entry) and held and not held.agrees)
+            if held and sure and not self._lost(one, entry, held):
+                return found
+        return {}
 
     def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [

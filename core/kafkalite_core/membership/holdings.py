@@ -130,6 +130,7 @@ def memory_of(ref: TopicRef, number: int, entry: Partition) -> Holding:
         log_epoch=-1,
         end_offset=0,
         isr=tuple(sorted(entry.isr)),
+        isr_leader_epoch=entry.leader_epoch,
         hosted=False,
     )
 

@@ -59,12 +59,14 @@ class Seen(NamedTuple):
             broker epoch of -1 is not known either: earlier versions noted none.
         isr_epoch: Partition epoch of that entry, -1 for none. Below `partition_epoch`: entries that contradict it were
             shown since, and none above all of them.
+        isr_leader_epoch: Leader epoch of that entry, -1 for none.
     """
 
     leader_epoch: int = -1
     partition_epoch: int = -1
     isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
+    isr_leader_epoch: int = -1
 
 
 NOTHING_SEEN: Final = Seen()

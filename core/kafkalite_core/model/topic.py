@@ -83,6 +83,7 @@ class Holding:
         hosted: It has a replica. Else it only remembers what the store has shown it, and its log is none: -1 and 0.
         isr_epoch: Partition epoch of that entry. None: `partition_epoch`, as long as it was shown no entry that
             contradicts the newest one and has a higher one.
+        isr_leader_epoch: Leader epoch of that entry. None: `leader_epoch`, or no such entry is known.
     """
 
     topic: str
@@ -96,6 +97,7 @@ class Holding:
     isr: tuple[IsrEntry, ...] = ()
     hosted: bool = True
     isr_epoch: int | None = None
+    isr_leader_epoch: int | None = None
 
     def settled_by(self, leader_epoch: int, partition_epoch: int) -> bool:
         """An entry with these epochs is not behind what this broker knows.
@@ -127,6 +129,8 @@ class Stray:
         deleted: The broker saw the deletion of the topic, whose policy was `Delete`: not lost, but given up.
         isr: ISR of the newest entry that the replica was shown; empty when that is not known.
         isr_epoch: Partition epoch of that entry, -1 for none.
+        isr_leader_epoch: Leader epoch of that entry, -1 for none.
+        relaxed_flush: The log was flushed later than acknowledged: a member of an ISR that died since may lack records.
     """
 
     topic: str
@@ -139,6 +143,8 @@ class Stray:
     deleted: bool = False
     isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
+    isr_leader_epoch: int = -1
+    relaxed_flush: bool = False
 
     @property
     def reach(self) -> tuple[int, int]:

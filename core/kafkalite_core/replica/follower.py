@@ -143,9 +143,8 @@ class Follower:
         self._not_before_ms = 0.0
         self._take_bounds(event)
         if log.end_offset != before:
-            if log.flushed_end < log.end_offset:
-                state.want_flush()
-            else:
+            state.want_flush()
+            if log.flushed_end == log.end_offset:
                 state.effects.append(FETCH_POSITION_CHANGED)
 
     def _of_another_history(self, now_ms: float, error: UnexpectedAppendOffset) -> bool:

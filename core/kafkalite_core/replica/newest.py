@@ -30,6 +30,7 @@ class Newest(NamedTuple):
             it; broker epochs are -1 where it has noted none.
         isr_epoch: Partition epoch of the entry that `isr` is of: of entries that contradict it none is the newest,
             however high their partition epochs are.
+        isr_leader_epoch: Leader epoch of that entry.
         contradicted: An entry of another history was shown, and none yet that is above everything seen.
     """
 
@@ -38,6 +39,7 @@ class Newest(NamedTuple):
     leader: int = FROM_DISK
     isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
+    isr_leader_epoch: int = -1
     contradicted: bool = False
 
     @classmethod
@@ -48,12 +50,19 @@ class Newest(NamedTuple):
         """
         refused = bool(seen.isr) and seen.isr_epoch < seen.partition_epoch
         leader_epoch = max(seen.leader_epoch, log_epoch)
-        return cls(leader_epoch, seen.partition_epoch, isr=seen.isr, isr_epoch=seen.isr_epoch, contradicted=refused)
+        return cls(
+            leader_epoch,
+            seen.partition_epoch,
+            isr=seen.isr,
+            isr_epoch=seen.isr_epoch,
+            isr_leader_epoch=seen.isr_leader_epoch,
+            contradicted=refused,
+        )
 
     @property
     def seen(self) -> Seen:
         """What a disk is to note of it."""
-        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch)
+        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch, self.isr_leader_epoch)
 
     def shown(self, entry: Partition) -> tuple[Newest, bool]:
         """What is known after an entry was shown, and whether that entry is to be the current one.
@@ -73,8 +82,8 @@ class Newest(NamedTuple):
             return self._replace(leader_epoch=leader_epoch, partition_epoch=partition_epoch, contradicted=True), False
         if leader_epochs < 0 or partition_epochs < 0:
             return self, False
-        isr, epoch = tuple(sorted(entry.isr)), entry.partition_epoch
-        return Newest(entry.leader_epoch, epoch, entry.leader, isr, isr_epoch=epoch), True
+        epochs, isr = (entry.leader_epoch, entry.partition_epoch), tuple(sorted(entry.isr))
+        return Newest(*epochs, entry.leader, isr, isr_epoch=epochs[1], isr_leader_epoch=epochs[0]), True
 
     def _had_others_in_sync(self, entry: Partition) -> bool:
         """The disk has noted another ISR for that very partition epoch, which has one entry."""

@@ -196,6 +196,7 @@ class Replica:
             agrees=state.partition is not None and not self.store_went_back,
             isr=newest.isr,
             isr_epoch=newest.isr_epoch if newest.isr_epoch != newest.partition_epoch else None,
+            isr_leader_epoch=newest.isr_leader_epoch if newest.isr else None,
         )
 
     @property

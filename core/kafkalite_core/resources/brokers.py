@@ -108,6 +108,8 @@ def _stray(fields: Fields) -> Stray:
         deleted=fields.flag("deleted"),
         isr=_isr(fields),
         isr_epoch=fields.integer("isrEpoch", -1),
+        isr_leader_epoch=fields.integer("isrLeaderEpoch", -1),
+        relaxed_flush=fields.flag("relaxedFlush"),
     )
 
 
@@ -124,15 +126,21 @@ def _holding(fields: Fields) -> Holding:
         isr=_isr(fields),
         hosted=fields.flag("hosted", default=True),
         isr_epoch=fields.integer("isrEpoch") if fields.has("isrEpoch") else None,
+        isr_leader_epoch=fields.integer("isrLeaderEpoch") if fields.has("isrLeaderEpoch") else None,
     )
 
 
 def _isr(fields: Fields) -> tuple[IsrEntry, ...]:
-    return tuple(IsrEntry(one.integer("id"), one.integer("epoch", -1)) for one in fields.maps("isr"))
+    ids = fields.integers("isr")
+    epochs = fields.integers("isrBrokerEpochs") or (-1,) * len(ids)
+    if len(epochs) != len(ids):
+        raise ResourceError(f"{fields.where('isrBrokerEpochs')} has not one number for each broker of isr: {epochs}")
+    return tuple(IsrEntry(broker_id, epoch) for broker_id, epoch in zip(ids, epochs, strict=True))
 
 
-def _render_isr(isr: tuple[IsrEntry, ...]) -> list[dict[str, int]]:
-    return [{"id": member.id} if member.epoch < 0 else {"id": member.id, "epoch": member.epoch} for member in isr]
+def _render_isr(isr: tuple[IsrEntry, ...]) -> dict[str, list[int]]:
+    ids = {"isr": [member.id for member in isr]}
+    return ids | {"isrBrokerEpochs": [member.epoch for member in isr]} if any(one.epoch >= 0 for one in isr) else ids
 
 
 def render_holding(holding: Holding) -> dict[str, Any]:
@@ -147,11 +155,13 @@ def render_holding(holding: Holding) -> dict[str, Any]:
         "endOffset": holding.end_offset,
     }
     if holding.isr:
-        entry["isr"] = _render_isr(holding.isr)
+        entry |= _render_isr(holding.isr)
     if not holding.hosted:
         entry["hosted"] = False
     if holding.isr_epoch is not None:
         entry["isrEpoch"] = holding.isr_epoch
+    if holding.isr_leader_epoch is not None:
+        entry["isrLeaderEpoch"] = holding.isr_leader_epoch
     return {**entry, "agrees": True} if holding.agrees else entry
 
 
@@ -168,5 +178,8 @@ def render_stray(stray: Stray) -> dict[str, Any]:
     if stray.log_epoch is not None:
         entry["logEpoch"] = stray.log_epoch
     if stray.isr:
-        entry |= {"isr": _render_isr(stray.isr), "isrEpoch": stray.isr_epoch}
+        entry |= _render_isr(stray.isr)
+        entry |= {"isrEpoch": stray.isr_epoch, "isrLeaderEpoch": stray.isr_leader_epoch}
+    if stray.relaxed_flush:
+        entry["relaxedFlush"] = True
     return {**entry, "deleted": True} if stray.deleted else entry

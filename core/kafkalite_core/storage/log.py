@@ -164,12 +164,12 @@ class Log:
     def roll(self, now_ms: int) -> Segment:
         """Begins a new segment at the log end; the state of the producers is written beside it.
 
-        Its predecessor is in the directory for sure by then (blocking, unless a flush has seen to it). Otherwise a
+        Its predecessor is in the directory for sure by then (blocking, if no flush was there in time). Otherwise a
         power loss could take the first segment and leave the second one: as if retention had taken it, a log without
         its beginning, which would never be copied again.
         """
         old = self.active
-        if self.directory_synced < self._active_version:
+        if self.begun_unsynced:
             sync_directory(self.disk, self.directory)
             self.directory_synced = self.directory_version
         try:
@@ -238,6 +238,11 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     # ------------------------------------------------------------------------------------------------ flushing
+
+    @property
+    def begun_unsynced(self) -> bool:
+        """Records are in a segment whose name the disk may not have: a flush is due, the next segment waits for it."""
+        return self.active.size > 0 and self.directory_synced < self._active_version
 
     @property
     def latest_epoch(self) -> int:

@@ -41,6 +41,7 @@ class PartitionMetadata:
             epochs are -1 in files of earlier versions.
         isr_epoch: Partition epoch of that entry. Less than `partition_epoch` while entries that contradict it are
             refused (S11).
+        isr_leader_epoch: Leader epoch of that entry.
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
@@ -48,6 +49,7 @@ class PartitionMetadata:
         end_offset: Flushed end of the log when it became a stray, else -1.
         recovery_point: Below it the disk had the log when it became a stray, else -1. With relaxed flush it may be less
             than `end_offset`; then the next process reads the end from the log, see `stray_ends`.
+        relaxed_flush: The log had relaxed flush when it became a stray.
         delete_seen: The broker saw the deletion of the topic's object.
         moved_away: The topic lives on, and a reassignment took this replica from it (KAFKA-13972).
     """
@@ -61,12 +63,14 @@ class PartitionMetadata:
     partition_epoch: int = -1
     isr: tuple[IsrEntry, ...] = ()
     isr_epoch: int = -1
+    isr_leader_epoch: int = -1
     broker_epoch: int = -1
     compacted: bool = False
     stray_since_ms: int = -1
     log_epoch: int = -1
     end_offset: int = -1
     recovery_point: int = -1
+    relaxed_flush: bool = False
     delete_seen: bool = False
     moved_away: bool = False
 
@@ -78,7 +82,7 @@ class PartitionMetadata:
     @property
     def newest(self) -> Seen:
         """What is noted of the entries that were seen."""
-        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch)
+        return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch, self.isr_leader_epoch)
 
     def noting(self, seen: Seen, *, broker_epoch: int) -> PartitionMetadata:
         """With the higher of each epoch, and the newer ISR; the same object when nothing is news."""
@@ -94,12 +98,13 @@ class PartitionMetadata:
             partition_epoch=max(self.partition_epoch, seen.partition_epoch),
             isr=seen.isr if newer else self.isr,
             isr_epoch=max(self.isr_epoch, seen.isr_epoch),
+            isr_leader_epoch=seen.isr_leader_epoch if newer else self.isr_leader_epoch,
             broker_epoch=max(self.broker_epoch, broker_epoch),
         )
 
     def in_use(self, uid: str) -> PartitionMetadata:
         """Of a log that the topic object `uid` claims: nothing of what was said of a stray is true of it any more."""
-        return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
+        return replace(self, uid=uid, stray_since_ms=-1, relaxed_flush=False, delete_seen=False, moved_away=False)
 
     def of_stray(
         self,
@@ -108,24 +113,21 @@ class PartitionMetadata:
         log_epoch: int,
         end_offset: int,
         recovery_point: int,
+        relaxed_flush: bool,
         delete_seen: bool,
         moved_away: bool,
     ) -> PartitionMetadata:
         """With what the log itself knows when it becomes a stray: the file was written with the last checkpoint only,
         and whoever adopts the data goes by how far they reach (S10). What was given up once stays given up when it is
         set aside once more, as on a disk that was full.
-
-        Records of a later epoch than was noted: so the ISR that was is not the newest, and is not told as such.
         """
-        outrun = log_epoch > self.leader_epoch
         return replace(
             self,
-            isr=() if outrun else self.isr,
-            isr_epoch=-1 if outrun else self.isr_epoch,
             leader_epoch=max(self.leader_epoch, newest_epoch),
             log_epoch=log_epoch,
             end_offset=end_offset,
             recovery_point=recovery_point,
+            relaxed_flush=self.relaxed_flush or relaxed_flush,
             delete_seen=self.delete_seen or delete_seen,
             moved_away=self.moved_away or moved_away,
         )
@@ -134,7 +136,9 @@ class PartitionMetadata:
         """The file's content."""
         raw = bytes.fromhex(self.topic_id.replace("-", ""))
         lines = ["version: 0", f"topic_id: {urlsafe_b64encode(raw).decode().rstrip('=')}"]
-        lines.append(f"isr: {','.join(f'{member.id}@{member.epoch}' for member in self.isr)}")
+        # Apart from the ids, so that earlier versions can read the file.
+        lines.append(f"isr: {','.join(str(member.id) for member in self.isr)}")
+        lines.append(f"isr_broker_epochs: {','.join(str(member.epoch) for member in self.isr)}")
         others = [name for name in self.__dataclass_fields__ if name not in {"topic_id", "isr"}]
         lines += [f"{name}: {getattr(self, name)}" for name in others]
         return ("\n".join(lines) + "\n").encode()
@@ -158,14 +162,16 @@ class PartitionMetadata:
                 deletion_policy=fields["deletion_policy"],
                 leader_epoch=int(fields["leader_epoch"]),
                 partition_epoch=int(fields["partition_epoch"]),
-                isr=(isr := tuple(_member(each) for each in fields.get("isr", "").split(",") if each)),
+                isr=(isr := _members(fields.get("isr", ""), fields.get("isr_broker_epochs", ""))),
                 isr_epoch=int(fields.get("isr_epoch", fields["partition_epoch"] if isr else "-1")),
+                isr_leader_epoch=int(fields.get("isr_leader_epoch", fields["leader_epoch"] if isr else "-1")),
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
                 stray_since_ms=int(fields["stray_since_ms"]),
                 log_epoch=int(fields.get("log_epoch", "-1")),
                 end_offset=int(fields.get("end_offset", "-1")),
                 recovery_point=int(fields.get("recovery_point", "-1")),
+                relaxed_flush=fields.get("relaxed_flush") == "True",
                 delete_seen=fields["delete_seen"] == "True",
                 moved_away=fields.get("moved_away") == "True",
             )
@@ -173,10 +179,11 @@ class PartitionMetadata:
             raise CorruptCheckpoint(f"{FILE_NAME}: {error}") from error
 
 
-def _member(text: str) -> IsrEntry:
-    """`id@epoch`, or of an earlier version `id`."""
-    broker_id, at, epoch = text.partition("@")
-    return IsrEntry(int(broker_id), int(epoch) if at else -1)
+def _members(ids: str, epochs: str) -> tuple[IsrEntry, ...]:
+    """Of files of earlier versions without broker epochs."""
+    known = [int(each) for each in ids.split(",") if each]
+    named = [int(each) for each in epochs.split(",") if each] or [-1] * len(known)
+    return tuple(IsrEntry(broker_id, epoch) for broker_id, epoch in zip(known, named, strict=True))
 
 
 def _names_epochs(isr: tuple[IsrEntry, ...]) -> bool:

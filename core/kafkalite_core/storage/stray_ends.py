@@ -52,6 +52,7 @@ def _noted(log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_aw
         log_epoch=epoch_of_records(log.epochs, log.start_offset, log.flushed_end),
         end_offset=log.flushed_end,
         recovery_point=log.recovery_point,
+        relaxed_flush=log.config.relaxed_flush,
         delete_seen=delete_seen,
         moved_away=moved_away,
     )

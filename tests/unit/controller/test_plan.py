@@ -15,7 +15,6 @@ from kafkalite_core.controller.actions import (
 from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import BROKERS_FRESH_S, plan
 from kafkalite_core.controller.snapshot import LeaseView
-from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Condition, Holding, Stray
 from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
 
@@ -164,50 +163,6 @@ def test_a_topic_without_status_adopts_the_strays_of_its_name():  # S10
     assert (adopted.leader, adopted.isr_ids()) == (1, (1,)), "the greatest (epoch, end) leads alone"
     assert (adopted.leader_epoch, adopted.partition_epoch) == (5, 8), "above all that the disks know"
     assert set(adopted.replicas) == {0, 1, 2}
-
-
-def adopting(*held, **registered):
-    """Who leads and who is in sync of a topic that is made again, with what brokers 0, 1, ... list of it."""
-    listed = brokers(*(make_broker(i, 20, strays=(one,), **registered.get(f"b{i}", {})) for i, one in enumerate(held)))
-    return settle(snapshot(topic_view(), brokers=listed)).topics["uid-orders"].topic.partitions[0]
-
-
-def knowing(one, log_epoch, isr_epoch, *isr):
-    return replace(one, log_epoch=log_epoch, isr_epoch=isr_epoch, isr=tuple(IsrEntry(*pair) for pair in isr))
-
-
-def deposed():
-    """Broker 0 led in epoch 8 and was deposed with a record that nobody copied; 1 and 2 led later, and wrote nothing."""
-    return [
-        knowing(stray(0, 8, 28), 8, 30, (0, 20), (1, 20), (2, 20)),
-        knowing(stray(1, 10, 28), 7, 33, (1, 20), (2, 20)),
-        knowing(stray(2, 9, 27), 7, 32, (2, 20)),
-    ]
-
-
-def test_a_lost_topic_is_taken_over_from_who_was_in_sync_last():  # S10
-    adopted = adopting(*deposed())
-    assert (adopted.isr_ids(), adopted.leader_epoch) == ((1,), 11), "of those in sync the one that reaches furthest"
-    assert set(adopted.replicas) == {0, 1, 2}
-
-
-def test_in_sync_is_who_has_kept_what_it_had():  # S10
-    assert adopting(*deposed(), b1={"trusted": 20}).isr_ids() == (1,), "a new disk, and in sync with it"
-    late = deposed()
-    late[1] = knowing(stray(1, 10, 3), 7, 33, (1, 19), (2, 20))
-    assert adopting(*late, b1={"trusted": 20}).isr_ids() == (2,), "a new disk since"
-    late[1] = knowing(stray(1, 10, 3), 7, 33, (1, 19))
-    assert adopting(*late, b1={"trusted": 20}).isr_ids() == (0,), "nobody is left: who reaches furthest"
-    nameless = deposed()
-    nameless[1] = knowing(stray(1, 10, 28), 7, 33, (1, -1), (2, -1))
-    assert adopting(*nameless).isr_ids() == (0,), "whose disk was meant is not known"
-
-
-def test_records_of_a_later_epoch_than_the_newest_isr_prove_that_there_was_a_newer_one():  # S10
-    """Nobody noted it: broker 2 joined, led in epoch 11, and died before its checkpoint."""
-    held = deposed()
-    held[2] = knowing(stray(2, 11, 40), 11, -1)
-    assert adopting(*held).isr_ids() == (2,)
 
 
 def test_who_heard_of_an_epoch_and_did_not_fetch_in_it_reaches_no_further():  # S10

@@ -207,28 +207,52 @@ NEW_DISK_SINCE = 21
 
 
 @pytest.mark.parametrize(
-    ("epoch", "trusted", "lost"),
+    ("epoch", "trusted", "knows", "lost"),
     [
-        (11, NEW_DISK_SINCE, True),
-        (20, NEW_DISK_SINCE, True),
-        (21, NEW_DISK_SINCE, False),
-        (11, 1, False),
-        (25, 21, True),
+        (11, NEW_DISK_SINCE, False, True),
+        (20, NEW_DISK_SINCE, False, True),
+        (21, NEW_DISK_SINCE, True, False),
+        (21, NEW_DISK_SINCE, False, True),
+        (20, 13, False, True),
+        (11, 1, True, False),
+        (25, 21, False, True),
     ],
-    ids=["an earlier disk", "the one before", "copied since", "the same disk", "drew a lower epoch, knowing nothing"],
+    ids=[
+        "an earlier disk",
+        "the one before",
+        "copied since",
+        "drew the very epoch that its former disk had, knowing nothing",
+        "drew a lower one, and registered once more",
+        "the same disk",
+        "drew a lower one",
+    ],
 )
-def test_an_isr_that_names_incarnations_says_whose_disk_was_lost(epoch, trusted, lost):
-    """Broker 1 alone was in sync. The store shows it with the epoch of before the backup, or not at all."""
-    reports = [holding(partition_epoch=30), holding(partition_epoch=33, end=50), holding(partition_epoch=32)]
-    reports[1] = replace(reports[1], isr=(IsrEntry(1, epoch),))
+def test_an_isr_that_names_incarnations_says_whose_disk_was_lost(epoch, trusted, knows, lost):
+    """Broker 1 alone was in sync in the history that was lost; the store shows it with the epoch of before the backup."""
+    reports = [holding(partition_epoch=33), holding(5, 9, -1, end=0), holding(partition_epoch=32)]
+    reports[0] = replace(reports[0], isr=(IsrEntry(1, epoch),))
+    reports[1] = replace(reports[1], agrees=True) if not knows else replace(reports[0], end_offset=50)
     present = brokers(*(make_broker(i, 21, trusted=trusted, holdings=(held,)) for i, held in enumerate(reports)))
-    for shown in (entry(isr=((0, 21), (1, 11))), entry(isr=((0, 21), (2, 21)))):
-        action, state = run(present, partition=shown)
-        assert (action is None) == lost
-        if lost:
-            assert "all that were in sync, brokers [1], came back without their data" in ready(state).message
-        else:
-            assert action.changes[0].proposed.isr_ids() == (1,), "it had all that was committed, and has it"
+    action, state = run(present, partition=entry(isr=((0, 21), (1, 11))))
+    assert (action is None) == lost
+    if lost:
+        assert "all that were in sync, brokers [1], came back without their data" in ready(state).message
+    else:
+        assert action.changes[0].proposed.isr_ids() == (1,), "it had all that was committed, and has it"
+
+
+@pytest.mark.parametrize(
+    ("lost_history", "goes_on"),
+    [((4, 50), (0, 1)), ((5, 31), (0, 1)), ((5, 33), (2,)), ((7, 33), (2,))],
+    ids=["fewer elections", "fewer changes", "the same leader epoch, and later", "further in both"],
+)
+def test_a_history_that_was_lost_comes_first_only_if_it_had_come_further(lost_history, goes_on):
+    """Broker 2 was alone in sync in it. The store has gone on without it since; 0 and 1 acknowledged in epoch 5."""
+    back = replace(holding(*lost_history, log_epoch=4, end=300), isr=(IsrEntry(2, 12),))
+    agreed = replace(holding(5, 32, log_epoch=5, end=900), agrees=True, isr=(IsrEntry(0, 10), IsrEntry(1, 11)))
+    shown = replace(entry(isr=((0, 10), (1, 11))), partition_epoch=32)
+    action, _ = run(reporting(agreed, agreed, back), partition=shown)
+    assert action.changes[0].proposed.isr_ids() == goes_on
 
 
 def test_who_was_registered_above_what_the_store_shows_has_lost_nothing_that_is_known():

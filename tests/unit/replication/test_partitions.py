@@ -54,6 +54,24 @@ async def test_acknowledgements_wait_for_the_disk_until_the_operator_reckons_wit
 
 
 @on_uvloop
+async def test_with_relaxed_flush_a_segment_is_flushed_once_it_is_begun(tmp_path):
+    """Otherwise the next one would have to wait for the disk, on the loop."""
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead(config={"flush.messages": "1000"})
+        driver = rig.driver()
+        rig.see_topic(ref, {0: driver.replica.partition}, config={"flush.messages": "1000"}, flush_lag_known=True)
+        flushes = rig.flusher.flushes
+        append(driver)
+        await rig.flusher.drain()
+        assert (rig.flusher.flushes, driver.log.begun_unsynced) == (flushes, False), "no flush for each batch"
+        driver.log.roll(1)
+        append(driver)
+        assert driver.log.begun_unsynced
+        await rig.flusher.drain()
+        assert (rig.flusher.flushes, driver.log.begun_unsynced) == (flushes + 1, False)
+
+
+@on_uvloop
 async def test_a_topic_of_the_same_name_with_another_id_begins_empty(tmp_path):
     async with Rig(tmp_path) as rig:
         ref = await rig.lead()

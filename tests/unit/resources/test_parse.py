@@ -117,15 +117,27 @@ def test_the_error_names_the_object_and_the_field():
         parse_topic(topic_object(spec={"partitions": "x"}))
 
 
+def test_an_isr_of_an_earlier_broker_names_no_broker_epochs_and_others_have_to_fit():
+    held = {"topic": "t", "topicId": "id", "partition": 1, "leaderEpoch": 2, "partitionEpoch": 5, "logEpoch": 1}
+    held |= {"endOffset": 9, "isr": [1, 2]}
+    obj = broker_object(2, status={"holdings": [held]})
+    (told,) = parse_broker(obj).holdings
+    assert told.isr == (IsrEntry(1, -1), IsrEntry(2, -1))
+    assert render_holding(told) == held
+    held["isrBrokerEpochs"] = [7]
+    with pytest.raises(ResourceError, match="isrBrokerEpochs has not one number for each broker of isr"):
+        parse_broker(obj)
+
+
 def test_broker_round_trip():
     stray = Stray(topic="t", topic_id="id", partition=3, leader_epoch=2, partition_epoch=5, end_offset=99, deleted=True)
     known = Stray(topic="t", topic_id="id", partition=4, leader_epoch=2, partition_epoch=5, end_offset=9, log_epoch=-1)
-    told = replace(known, isr=(IsrEntry(1, 7), IsrEntry(2, 9)), isr_epoch=4)
+    told = replace(known, isr=(IsrEntry(1, 7), IsrEntry(2, 9)), isr_epoch=4, isr_leader_epoch=2, relaxed_flush=True)
     holding = Holding(
         topic="t", topic_id="id", partition=1, leader_epoch=2, partition_epoch=5, log_epoch=-1, end_offset=9
     )
     isr = (IsrEntry(1, 7), IsrEntry(2, -1))
-    contradicted = replace(holding, isr=isr, isr_epoch=-1)
+    contradicted = replace(holding, isr=isr, isr_epoch=-1, isr_leader_epoch=1)
     held_there = (holding, replace(holding, agrees=True), contradicted, replace(holding, hosted=False, isr=isr))
     former = Adopted(broker_epoch=5, trusted_since=2, clean_since=6)
     registered = registration(7, rack="a", adopted=(former,))

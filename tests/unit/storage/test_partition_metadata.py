@@ -48,7 +48,7 @@ def test_round_trip_and_kafkas_first_lines():
     )
     write_metadata(disk, "a-b-3", content)
     assert read_metadata(disk, "a-b-3") == content
-    before = content.encode().replace(b"moved_away: True\n", b"").replace(b"isr: 0@70,12@82\n", b"")
+    before = content.encode().replace(b"moved_away: True\n", b"").replace(b"isr: 0,12\nisr_broker_epochs: 70,82\n", b"")
     assert PartitionMetadata.decode(before) == replace(content, moved_away=False, isr=()), (
         "as earlier versions wrote it"
     )
@@ -90,28 +90,37 @@ def test_files_of_earlier_versions_note_the_isr_of_their_partition_epoch_or_none
     written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
     without = written.encode().replace(b"isr_epoch: 9\n", b"")
     assert PartitionMetadata.decode(without).newest == Seen(5, 9, in_sync(1, 2), 9)
-    bare = PartitionMetadata.decode(without.replace(b"isr: 1@71,2@72\n", b""))
+    bare = PartitionMetadata.decode(without.replace(b"isr: 1,2\nisr_broker_epochs: 71,72\n", b""))
     assert bare.newest == Seen(5, 9, (), -1)
     assert bare.noting(Seen(5, 9, in_sync(3, 4), 9), broker_epoch=2).newest == Seen(5, 9, in_sync(3, 4), 9)
 
 
 def test_files_of_earlier_versions_note_no_broker_epochs_and_those_are_news():
-    written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
-    bare = PartitionMetadata.decode(written.encode().replace(b"isr: 1@71,2@72\n", b"isr: 1,2\n"))
-    assert bare.isr == (IsrEntry(1, -1), IsrEntry(2, -1))
-    assert PartitionMetadata.decode(bare.encode()) == bare
-    assert bare.noting(Seen(5, 9, bare.isr, 9), broker_epoch=-1) is bare
-    assert bare.noting(Seen(5, 9, in_sync(1, 2), 9), broker_epoch=-1) == written
-
-
-@pytest.mark.parametrize(("log_epoch", "known"), [(4, True), (3, True), (5, False)])
-def test_a_log_that_has_outrun_what_was_noted_tells_no_isr(log_epoch, known):  # S10
-    """A checkpoint is up to 5 s old: who was in sync when the log's last records were written is not known."""
-    noted = metadata(leader_epoch=4, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
-    stray = noted.of_stray(
-        newest_epoch=8, log_epoch=log_epoch, end_offset=30, recovery_point=20, delete_seen=False, moved_away=False
+    written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, isr_leader_epoch=5)
+    newer = (b"isr_broker_epochs", b"isr_leader_epoch")
+    bare = PartitionMetadata.decode(
+        b"\n".join(x for x in written.encode().split(b"\n") if not x.startswith(newer)),
     )
-    assert (stray.isr, stray.isr_epoch) == ((in_sync(1, 2), 9) if known else ((), -1))
+    assert bare == replace(written, isr=(IsrEntry(1, -1), IsrEntry(2, -1)))
+    assert PartitionMetadata.decode(bare.encode()) == bare
+    assert bare.noting(Seen(5, 9, bare.isr, 9, 5), broker_epoch=-1) is bare
+    assert bare.noting(Seen(5, 9, in_sync(1, 2), 9, 5), broker_epoch=-1) == written
+    assert b"\nisr: 1,2\n" in written.encode(), "as earlier versions read it"
+    with pytest.raises(CorruptCheckpoint):
+        PartitionMetadata.decode(written.encode().replace(b"71,72", b"71"))
+
+
+def test_a_stray_tells_the_isr_with_the_leader_epoch_of_its_entry_whatever_its_log_has():  # S10
+    """A checkpoint is up to 5 s old: records of a later epoch say that there was a newer ISR."""
+    noted = metadata(leader_epoch=4, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, isr_leader_epoch=4)
+    stray = noted.of_stray(
+        newest_epoch=8, log_epoch=7, end_offset=30, recovery_point=20, relaxed_flush=True, delete_seen=False,
+        moved_away=False,
+    )  # fmt: skip
+    assert (stray.isr, stray.isr_epoch, stray.isr_leader_epoch) == (in_sync(1, 2), 9, 4)
+    assert (stray.leader_epoch, stray.relaxed_flush) == (8, True)
+    assert PartitionMetadata.decode(stray.encode()) == stray
+    assert not stray.in_use("u").relaxed_flush
 
 
 def test_directory_names():
@@ -168,7 +177,13 @@ def test_only_the_very_same_partition_is_adopted():
 
 def test_a_stray_says_what_its_log_knows():  # S10
     stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(
-        newest_epoch=8, log_epoch=7, end_offset=30, recovery_point=20, delete_seen=False, moved_away=False
+        newest_epoch=8,
+        log_epoch=7,
+        end_offset=30,
+        recovery_point=20,
+        relaxed_flush=False,
+        delete_seen=False,
+        moved_away=False,
     )
     assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (8, 9, 7, 30)
     assert stray.recovery_point == 20
