@@ -26,8 +26,9 @@ from kafkalite_broker.server.waiting import WaitingFetches
 from kafkalite_core.model.config import broker_integer
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.limits import STRAYS_LISTED_MAX
-from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.errors import DiskFailure
+from kafkalite_core.storage.flushing import names_job
+from kafkalite_core.storage.stray_ends import listed
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -239,20 +240,7 @@ class DataPlane:
         known.sort(key=lambda stray: -1 if stray.metadata is None else stray.metadata.stray_since_ms)
         self._link.report_strays(
             [
-                Stray(
-                    topic=stray.metadata.topic,
-                    topic_id=stray.metadata.topic_id,
-                    partition=stray.metadata.partition,
-                    leader_epoch=stray.metadata.leader_epoch,
-                    partition_epoch=stray.metadata.partition_epoch,
-                    end_offset=max(stray.end_offset, stray.metadata.end_offset),
-                    log_epoch=stray.metadata.log_epoch if stray.metadata.end_offset >= 0 else None,
-                    deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
-                    isr=stray.metadata.isr,
-                    isr_epoch=stray.metadata.isr_epoch,
-                    isr_leader_epoch=stray.metadata.isr_leader_epoch,
-                    relaxed_flush=stray.metadata.relaxed_flush,
-                )
+                listed(stray.metadata, end_offset=stray.end_offset)
                 for stray in known[-STRAYS_LISTED_MAX:]
                 if stray.metadata is not None
             ]
@@ -332,7 +320,9 @@ class DataPlane:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval_s)
-            await loop.run_in_executor(self._io_pool, self.logs.checkpoint_job(self.partitions.high_watermarks()))
+            marks = self.partitions.high_watermarks()
+            await loop.run_in_executor(self._io_pool, names_job(marks))
+            await loop.run_in_executor(self._io_pool, self.logs.checkpoint_job(marks))
 
     async def _retain(self) -> None:
         while True:

@@ -63,8 +63,6 @@ class ListProducers:
 class ListLog:
     """`ReplicaLog` on a list. What was not flushed is lost in a crash."""
 
-    begun_unsynced = False
-
     def __init__(self, *, relaxed: bool = False) -> None:
         self.start_offset = 0
         self.first = 0  # offset of entries[0]; below start_offset after advance_start

@@ -41,7 +41,6 @@ class SmallLog:
     __slots__ = ("epochs", "flushed_end", "generation", "producers", "records")
 
     start_offset = 0
-    begun_unsynced = False
 
     def __init__(self, frozen: FrozenLog = EMPTY) -> None:
         records, self.flushed_end, entries = frozen

@@ -9,12 +9,13 @@ from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.membership.registration_events import Identity
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.model.topic import Stray
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import ProduceRequested
 from kafkalite_core.storage.errors import DiskFailure
+from kafkalite_core.storage.flushing import names_job
 from kafkalite_core.storage.identity import forget_taken
 from kafkalite_core.storage.last_registration import last_registration, note_registration
+from kafkalite_core.storage.stray_ends import listed
 from tests.simulation.driver import Produce
 from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
@@ -193,6 +194,7 @@ class Broker:
 
     def _checkpoint(self) -> None:
         marks = self.partitions.high_watermarks()
+        names_job(marks)()
         self.logs.checkpoint(marks)
         noting.checked(self)
         if self.shape.retention:
@@ -271,24 +273,7 @@ class Broker:
         assert self.registrar is not None
         known = [stray for _, stray in sorted(self.logs.strays.items()) if stray.metadata is not None]
         self.registrar.want_strays(
-            tuple(
-                Stray(
-                    topic=stray.metadata.topic,
-                    topic_id=stray.metadata.topic_id,
-                    partition=stray.metadata.partition,
-                    leader_epoch=stray.metadata.leader_epoch,
-                    partition_epoch=stray.metadata.partition_epoch,
-                    end_offset=max(stray.end_offset, stray.metadata.end_offset),
-                    log_epoch=stray.metadata.log_epoch if stray.metadata.end_offset >= 0 else None,
-                    deleted=stray.metadata.delete_seen and stray.metadata.deletion_policy == "Delete",
-                    isr=stray.metadata.isr,
-                    isr_epoch=stray.metadata.isr_epoch,
-                    isr_leader_epoch=stray.metadata.isr_leader_epoch,
-                    relaxed_flush=stray.metadata.relaxed_flush,
-                )
-                for stray in known
-                if stray.metadata is not None
-            )
+            tuple(listed(stray.metadata, end_offset=stray.end_offset) for stray in known if stray.metadata is not None)
         )
 
     # ------------------------------------------------------------ what others ask

@@ -271,7 +271,7 @@ class Logs:
     def note_epochs(self, log: Log, seen: Seen, broker_epoch: int) -> None:
         """The highest epochs seen, for the next checkpoint (S11)."""
         known = self._metadata[log]
-        noted = known.noting(seen, broker_epoch=broker_epoch)
+        noted = known.noting(seen, broker_epoch=broker_epoch, relaxed_flush=log.config.relaxed_flush)
         if noted is not known:
             self._metadata[log] = noted
             self._dirty[log] = None

@@ -308,7 +308,7 @@ class LogManager:
     def note_epochs(self, log: Log, seen: Seen, broker_epoch: int) -> None:
         """Remembers the highest epochs seen, and the ISR (S11); they reach the disk with the next checkpoint."""
         known = self._metadata[log]
-        noted = known.noting(seen, broker_epoch=broker_epoch)
+        noted = known.noting(seen, broker_epoch=broker_epoch, relaxed_flush=log.config.relaxed_flush)
         if noted is not known:
             self._metadata[log] = noted
             self._dirty_metadata.add(log)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
-from kafkalite_core.controller.configs import effective_min_isr
+from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
 from kafkalite_core.controller.fencing import heard
 from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as_stray
 from kafkalite_core.controller.placement import Load, place
@@ -388,7 +388,7 @@ def _adopt(
     entries: dict[int, Partition] = {}
     for number in sorted({stray.partition for _, stray in strays}):
         holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
-        most = holders_of_the_most(holders, snapshot.brokers)
+        most = holders_of_the_most(holders, snapshot.brokers, relaxed_flush=relaxed_flush(snapshot, view))
         isr = [i for i in holders if i in most]
         rest = sorted((i for i in holders if i not in isr), key=lambda i: holders[i].reach, reverse=True)
         others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))

@@ -84,21 +84,24 @@ def holding_as_stray(holding: Holding) -> Stray:
     )
 
 
-def holders_of_the_most(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> set[int]:
+def holders_of_the_most(
+    held: Mapping[int, Stray], brokers: Mapping[int, Broker], *, relaxed_flush: bool = False
+) -> set[int]:
     """Which brokers hold all that was committed, of what strays of one partition tell (S10).
 
     Of the newest ISR the log that reaches furthest, or one that goes on where that one ends: of two logs whose last
     records are of one leader epoch one is the beginning of the other. Of all logs where no member is left that has
-    kept what it had.
+    kept what it had. `relaxed_flush`: the topic has it, or a stray says that it had.
     """
-    in_sync = _holders_in_sync(held, brokers) or set(held)
+    relaxed = relaxed_flush or any(stray.relaxed_flush for stray in held.values())
+    in_sync = _holders_in_sync(held, brokers, relaxed_flush=relaxed) or set(held)
     epoch = max(held[i].reach for i in in_sync)[0]
     same = {i for i, stray in held.items() if i in in_sync or stray.log_epoch == epoch}
     best = max(held[i].reach for i in same)
     return {i for i in same if held[i].reach == best}
 
 
-def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> set[int]:
+def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> set[int]:
     """Which brokers hold what they had when they were in the newest ISR.
 
     Empty when none is known to, or when somebody has records of a later epoch than that of its entry: then there was a
@@ -108,6 +111,5 @@ def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -
     newest = _newest(told)
     if any(stray.reach[0] > newest.leader_epoch for stray in held.values()):
         return set()
-    relaxed = any(stray.relaxed_flush for stray in held.values())
     members = {member for member in newest.members if member.epoch >= 0 and member.id in held}
-    return {member.id for member in members if entry_counts(member, brokers, relaxed_flush=relaxed)}
+    return {member.id for member in members if entry_counts(member, brokers, relaxed_flush=relaxed_flush)}

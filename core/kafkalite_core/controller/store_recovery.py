@@ -27,6 +27,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
 from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.newest_isr import newest_of_holdings
@@ -65,6 +66,7 @@ class StoreRecovery:
     """The partitions of one snapshot that are behind. `decide` is asked for every partition before anything else."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._brokers = snapshot.brokers
         self._outdated = snapshot.outdated
         self._reports: dict[tuple[str, int], dict[int, Holding]] = {}
@@ -92,7 +94,8 @@ class StoreRecovery:
         if not present or silent or ((absent or emptied) and not view.recovery_request):
             return Verdict(change=None, reason=self._waiting(entry, present, absent, emptied))
         known = [seen, *((holding.leader_epoch, holding.partition_epoch) for holding in reports.values())]
-        sure = self._newest_in_sync(entry, reports, present) or present
+        relaxed = relaxed_flush(self._snapshot, view)
+        sure = self._newest_in_sync(entry, reports, present, relaxed=relaxed) or present
         return self._recovered(entry, known, sure, min_isr=min_isr, absent=absent, emptied=emptied)
 
     def _is_news(self, broker_id: int, holding: Holding, seen: tuple[int, int]) -> bool:
@@ -112,23 +115,25 @@ class StoreRecovery:
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.alive
 
-    def _lost(self, member: IsrEntry, entry: Partition, report: Holding | None) -> bool:
+    def _lost(self, member: IsrEntry, entry: Partition, report: Holding | None, *, relaxed: bool = False) -> bool:
         """Whether a member of an ISR is known to have lost since what it had.
 
         Broker epochs go back with the store. So a new disk may draw one that a former disk had, and only who reports
         that it knows of another history is believed to be the one that was meant; else the entry's incarnation counts.
         What is registered may be of the past itself, as far as it is below what the member was registered with.
+        `relaxed`: who died since counts as one who lost something.
         """
         broker = self._brokers.get(member.id)
         if broker is None:
             return False
-        past = member.epoch > broker.epoch and (not broker.alive or member.id in self._outdated)
-        if member.epoch >= 0 and not past and entry_lost(member, self._brokers, relaxed_flush=False):
+        knows = report is not None and report.hosted and not report.agrees
+        past = member.epoch > broker.epoch and (knows or not broker.alive or member.id in self._outdated)
+        if member.epoch >= 0 and not past and entry_lost(member, self._brokers, relaxed_flush=relaxed):
             return True
-        if member.epoch >= 0 and report is not None and not report.agrees:
+        if member.epoch >= 0 and knows:
             return False
         shown = [one for one in (*entry.elr, *entry.isr) if one.id == member.id]
-        return any(entry_lost(one, self._brokers, relaxed_flush=False) for one in shown)
+        return any(entry_lost(one, self._brokers, relaxed_flush=relaxed) for one in shown)
 
     def _emptied(self, entry: Partition, newest: NewestIsr, reports: Mapping[int, Holding]) -> list[int]:
         """The newest ISR that is known, if all of its members lost since what they had; empty if one may have it still.
@@ -142,22 +147,29 @@ class StoreRecovery:
         return sorted({one.id for one in members}) if lost else []
 
     def _newest_in_sync(
-        self, entry: Partition, reports: Mapping[int, Holding], present: Mapping[int, Holding]
+        self, entry: Partition, reports: Mapping[int, Holding], present: Mapping[int, Holding], *, relaxed: bool
     ) -> dict[int, Holding]:
         """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
 
         Whoever goes by the store knows of no other history. That the entry does not name such a member says that the
-        store has gone on without it; then what was lost comes first only if it had come further.
+        store has gone on without it; then what was lost comes first only if it had come further, and all are compared
+        if one has records of a later epoch, or more of the same one: then there was a newer ISR, which nobody noted.
         """
         newest = newest_of_holdings(holding for holding in reports.values() if not holding.agrees)
         found = {i: present[i] for i in sorted(newest.ids) if i in present}
-        named = {*entry.isr_ids(), *entry.elr_ids()}
-        for one in newest.members:
-            held = found.get(one.id)
-            sure = one.id in named or (one.epoch >= 0 and newest.got_further(entry) and held and not held.agrees)
-            if held and sure and not self._lost(one, entry, held):
-                return found
-        return {}
+        kept = {
+            one.id
+            for one in newest.members
+            if one.id in found and not self._lost(one, entry, found[one.id], relaxed=relaxed)
+        }
+        if kept & {*entry.isr_ids(), *entry.elr_ids()}:
+            return found
+        known = any(one.epoch >= 0 and one.id in kept and not found[one.id].agrees for one in newest.members)
+        if not known or not newest.got_further(entry):
+            return {}
+        epoch = max(holding.log_epoch for holding in found.values())
+        furthest = max(holding.log_epoch for holding in present.values())
+        return {} if furthest == epoch or furthest > newest.leader_epoch else found
 
     def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [

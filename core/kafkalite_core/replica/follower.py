@@ -129,6 +129,7 @@ class Follower:
                 log.append_as_follower(event.records, max_epoch=event.leader_epoch, now_ms=event.wall_ms)
             except StorageError as error:
                 self._storage_full(now_ms, "append_failed", error)
+                state.want_flush()  # of the batches that had room: it fetches from its flushed end on
                 return
             except (BrokerError, UnexpectedAppendOffset) as error:
                 if not isinstance(error, UnexpectedAppendOffset) or not self._of_another_history(now_ms, error):
@@ -143,8 +144,9 @@ class Follower:
         self._not_before_ms = 0.0
         self._take_bounds(event)
         if log.end_offset != before:
-            state.want_flush()
-            if log.flushed_end == log.end_offset:
+            if log.flushed_end < log.end_offset:
+                state.want_flush()
+            else:
                 state.effects.append(FETCH_POSITION_CHANGED)
 
     def _of_another_history(self, now_ms: float, error: UnexpectedAppendOffset) -> bool:

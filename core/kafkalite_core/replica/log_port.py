@@ -80,11 +80,6 @@ class ReplicaLog(Protocol):
         ...
 
     @property
-    def begun_unsynced(self) -> bool:
-        """Records are in a segment whose name the disk may not have: a flush is due, with relaxed flush as well."""
-        ...
-
-    @property
     def generation(self) -> int:
         """Rises with each truncation, so that a flush begun before it proves nothing (S8)."""
         ...

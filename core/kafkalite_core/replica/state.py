@@ -133,8 +133,8 @@ class ReplicaState:
         return NO_LEADER if self.partition is None else self.partition.leader
 
     def want_flush(self) -> None:
-        """Ask for a flush when bytes are not on disk; with relaxed flush, when a segment was begun."""
-        if self.log.flushed_end < self.log.end_offset or self.log.begun_unsynced:
+        """Ask for a flush when the log has bytes that are not on disk."""
+        if self.log.flushed_end < self.log.end_offset:
             self.effects.append(FLUSH_WANTED)
 
     def decided(self, event: str, **facts: object) -> None:

@@ -12,6 +12,8 @@ from kafkalite_core.storage.disk import join, replace_file, sync_directory, sync
 from kafkalite_core.storage.errors import DiskFailure, ReadInterrupted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from kafkalite_core.storage.disk import File
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.segment import Segment
@@ -83,6 +85,27 @@ def begin_flush(log: Log) -> FlushTicket | None:
         directories,
         log.directory_version,
     )
+
+
+def names_job(logs: Iterable[Log]) -> Callable[[], None]:
+    """Makes the names of segments that were begun durable, on whatever thread; their bytes may follow when they will.
+
+    So the next segment need not wait for the disk (`Log.roll`). With strict flush the flushes have seen to it.
+    Raises `DiskFailure`.
+    """
+    due = [
+        FlushTicket(log, log.generation, 0, (), (), (), (log.directory,), log.directory_version)
+        for log in logs
+        if log.begun_unsynced
+    ]
+
+    def run() -> None:
+        for ticket in due:
+            ticket.run()
+            # Two threads may do so: at worst the lower number stays, and the directory is synced once more.
+            ticket.log.directory_synced = max(ticket.log.directory_synced, ticket.directory_version)
+
+    return run
 
 
 def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int]]:

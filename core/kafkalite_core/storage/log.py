@@ -164,9 +164,9 @@ class Log:
     def roll(self, now_ms: int) -> Segment:
         """Begins a new segment at the log end; the state of the producers is written beside it.
 
-        Its predecessor is in the directory for sure by then (blocking, if no flush was there in time). Otherwise a
-        power loss could take the first segment and leave the second one: as if retention had taken it, a log without
-        its beginning, which would never be copied again.
+        Its predecessor is in the directory for sure by then (blocking, if neither a flush nor a checkpoint has seen to
+        it). Otherwise a power loss could take the first segment and leave the second one: as if retention had taken it,
+        a log without its beginning, which would never be copied again.
         """
         old = self.active
         if self.begun_unsynced:
@@ -241,7 +241,7 @@ class Log:
 
     @property
     def begun_unsynced(self) -> bool:
-        """Records are in a segment whose name the disk may not have: a flush is due, the next segment waits for it."""
+        """Records are in a segment whose name the disk may not have; the next segment waits for that."""
         return self.active.size > 0 and self.directory_synced < self._active_version
 
     @property

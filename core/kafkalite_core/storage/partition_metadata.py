@@ -49,7 +49,7 @@ class PartitionMetadata:
         end_offset: Flushed end of the log when it became a stray, else -1.
         recovery_point: Below it the disk had the log when it became a stray, else -1. With relaxed flush it may be less
             than `end_offset`; then the next process reads the end from the log, see `stray_ends`.
-        relaxed_flush: The log had relaxed flush when it became a stray.
+        relaxed_flush: The log has had relaxed flush: who was in sync with it and died since may lack records.
         delete_seen: The broker saw the deletion of the topic's object.
         moved_away: The topic lives on, and a reassignment took this replica from it (KAFKA-13972).
     """
@@ -84,13 +84,14 @@ class PartitionMetadata:
         """What is noted of the entries that were seen."""
         return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch, self.isr_leader_epoch)
 
-    def noting(self, seen: Seen, *, broker_epoch: int) -> PartitionMetadata:
+    def noting(self, seen: Seen, *, broker_epoch: int, relaxed_flush: bool = False) -> PartitionMetadata:
         """With the higher of each epoch, and the newer ISR; the same object when nothing is news."""
         newer = seen.isr_epoch > self.isr_epoch or (
             seen.isr_epoch == self.isr_epoch and not _names_epochs(self.isr) and _names_epochs(seen.isr)
         )
         higher = seen.leader_epoch > self.leader_epoch or seen.partition_epoch > self.partition_epoch
-        if not newer and not higher and broker_epoch <= self.broker_epoch:
+        known = broker_epoch <= self.broker_epoch and self.relaxed_flush >= relaxed_flush
+        if not newer and not higher and known:
             return self
         return replace(
             self,
@@ -100,11 +101,12 @@ class PartitionMetadata:
             isr_epoch=max(self.isr_epoch, seen.isr_epoch),
             isr_leader_epoch=seen.isr_leader_epoch if newer else self.isr_leader_epoch,
             broker_epoch=max(self.broker_epoch, broker_epoch),
+            relaxed_flush=self.relaxed_flush or relaxed_flush,
         )
 
     def in_use(self, uid: str) -> PartitionMetadata:
         """Of a log that the topic object `uid` claims: nothing of what was said of a stray is true of it any more."""
-        return replace(self, uid=uid, stray_since_ms=-1, relaxed_flush=False, delete_seen=False, moved_away=False)
+        return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
 
     def of_stray(
         self,

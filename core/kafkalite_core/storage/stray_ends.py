@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.epoch_cache import epoch_of_records
 from kafkalite_core.storage.flushing import begin_flush, complete_flush
 from kafkalite_core.storage.log import LogEnvironment
@@ -81,3 +82,21 @@ def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionM
     with suppress(StorageError):  # the disk is full: it is read once more after the next start
         write_metadata(disk, directory, metadata)
     return metadata
+
+
+def listed(metadata: PartitionMetadata, *, end_offset: int) -> Stray:
+    """What a broker's status says of a stray. `end_offset`: flushed end of its log, -1 where it is not known."""
+    return Stray(
+        topic=metadata.topic,
+        topic_id=metadata.topic_id,
+        partition=metadata.partition,
+        leader_epoch=metadata.leader_epoch,
+        partition_epoch=metadata.partition_epoch,
+        end_offset=max(end_offset, metadata.end_offset),
+        log_epoch=metadata.log_epoch if metadata.end_offset >= 0 else None,
+        deleted=metadata.delete_seen and metadata.deletion_policy == "Delete",
+        isr=metadata.isr,
+        isr_epoch=metadata.isr_epoch,
+        isr_leader_epoch=metadata.isr_leader_epoch,
+        relaxed_flush=metadata.relaxed_flush,
+    )

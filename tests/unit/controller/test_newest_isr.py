@@ -96,6 +96,10 @@ def test_with_relaxed_flush_who_died_since_may_lack_what_it_had():
     assert most(rest, alone, **died) == {1}, "with strict flush it has everything that it had"
     assert most(rest, replace(alone, relaxed_flush=True), **died) == {0}
     assert most(rest, replace(alone, relaxed_flush=True)) == {1}, "it has not died since"
+    listed = brokers(make_broker(0, 20, strays=(rest,)), make_broker(1, 20, clean=20, strays=(alone,)))
+    for config, leads in (({}, 1), ({"flush.messages": "1000"}, 0)):
+        state = snapshot(topic_view(spec={"config": config, "replicas": 2}), brokers=listed, cluster={"replicas": 2})
+        assert apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0].leader == leads
 
 
 def test_a_topic_that_lost_its_whole_status_is_judged_by_reports_in_the_same_way():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import Role
@@ -81,6 +81,24 @@ def test_no_position_until_the_flush() -> None:
     assert position is not None
     assert (position.fetch_offset, position.last_fetched_epoch) == (2, 9)
     assert log.end_offset == 2
+
+
+def test_what_had_room_before_the_disk_was_full_is_flushed() -> None:
+    """It fetches from its flushed end on: nobody else would ask for the flush, and it would stand still."""
+    cluster, log = following((1, "a"))
+    append = log.append_as_follower
+
+    def one_batch(records, **how):
+        append(records, **how)
+        raise StorageError("no space for the next segment")
+
+    log.append_as_follower = one_batch
+    assert events.FlushWanted() in respond(cluster, records=batch(1, 9, "b"))
+    log.append_as_follower = append
+    cluster.flush(2)
+    position = cluster.nodes[2].replica.fetch_position()
+    assert position is not None
+    assert position.fetch_offset == 2
 
 
 def test_the_epoch_of_a_leader_without_records_is_what_it_asks_with() -> None:

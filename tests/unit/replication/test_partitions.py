@@ -54,21 +54,16 @@ async def test_acknowledgements_wait_for_the_disk_until_the_operator_reckons_wit
 
 
 @on_uvloop
-async def test_with_relaxed_flush_a_segment_is_flushed_once_it_is_begun(tmp_path):
-    """Otherwise the next one would have to wait for the disk, on the loop."""
+async def test_that_a_log_has_relaxed_flush_is_noted_for_who_finds_it_without_its_topic(tmp_path):  # S10
     async with Rig(tmp_path) as rig:
-        ref = await rig.lead(config={"flush.messages": "1000"})
-        driver = rig.driver()
-        rig.see_topic(ref, {0: driver.replica.partition}, config={"flush.messages": "1000"}, flush_lag_known=True)
-        flushes = rig.flusher.flushes
-        append(driver)
-        await rig.flusher.drain()
-        assert (rig.flusher.flushes, driver.log.begun_unsynced) == (flushes, False), "no flush for each batch"
-        driver.log.roll(1)
-        append(driver)
-        assert driver.log.begun_unsynced
-        await rig.flusher.drain()
-        assert (rig.flusher.flushes, driver.log.begun_unsynced) == (flushes + 1, False)
+        relaxed = {"flush.messages": "1000"}
+        ref = await rig.lead(config=relaxed)
+        rig.see_topic(ref, {0: rig.driver().replica.partition}, config=relaxed, flush_lag_known=True)
+        append(rig.driver())
+        rig.logs.checkpoint({})
+    async with Rig(tmp_path, epoch=2) as rig:
+        ((log, _),) = rig.logs.unclaimed()
+        assert rig.logs.set_aside(log, delete_seen=False).metadata.relaxed_flush
 
 
 @on_uvloop

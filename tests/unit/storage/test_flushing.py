@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from kafkalite_core.storage import flushing
 from kafkalite_core.storage.errors import DiskFailure
 
 
@@ -78,6 +79,32 @@ def test_a_power_loss_after_the_flush_loses_nothing(rig, tools):
     rig.disk.crash()
     assert tools.offsets(rig.open(recovery_point=20)) == list(range(20))
     assert not rig.report.cut
+
+
+def test_a_checkpoint_makes_the_names_of_segments_durable_so_that_the_next_one_need_not_wait(rig, tools):
+    """With relaxed flush nobody else does for minutes, and whoever begins a segment does it on the loop."""
+    log = rig.open()
+    tools.fill(log, 1)
+    tools.flush(log)
+    log.roll(1)
+    assert not log.begun_unsynced, "nothing is in it"
+    tools.fill(log, 1)
+    assert log.begun_unsynced
+    job = flushing.names_job([log])
+    log.sync_later(log.active.path)
+    synced = []
+    rig.disk.hook = lambda operation, path: synced.append((operation, path)) if "sync" in operation else None
+    job()
+    assert synced == [("sync_directory", rig.name)], "the bytes are not waited for"
+    assert not log.begun_unsynced
+    assert log.directory_synced < log.directory_version, "what changed meanwhile is not covered"
+    log.roll(2)
+    assert len(synced) == 1, "no wait"
+    tools.fill(log, 1)
+    job = flushing.names_job([log])
+    log.abandon()
+    rig.disk.rename(rig.name, "gone")
+    job()  # set aside meanwhile
 
 
 def test_a_flush_covers_what_lies_before_a_segment_that_a_cut_has_synced(rig, tools):

@@ -120,7 +120,10 @@ def test_a_stray_tells_the_isr_with_the_leader_epoch_of_its_entry_whatever_its_l
     assert (stray.isr, stray.isr_epoch, stray.isr_leader_epoch) == (in_sync(1, 2), 9, 4)
     assert (stray.leader_epoch, stray.relaxed_flush) == (8, True)
     assert PartitionMetadata.decode(stray.encode()) == stray
-    assert not stray.in_use("u").relaxed_flush
+    assert stray.in_use("u").relaxed_flush, "until it is known that nobody counts on what it had then"
+    again = stray.noting(Seen(), broker_epoch=-1)
+    assert again is stray
+    assert noted.noting(Seen(), broker_epoch=-1, relaxed_flush=True) == replace(noted, relaxed_flush=True)
 
 
 def test_directory_names():

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.model.config import resolve_topic_config
-from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.model.partition import IsrEntry, TopicRef
+from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.partition_metadata import PartitionMetadata, read_metadata, write_metadata
-from kafkalite_core.storage.stray_ends import noted_of_stray, recovered_metadata
+from kafkalite_core.storage.stray_ends import listed, noted_of_stray, recovered_metadata
 
 TOPIC_ID = "5f0c1c2e-0000-4000-8000-000000000001"
 REF = TopicRef("ns", "orders", "uid-1", TOPIC_ID, "orders")
@@ -143,3 +144,20 @@ def test_a_broker_lists_what_its_disk_has_after_the_power_failed(manager, tools,
     assert (stray.metadata.end_offset, stray.metadata.recovery_point) == (5 + kept, 5 + kept)
     adopted, _ = two.obtain(REF, 0, resolve_topic_config(RELAXED))
     assert adopted.end_offset == 5 + kept
+
+
+def test_what_a_broker_lists_of_a_stray():
+    noted = PartitionMetadata(
+        topic="a", partition=3, topic_id="id", uid="u", leader_epoch=8, partition_epoch=9, log_epoch=7, end_offset=30,
+        isr=(IsrEntry(1, 4),), isr_epoch=6, isr_leader_epoch=5, relaxed_flush=True, delete_seen=True,
+    )  # fmt: skip
+    told = Stray(
+        topic="a", topic_id="id", partition=3, leader_epoch=8, partition_epoch=9, log_epoch=7, end_offset=30,
+        isr=(IsrEntry(1, 4),), isr_epoch=6, isr_leader_epoch=5, relaxed_flush=True, deleted=True,
+    )  # fmt: skip
+    assert listed(noted, end_offset=-1) == told
+    assert listed(replace(noted, deletion_policy="Retain"), end_offset=31) == replace(
+        told, deleted=False, end_offset=31
+    )
+    older = listed(replace(noted, end_offset=-1), end_offset=-1)
+    assert (older.log_epoch, older.end_offset) == (None, -1), "an earlier version noted neither"
