@@ -152,8 +152,8 @@ class StoreRecovery:
         """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
 
         Whoever goes by the store knows of no other history. That the entry does not name such a member says that the
-        store has gone on without it; then what was lost comes first only if it had come further, and all are compared
-        if one has records of a later epoch, or more of the same one: then there was a newer ISR, which nobody noted.
+        store has gone on without it; then what was lost comes first only if it had come further. Where a log has records
+        of a later epoch, or more of the same one, there was a newer ISR, which nobody noted: all are compared.
         """
         newest = newest_of_holdings(holding for holding in reports.values() if not holding.agrees)
         found = {i: present[i] for i in sorted(newest.ids) if i in present}
@@ -162,6 +162,8 @@ class StoreRecovery:
             for one in newest.members
             if one.id in found and not self._lost(one, entry, found[one.id], relaxed=relaxed)
         }
+        if any(holding.log_epoch > newest.leader_epoch for holding in present.values() if not holding.agrees):
+            return {}
         if kept & {*entry.isr_ids(), *entry.elr_ids()}:
             return found
         known = any(one.epoch >= 0 and one.id in kept and not found[one.id].agrees for one in newest.members)
@@ -169,7 +171,7 @@ class StoreRecovery:
             return {}
         epoch = max(holding.log_epoch for holding in found.values())
         furthest = max(holding.log_epoch for holding in present.values())
-        return {} if furthest == epoch or furthest > newest.leader_epoch else found
+        return {} if furthest == epoch else found
 
     def _waiting(self, entry: Partition, present: Mapping[int, Holding], absent: list[int], emptied: list[int]) -> str:
         words = [

@@ -143,6 +143,11 @@ def test_more_records_than_the_newest_isr_that_is_noted_has_say_that_there_was_a
     unnoted = holding(max(7, log_epoch), 32, log_epoch, end=end)
     action, _ = run(reporting(unnoted, holding(7, 31, 6, end=90), noted), partition=entry(isr=((0, 10), (1, 11))))
     assert action.changes[0].proposed.isr_ids() == ((2,) if comes_first else (0,))
+    shown = entry(isr=((0, 10), (2, 12)))
+    action, _ = run(reporting(unnoted, holding(7, 31, 6, end=90), noted), partition=shown)
+    assert action.changes[0].proposed.isr_ids() == ((0,) if log_epoch == 8 else (2,)), (
+        "the store shows broker 2 in sync"
+    )
 
 
 @pytest.mark.parametrize("shown", [((0, 10), (1, 11)), ((0, 10), (2, 12))])
