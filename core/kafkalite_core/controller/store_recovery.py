@@ -152,8 +152,8 @@ class StoreRecovery:
         """The newest ISR of the history that was lost, if one of it has kept its disk: that one has all of its records.
 
         Whoever goes by the store knows of no other history. That the entry does not name such a member says that the
-        store has gone on without it; then what was lost comes first only if it had come further. Where a log has records
-        of a later epoch, or more of the same one, there was a newer ISR, which nobody noted: all are compared.
+        store has gone on without it; then what was lost comes first only if it had come further. Where a log has
+        records of a later epoch, or more of the same one, there was a newer ISR, which nobody noted: all are compared.
         """
         newest = newest_of_holdings(holding for holding in reports.values() if not holding.agrees)
         found = {i: present[i] for i in sorted(newest.ids) if i in present}
