@@ -308,7 +308,8 @@ class Executor:
         reason = "DataAdopted" if action.topic_id else "TopicPlaced"
         count = len(action.partitions)
         message = f"{count} partition{'s' if count != 1 else ''} with topic id {ref.topic_id}: {action.reason}"
-        self._record(TOPICS, topic.uid, "Normal", reason, message)
+        self._metrics.unclean_elections.inc(len(action.unclean))
+        self._record(TOPICS, topic.uid, "Warning" if action.unclean else "Normal", reason, message)
 
     async def _untrack(self, topic: TopicRef, resource_version: str) -> str:
         """Have the API server keep no record of who wrote which field; the version of the topic that follows.

@@ -12,7 +12,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.growth import taking_over
+from kafkalite_core.controller.adoption import taking_over
 from kafkalite_core.controller.lost_nodes import may_force
 from kafkalite_core.controller.snapshot import Snapshot
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME

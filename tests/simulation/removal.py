@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.growth import taking_over
+from kafkalite_core.controller.adoption import taking_over
 from kafkalite_core.controller.snapshot import Snapshot
 from tests.simulation.api import Outcome
 from tests.simulation.parsed import cluster_of, topic_of

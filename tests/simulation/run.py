@@ -218,9 +218,13 @@ def unhealthy(cluster: SimCluster) -> str:
 
 
 def _without_disks(status: dict[str, Any]) -> bool:
-    """Whether a topic says that a recovery (S11) waits for consent, since all that were in sync lost their disks."""
+    """Whether a topic says that all that were in sync lost their disks, so that a recovery (S11) or adoption (S10)
+    waits for consent.
+    """
     ready = [each for each in status.get("conditions") or [] if each["type"] == "Ready"]
-    return any(each["reason"] == STORE_WENT_BACK and "without their data" in each["message"] for each in ready)
+    return any(
+        each["reason"] in {STORE_WENT_BACK, "InSyncLost"} and "without their data" in each["message"] for each in ready
+    )
 
 
 def _knows_more(host: Host, topic: str, number: int, entry: dict[str, Any]) -> bool:

@@ -66,7 +66,17 @@ class ChangePartitions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicStatus:
-    """Place a topic for the first time. `topic_id` is empty for a new random one, else that of adopted strays (S10)."""
+    """Place a topic for the first time.
+
+    Attributes:
+        topic: Which one.
+        resource_version: Of the object that it was decided on: whoever withdraws a wish or a consent stops it.
+        has_status: Whether it has a status (with conditions alone).
+        partitions: By number.
+        topic_id: Empty for a new random one, else that of adopted strays (S10).
+        reason: A sentence for the Event.
+        unclean: Partitions that are taken over although acknowledged records may be missing.
+    """
 
     topic: TopicRef
     resource_version: str
@@ -74,6 +84,7 @@ class CreateTopicStatus:
     partitions: Mapping[int, Partition]
     topic_id: str
     reason: str
+    unclean: frozenset[int] = frozenset()
 
     @property
     def key(self) -> tuple[str, str]:

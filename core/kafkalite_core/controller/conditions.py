@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.configs import flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
-from kafkalite_core.controller.growth import Obstacle, spec_problem
+from kafkalite_core.controller.growth import spec_problem
+from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.controller.scale_down import scale_down_progress
 from kafkalite_core.model.cluster import entry_counts

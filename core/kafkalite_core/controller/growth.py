@@ -1,21 +1,20 @@
-"""First placement of a topic, adoption of what brokers still hold of it (S10), and more partitions."""
+"""First placement of a topic, with what brokers still hold of it (S10), and more partitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
-from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
-from kafkalite_core.controller.fencing import heard
-from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as_stray
+from kafkalite_core.controller.adoption import above, adopt, held_of
+from kafkalite_core.controller.configs import effective_min_isr
+from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
-from kafkalite_core.model.topic import OFFSETS_TOPIC, Stray
+from kafkalite_core.model.topic import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,20 +24,6 @@ if TYPE_CHECKING:
 
 PLACEMENT_GRACE_S = 10.0
 """A new topic waits this long for brokers that are starting, so that it is spread over all of them."""
-
-
-ADOPTION_GRACE_S = 15.0
-"""Within this time a broker that is heard notices that an object is gone, or that the store went back in time: a watch
-that tells nothing is given up after 10 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why a topic cannot be placed (or grown) now. `waiting`: it resolves itself; otherwise the user has to act."""
-
-    reason: str
-    message: str
-    waiting: bool = False
 
 
 def topic_load(snapshot: Snapshot) -> Load:
@@ -144,21 +129,24 @@ def plan_placement(
             return entries
         reason = f"partitions {missing[0]} to {missing[-1]} added"
         return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
-    topic_id, strays = _strays(snapshot, view)
+    topic_id, strays = held_of(snapshot, view)
     wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
     load = loads()
-    adopted = _unnoticed(snapshot, view, strays, now) or _adopt(snapshot, view, strays, load, now)
+    adopted = adopt(snapshot, view, strays, load, now)
     if isinstance(adopted, Obstacle):
         return adopted
-    entries = _entries(snapshot, view, load, wanted, adopted)
+    entries = _entries(snapshot, view, load, wanted, adopted.entries)
     if isinstance(entries, Obstacle):
         return entries
     if strays:
-        entries = {number: adopted.get(number) or _above(strays, entry) for number, entry in entries.items()}
+        entries = {number: adopted.entries.get(number) or above(strays, entry) for number, entry in entries.items()}
     reason = f"placed on brokers {sorted({i for entry in entries.values() for i in entry.replicas})}"
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
         reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
+        if adopted.unclean:
+            reason += f"; nobody who was in sync has those of partitions {sorted(adopted.unclean)} any more, which "
+            reason += "kafkalite.io/recover-store accepts"
     elif given_up(snapshot, view.spec.topic_name):
         reason = f"{reason}; begins empty, data of a deleted topic of this name are left to their retention"
     return CreateTopicStatus(
@@ -168,6 +156,7 @@ def plan_placement(
         partitions=entries,
         topic_id=topic_id,
         reason=reason,
+        unclean=adopted.unclean,
     )
 
 
@@ -255,151 +244,3 @@ def _fresh(snapshot: Snapshot, view: TopicView, replicas: tuple[int, ...]) -> Pa
         replicas=replicas,
         isr=isr,
     )
-
-
-def _strays(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, Stray]]]:
-    """The topic id to adopt ("" for none) and who holds what of it: the id that is asked for, or the one with the
-    highest leader epoch.
-
-    A topic whose deletion any broker saw was given up on purpose: it is adopted only when the new one says so.
-    """
-    if view.adopt_strays is False:
-        return "", []
-    abandoned = set() if view.adopt_strays else given_up(snapshot, view.spec.topic_name)
-    taken = {other.topic.ref.topic_id for other in snapshot.topics.values()} | abandoned
-    found = [
-        (broker_id, stray)
-        for broker_id, broker in sorted(snapshot.brokers.items())
-        for stray in _listed(broker)
-        if stray.topic == view.spec.topic_name
-        and stray.topic_id not in taken
-        and view.adopt_topic_id in {"", stray.topic_id}
-    ]
-    if not found:
-        return "", []
-    topic_id = max(found, key=lambda item: (item[1].leader_epoch, item[1].end_offset, item[1].topic_id))[1].topic_id
-    return topic_id, [item for item in found if item[1].topic_id == topic_id]
-
-
-def taking_over(snapshot: Snapshot, broker_id: int) -> list[str]:
-    """Names of topics that are still to be placed, and may do so on what that broker holds of them.
-
-    Also while it lists nothing of them: as long as others do, or the observer saw it have replicas of the deleted one,
-    it has perhaps not heard of the loss. Its log may be the one that has the most.
-    """
-    return sorted(
-        view.spec.topic_name
-        for view in snapshot.topics.values()
-        if not (view.placed or view.topic.deleting or view.adopt_strays is False)
-        and (broker_id in view.left_by or _strays(snapshot, view)[1])
-    )
-
-
-def _epochs_above(strays: list[tuple[int, Stray]]) -> tuple[int, int]:
-    """(leader epoch, partition epoch) above all that any disk knows of any partition of the topic."""
-    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for _, stray in strays) + 1
-    return leader_epoch, max(stray.partition_epoch for _, stray in strays) + 1
-
-
-def _above(strays: list[tuple[int, Stray]], entry: Partition) -> Partition:
-    """A partition of an adopted topic that nobody lists: it begins empty, but no epoch of that topic id is used twice,
-    should its data turn up after all.
-    """
-    leader_epoch, partition_epoch = _epochs_above(strays)
-    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
-
-
-def _listed(broker: Broker) -> tuple[Stray, ...]:
-    """All data of lost topics that the broker says it has: set aside, or in use and more than the store shows."""
-    return (*broker.strays, *(holding_as_stray(holding) for holding in broker.holdings if holding.hosted))
-
-
-def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: float) -> bool:
-    """Whether an absent broker is worth waiting for: it comes back, or its last list of strays names the topic.
-
-    A broker that was scaled away is kept as an object; unless it listed data of this topic it would block for ever.
-    One that is not fenced, but was not heard, is absent as well: where all are silent nobody is fenced, and what the
-    store shows of them is what processes wrote that have ended since.
-    """
-    broker = snapshot.brokers.get(broker_id)
-    if broker is None:  # the store went back to before its object was made, and the operator makes it again
-        return broker_id < snapshot.cluster.replicas
-    if broker.alive and heard(snapshot, broker, now):
-        return False
-    return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in _listed(broker))
-
-
-def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], now: float) -> Obstacle | None:
-    """Who may still serve the lost topic: a live broker that lists nothing of it has perhaps not heard of the loss.
-
-    It may lead in an epoch above all that is listed, and hold more. One that lists some of it knows that it is gone.
-    """
-    if view.adopt_strays is False:
-        return None
-    listed = {broker_id for broker_id, _ in strays}
-    silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
-    if not strays and not view.adopt_strays:
-        # A topic that is made again in the moment of its deletion: nobody has set its data aside so far.
-        silent = sorted(view.left_by.intersection(silent))
-    if not silent or now - view.first_seen >= ADOPTION_GRACE_S:
-        return None
-    message = f"{_held(strays)}; brokers {silent} list none, and have up to {ADOPTION_GRACE_S:.0f} s to notice the loss"
-    return Obstacle("WaitingForBrokers", message, waiting=True)
-
-
-def _held(strays: list[tuple[int, Stray]]) -> str:
-    if strays:
-        return "brokers hold data of a lost topic of this name"
-    return "data of a lost topic of this name are to be taken over"
-
-
-def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
-    name = view.spec.topic_name
-    ids = sorted({one.topic_id for broker in snapshot.brokers.values() for one in _listed(broker) if one.topic == name})
-    message = (
-        f"no broker holds data of topic id {view.adopt_topic_id!r} that are another topic's no more; of this name they "
-        f"list {', '.join(ids) or 'none'}. Set the annotation kafkalite.io/adopt-strays to one of these ids, to "
-        '"true" (the one with the highest leader epoch) or to "false" (to start empty)'
-    )
-    return Obstacle("NothingToAdopt", message)
-
-
-def _adopt(
-    snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
-) -> dict[int, Partition] | Obstacle:
-    """Entries whose ISR is the holders of the most (`holders_of_the_most`), with epochs above all that disks know.
-
-    Who asks for the data is waited with for every broker also while none lists any: all that do may be away.
-    """
-    if not strays and not view.adopt_strays:
-        return {}
-    expected = {*snapshot.brokers, *range(snapshot.cluster.replicas)}
-    absent = sorted(broker_id for broker_id in expected if _may_hold_more(snapshot, view, broker_id, now))
-    if absent:
-        message = (
-            f"{_held(strays)}; waiting for brokers {absent}, which may hold more. "
-            'To start empty instead, set the annotation kafkalite.io/adopt-strays: "false"'
-        )
-        return Obstacle("WaitingForBrokers", message, waiting=True)
-    if not strays:
-        return _nothing_of(snapshot, view) if view.adopt_topic_id else {}
-    leader_epoch, partition_epoch = _epochs_above(strays)
-    racks = _racks(snapshot.brokers)
-    entries: dict[int, Partition] = {}
-    for number in sorted({stray.partition for _, stray in strays}):
-        holders = {broker_id: stray for broker_id, stray in strays if stray.partition == number}
-        most = holders_of_the_most(holders, snapshot.brokers, relaxed_flush=relaxed_flush(snapshot, view))
-        isr = [i for i in holders if i in most]
-        rest = sorted((i for i in holders if i not in isr), key=lambda i: holders[i].reach, reverse=True)
-        others = sorted((i for i in racks if i not in holders), key=lambda i: (load.replicas[i], i))
-        replicas = tuple([*isr, *rest, *others][: max(view.spec.replicas, len(isr))])
-        load.add(replicas)
-        entries[number] = Partition(
-            leader=isr[0],
-            leader_epoch=leader_epoch,
-            partition_epoch=partition_epoch,
-            min_isr=effective_min_isr(snapshot, view, len(replicas)),
-            replicas=replicas,
-            isr=tuple(IsrEntry(i, snapshot.brokers[i].epoch) for i in isr),
-        )
-    return entries

@@ -101,14 +101,32 @@ def holders_of_the_most(
     return {i for i in same if held[i].reach == best}
 
 
+def in_sync_lost(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> list[int]:
+    """The newest ISR that strays of one partition tell of, if nobody of it lists what it had: broker ids, in order.
+
+    Empty if somebody does, and where no stray says of whom to expect it (those of earlier versions). As in a recovery
+    of the store (S11) a disk has to be lost: who died with relaxed flush is believed to have most of it.
+    """
+    newest = _noted(held)
+    if any(member.epoch < 0 for member in newest.members):
+        return []
+    kept = any(one.id in held and entry_counts(one, brokers, relaxed_flush=False) for one in newest.members)
+    return [] if kept else sorted(newest.ids)
+
+
+def _noted(held: Mapping[int, Stray]) -> NewestIsr:
+    return _newest(
+        [NewestIsr(one.isr_epoch, one.isr_leader_epoch, frozenset(one.isr)) for one in held.values() if one.isr]
+    )
+
+
 def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> set[int]:
     """Which brokers hold what they had when they were in the newest ISR.
 
     Empty when none is known to, or when somebody has records of a later epoch than that of its entry: then there was a
     newer one, which no disk had noted yet (a checkpoint is up to 5 s old).
     """
-    told = [NewestIsr(one.isr_epoch, one.isr_leader_epoch, frozenset(one.isr)) for one in held.values() if one.isr]
-    newest = _newest(told)
+    newest = _noted(held)
     if any(stray.reach[0] > newest.leader_epoch for stray in held.values()):
         return set()
     members = {member for member in newest.members if member.epoch >= 0 and member.id in held}

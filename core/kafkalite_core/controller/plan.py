@@ -27,7 +27,8 @@ from kafkalite_core.controller.conditions import cluster_conditions, problem_of,
 from kafkalite_core.controller.configs import effective_min_isr, flush_settles, relaxed_flush
 from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
-from kafkalite_core.controller.growth import Obstacle, owners_of, plan_placement, topic_load
+from kafkalite_core.controller.growth import owners_of, plan_placement, topic_load
+from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
@@ -131,7 +132,7 @@ def _others(
         if obstacle is None and view.placed:
             obstacle = problem_of(snapshot, view) or moves.obstacle(view)
         actions = [*_topic_status(snapshot, view, obstacle, now, recovery.reasons(view))]
-    waits = obstacle is not None and obstacle.waiting
+    waits = obstacle is not None and (obstacle.waiting or obstacle.passing)
     if not (waits or moves.depends_on_others(view) or flush_settles(snapshot, view)):
         rest.remember(view, None, tuple(actions))
     return actions

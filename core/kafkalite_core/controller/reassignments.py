@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.election import Verdict, describe_broker
-from kafkalite_core.controller.growth import Obstacle, topic_load
+from kafkalite_core.controller.growth import topic_load
+from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.preferred import setting
 from kafkalite_core.controller.reassignment import is_moving, move, origin_of, retargeted, target_of
 from kafkalite_core.controller.reassignment_targets import grown, led_by_least, shrunk, stood_in, takes_replicas

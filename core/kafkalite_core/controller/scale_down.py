@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import RemoveBroker
+from kafkalite_core.controller.adoption import taking_over
 from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lead
 from kafkalite_core.controller.election import hand_over as lead
-from kafkalite_core.controller.growth import Obstacle, taking_over
 from kafkalite_core.controller.lost_nodes import what_to_do
+from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.strays import lost_topics
 
 if TYPE_CHECKING:

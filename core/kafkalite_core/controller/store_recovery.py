@@ -27,9 +27,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
-from kafkalite_core.controller.growth import ADOPTION_GRACE_S
 from kafkalite_core.controller.newest_isr import newest_of_holdings
 from kafkalite_core.model.cluster import entry_lost
 from kafkalite_core.model.partition import IsrEntry, PartitionChange

@@ -1,7 +1,8 @@
 """A topic whose data are wanted back does not begin empty because nobody lists them at the moment (S10)."""
 
 from kafkalite_core.controller.actions import CreateTopicStatus, ReadBrokers
-from kafkalite_core.controller.growth import ADOPTION_GRACE_S, PLACEMENT_GRACE_S
+from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.growth import PLACEMENT_GRACE_S
 from kafkalite_core.controller.plan import plan
 from tests.unit.controller.builders import NOW, brokers, make_broker, snapshot, three, topic_view
 
