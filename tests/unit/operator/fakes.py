@@ -101,10 +101,11 @@ class FakeBroker:
         self.registration = replace(self.registration, state=state)
         await self._patch(patches.registration_update(broker, self.registration))
 
-    async def holds_strays(self, topic, topic_id, *, partitions, leader_epoch, partition_epoch):
+    async def holds_strays(self, topic, topic_id, *, partitions, leader_epoch, partition_epoch, isr=()):
         """It says that it has directories of a topic that is gone, as every broker does for itself."""
         known = {"topic": topic, "topic_id": topic_id, "leader_epoch": leader_epoch, "partition_epoch": partition_epoch}
-        strays = [Stray(**known, partition=number, end_offset=100) for number in range(partitions)]
+        noted = {"isr": isr, "isr_epoch": partition_epoch, "isr_leader_epoch": leader_epoch} if isr else {}
+        strays = [Stray(**known, **noted, partition=number, end_offset=100) for number in range(partitions)]
         broker = parse_broker(await self._get(BROKERS, self.name))
         await self._patch(patches.registration_update(broker, self.registration, strays=strays))
 

@@ -2,10 +2,15 @@
 
 import pytest
 
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_PREFERRED, ANNOTATION_ELECT_UNCLEAN
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.resources.naming import (
+    ANNOTATION_ELECT_PREFERRED,
+    ANNOTATION_ELECT_UNCLEAN,
+    ANNOTATION_RECOVER_STORE,
+)
 from kafkalite_runtime.kube.kinds import EVENTS, TOPICS
 from tests.unit.operator.fakes import NAMESPACE, eventually
-from tests.unit.operator.test_operator import running_cluster, topic
+from tests.unit.operator.test_operator import condition, make_topic, running_cluster, topic
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,3 +54,23 @@ async def test_wishes_that_cannot_be_and_wishes_that_are_met_are_removed_and_tol
     await annotate(harness, unclean="all")
     assert (await topic(harness)).partitions == entries
     assert (await event(harness, "ElectionsDone"))["type"] == "Normal"
+
+
+async def test_a_lost_topic_of_which_nobody_in_sync_has_the_data_is_taken_over_with_consent(harness):  # S10
+    await running_cluster(harness)
+    isr = (IsrEntry(7, 3),)
+    await harness.brokers[1].holds_strays("lost", "lost-id", partitions=1, leader_epoch=3, partition_epoch=3, isr=isr)
+    await make_topic(harness, "lost", partitions=1)
+
+    async def asked():
+        found = await condition(harness, "Ready", "lost")
+        return found if found and found[1] == "InSyncLost" else None
+
+    assert "brokers [7]" in (await eventually(asked))[2]
+    consent = {"metadata": {"annotations": {ANNOTATION_RECOVER_STORE: "true"}}}
+    await harness.client.merge_patch(TOPICS, NAMESPACE, "lost", consent)
+    told = await event(harness, "DataAdopted")
+    assert told["type"] == "Warning"
+    assert "nobody who was in sync" in told["message"]
+    found = await topic(harness, "lost")
+    assert (found.ref.topic_id, found.partitions[0].isr_ids()) == ("lost-id", (1,))
