@@ -74,3 +74,8 @@ async def test_a_lost_topic_of_which_nobody_in_sync_has_the_data_is_taken_over_w
     assert "nobody who was in sync" in told["message"]
     found = await topic(harness, "lost")
     assert (found.ref.topic_id, found.partitions[0].isr_ids()) == ("lost-id", (1,))
+    (operator, *_) = harness.operators["operator-1"]
+    counted = operator.metrics.registry.get_sample_value(
+        "kafka_controller_controllerstats_uncleanleaderelections_total"
+    )
+    assert counted == 1
