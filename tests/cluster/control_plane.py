@@ -25,6 +25,7 @@ import yaml
 
 from kafkalite_local.pytest_plugin import free_ports
 from tests.cluster.processes import Program, StartError
+from tests.stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,8 +103,8 @@ class ControlPlane:
     def back_up(self, folder: Path) -> None:
         """A snapshot of what etcd has on its disk now."""
         etcd = self._program("etcd")
-        etcd.process.send_signal(signal.SIGSTOP)  # nobody writes meanwhile
         try:
+            stop(etcd.process.pid)  # nobody writes meanwhile
             shutil.copytree(self.folder / "etcd", folder)
         finally:
             etcd.process.send_signal(signal.SIGCONT)

@@ -18,6 +18,7 @@ from urllib3.exceptions import HTTPError
 from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from kafkalite_local.pytest_plugin import free_ports
 from tests.integration.wire import Wire
+from tests.stopping import stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,12 +83,14 @@ class Cluster:
 
     @contextlib.contextmanager
     def frozen(self, *targets: int | str) -> Iterator[None]:
-        """SIGSTOP for the body, then SIGCONT to the same processes.
+        """SIGSTOP for the body, which begins when they stand still, then SIGCONT to the same processes.
 
         One of them may have been replaced meanwhile: the kubelet restarts what does not answer its liveness probe.
         """
-        pids = [self.signal(target, signal.SIGSTOP) for target in targets]
+        pids = [self.pid(target) for target in targets]
         try:
+            for pid in pids:
+                stop(pid)
             yield
         finally:
             for pid in pids:
