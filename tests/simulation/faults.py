@@ -133,9 +133,7 @@ class Faults(UserActions):
             return
         self._kill(host, "wipe", power=True)
         if host.broker is None:
-            self._damage(host)
-            host.disk.wipe()
-            self._world.trace(host.name, "its disk is wiped")
+            self._lose_disk(host)
 
     def _bit_flip(self) -> None:
         host = self._any_host()
@@ -145,6 +143,13 @@ class Faults(UserActions):
         if host.broker is None and host.disk.flip_bit(self._chance):
             self._damage(host)
             self._world.trace(host.name, "a bit of its disk flipped")
+
+    def _lose_disk(self, host: Host) -> None:
+        self._damage(host)
+        for ledger in self._cluster.oracles.ledgers.values():
+            ledger.disk_goes(host)
+        host.disk.wipe()
+        self._world.trace(host.name, "its disk is wiped")
 
     def _damage(self, host: Host) -> None:
         host.damaged = True
@@ -363,9 +368,7 @@ class Faults(UserActions):
                 self._kill(host, "remake_cluster", power=self._chance.random() < 0.3)
             self._until(8_000.0, host.release)
         if survivable and victim.broker is None:
-            self._damage(victim)
-            victim.disk.wipe()
-            self._world.trace(victim.name, "its disk is wiped")
+            self._lose_disk(victim)
         self._world.at(100.0 + self._chance.random() * 4_000.0, None, self._apply_cluster)
 
     def _end_pod(self, host: Host) -> None:

@@ -33,8 +33,9 @@ def promises_kept(cluster: SimCluster) -> None:
     """What clients were promised is committed. Raises `Violation`.
 
     A promised batch is where it was promised, or is one of those that nobody has to have: that a restore of the store
-    took (`Past.excused`), that an election which somebody allowed gave up (`Ledger.given_up`), or of a topic that its
-    user deleted, which is gone. Each of them is counted, and not among the records that were checked.
+    took (`Past.excused`), that an election which somebody allowed gave up (`Ledger.given_up`), or of a topic that is
+    gone, because its user deleted it, or its object was lost and the last disk that had any of it as well. Each of them
+    is counted, and not among the records that were checked.
     """
     history = cluster.history
     history.excused = history.given_up = 0
@@ -49,7 +50,7 @@ def _promises(cluster: SimCluster, tag: Tag, promised: list[tuple[int, int, int]
     history, ledger = cluster.history, cluster.oracles.ledgers[tag]
     if ledger.entry is None:
         records = sum(count for _, count, _ in promised)
-        if ledger.forfeited:
+        if ledger.forfeited or ledger.destroyed:
             history.given_up += records
         elif ledger.superseded:
             history.excused += records  # it was made after the backup, and another one has its name

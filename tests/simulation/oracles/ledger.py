@@ -39,6 +39,7 @@ class Ledger:
         damaged: Some replica's disk lost data at some time.
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
+        destroyed: The last disk that had a batch of it was lost, and none was written since.
         losses: How many committed batches unclean elections took.
         given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
             of the election yet may still show them.
@@ -78,7 +79,7 @@ class Ledger:
         self.damaged = False
         self.newest = self.behind = (-1, -1)
         self.past = Past(self)
-        self.forfeited = self.superseded = False
+        self.forfeited = self.superseded = self.destroyed = False
 
     def __str__(self) -> str:
         return self.directory_name
@@ -106,6 +107,15 @@ class Ledger:
         else:
             last = last_batch(directory)
         return 0 if last is None else last.next
+
+    def disk_goes(self, host: Host) -> None:
+        """A disk is about to be lost."""
+        if self._has_any(host):
+            self.destroyed = not any(self._has_any(other) for other in self.oracles.hosts.values() if other is not host)
+
+    def _has_any(self, host: Host) -> bool:
+        directory = self.directory(host)
+        return directory is not None and last_batch(directory) is not None
 
     def process_ended(self, broker: Broker) -> None:
         """A broker ended, and its disk is still as it left it."""
@@ -195,6 +205,7 @@ class Ledger:
     def wrote(self, mark: Mark) -> None:
         """A replica wrote a batch."""
         self.oracles.log_matching.check(self, mark)
+        self.destroyed = False
 
     def role_changed(self, driver: Driver) -> None:
         """A replica leads or follows from now on; in a past of the store only one that knows nothing else."""

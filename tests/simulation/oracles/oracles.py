@@ -274,7 +274,7 @@ class Oracles:
                     continue
                 known = None
             self.one_leader.stored(ledger, known, entry)
-            loose = (relaxed or was_relaxed or recover or ledger.losses) and ledger.committed
+            loose = (relaxed or was_relaxed or recover or ledger.losses or ledger.destroyed) and ledger.committed
             if known is None and old is not None and (ledger.forfeited or loose):
                 ledger.may_lose(entry.leader_epoch)  # deleted or lost, and made again of what was left of it
             if known is not None and self.metadata.forgotten(after.ref, number, known, entry):

@@ -33,7 +33,7 @@ def ledger(healthy):
     names = (
         "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
         "behind", "newest", "past", "given_up", "unclean_since", "deposed_ends",
-        "deletable", "min_isrs", "forfeited", "superseded",
+        "deletable", "min_isrs", "forfeited", "superseded", "destroyed",
     )  # fmt: skip
     kept = {name: getattr(found, name) for name in names}
     found.past, found.given_up, found.deposed_ends, found.min_isrs = Past(found), set(), {}, set(found.min_isrs)

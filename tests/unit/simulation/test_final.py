@@ -77,6 +77,27 @@ def test_a_topic_that_is_gone_though_nobody_deleted_it(healthy, ledger) -> None:
     final.promises_kept(healthy)
     assert (healthy.history.excused, healthy.history.given_up) == (0, promised)
     assert promised > 0
+    ledger.forfeited = ledger.superseded = False
+    ledger.destroyed = True
+    final.promises_kept(healthy)
+    assert (healthy.history.excused, healthy.history.given_up) == (0, promised)
+
+
+def test_destroyed_is_what_the_last_disk_had(healthy, ledger, monkeypatch) -> None:
+    first, second, last = healthy.host_list
+    own = type(ledger).directory
+    gone = set()
+    monkeypatch.setattr(type(ledger), "directory", lambda self, host: None if host in gone else own(self, host))
+    for host in (first, second):
+        ledger.disk_goes(host)
+        assert not ledger.destroyed, "others have it"
+        gone.add(host)
+    ledger.disk_goes(first)
+    assert not ledger.destroyed, "it had nothing"
+    ledger.disk_goes(last)
+    assert ledger.destroyed
+    ledger.wrote(ledger.committed[0])
+    assert not ledger.destroyed, "there is something to lose again"
 
 
 def test_only_what_was_given_up_may_be_missing_where_something_was(healthy, ledger) -> None:
