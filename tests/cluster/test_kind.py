@@ -250,6 +250,24 @@ def test_what_could_not_be_started_is_not_taken_away(monkeypatch):
     assert fake.done == ["end with us"]
 
 
+def test_a_signal_that_comes_while_a_command_is_started_ends_it(monkeypatch, tmp_path):
+    """Another thread may be given the signal, whatever this one blocks."""
+    started = []
+
+    def start(*arguments, **more):
+        started.append(subprocess_popen(*arguments, **more))
+        handler = signal.getsignal(signal.SIGTERM)
+        handler(signal.SIGTERM, None)
+        return started[0]
+
+    subprocess_popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with commands.ended_by_signals() as ending, pytest.raises(SystemExit) as ended:
+        commands.call_through(["sleep", "60"], {**os.environ}, ending)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert started[0].returncode == -signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", commands.ENDING)
 def test_a_signal_ends_the_command_and_then_the_cluster(monkeypatch, tmp_path, number):
     fake, said, before = FakeCluster(monkeypatch, there=False), tmp_path / "said", signal.getsignal(number)

@@ -7,7 +7,7 @@ import fcntl
 import os
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.cluster.kind import cluster, images, spark_images
 from tests.cluster.kind.stages import CACHE, ROOT, Aside, say, stage
@@ -104,7 +104,7 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
         docker = cluster.choose(enclosed=enclosed)
         ran = docker.running() and cluster.NAME in cluster.clusters(docker)
         docker.end_with_us()
-    with ended_by_signals():
+    with ended_by_signals() as ending:
         with locked():
             docker.start()  # cleans up behind itself when it fails, as it does beside a cluster of another checkout
         building = None
@@ -115,7 +115,7 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
                 kubeconfig = cluster.up(docker)
                 cluster.load(docker, building.result())
             with stage("the command"):
-                return call_through(command, {**os.environ, "KUBECONFIG": str(kubeconfig)})
+                return call_through(command, {**os.environ, "KUBECONFIG": str(kubeconfig)}, ending)
         finally:
             if ran:
                 say("the cluster was there before, and stays")
@@ -126,20 +126,16 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
                 building.end(BUILD_END_LIMIT_S)
 
 
-def call_through(command: list[str], environment: dict[str, str]) -> int:
+def call_through(command: list[str], environment: dict[str, str], ending: Ending) -> int:
     """Run a command with our own input and output; when a signal ends us, it is ended and waited for."""
-
-    def let_through() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a signal must find the process known that it is to end
+    ending.hold()  # a signal must find the process known that it is to end
     try:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=let_through)
+        process = subprocess.Popen(command, cwd=ROOT, env=environment)
     except BaseException:
-        let_through()
+        ending.let_go()
         raise
     try:
-        let_through()
+        ending.let_go()
         return process.wait()
     except BaseException:
         process.terminate()
@@ -147,18 +143,45 @@ def call_through(command: list[str], environment: dict[str, str]) -> int:
         raise
 
 
-@contextlib.contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Signals raise SystemExit once, so that what is to be done at the end is done; later ones do not disturb that."""
+class Ending:
+    """A signal raises SystemExit once, so that what is to be done at the end is done; later ones do not disturb that.
 
-    def end(number: int, _frame: FrameType | None) -> None:
+    To block signals would not hold them back: another thread may be given them, and Python handles them in this one.
+    """
+
+    def __init__(self) -> None:
+        self._held = False
+        self._came = 0
+
+    def hold(self) -> None:
+        """Raise nothing until `let_go`, which then does."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """Raises SystemExit when a signal came meanwhile."""
+        self._held = False
+        if self._came:
+            self._end()
+
+    def signal_came(self, number: int, _frame: FrameType | None) -> None:
+        """The handler."""
+        self._came = number
+        if not self._held:
+            self._end()
+
+    def _end(self) -> NoReturn:
         for each in ENDING:
             signal.signal(each, signal.SIG_IGN)
-        raise SystemExit(128 + number)
+        raise SystemExit(128 + self._came)
 
-    before = {number: signal.signal(number, end) for number in ENDING}
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[Ending]:
+    """Signals end the body by SystemExit."""
+    ending = Ending()
+    before = {number: signal.signal(number, ending.signal_came) for number in ENDING}
     try:
-        yield
+        yield ending
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
