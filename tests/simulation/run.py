@@ -13,6 +13,7 @@ from kafkalite_core.protocol.errors import ErrorCode
 from tests.simulation.cluster import SimCluster, object_name
 from tests.simulation.faults import Faults
 from tests.simulation.final import final_read
+from tests.simulation.oracles import last_resort
 from tests.simulation.oracles.safety import counting_ids
 from tests.simulation.swarm import draw
 from tests.simulation.world import LimitReached, Violation, World
@@ -188,6 +189,8 @@ def unhealthy(cluster: SimCluster) -> str:
         wanted = 0 if obj is None else obj["spec"]["partitions"]
         entries = status.get("partitions") or {}
         if _without_disks(status):
+            if "topicId" not in status:
+                last_resort.asked(cluster.oracles, topic.name)
             cluster.consent_to_recover(topic.name)
         if obj is None or len(entries) < wanted:
             return f"topic {topic.name} has {len(entries)} partitions of {wanted}"

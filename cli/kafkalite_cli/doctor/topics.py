@@ -31,6 +31,8 @@ REMEDIES = {
     "InvalidName": "make the topic anew with another spec.topicName",
     "InvalidReplicaAssignment": "correct spec.replicaAssignment",
     "NotSupported": "undo the change of the spec",
+    "NothingToAdopt": 'set kafkalite.io/adopt-strays to a topic id that is named, or to "false" to start empty',
+    "InSyncLost": 'put a disk of those who were in sync back, if there is one; then kafkalite.io/recover-store: "true"',
     "StoreWentBack": 'start the brokers that are named; or go on without them: kafkalite.io/recover-store: "true"',
     "ReconciliationPaused": "remove the annotation kafkalite.io/paused",
 }

@@ -35,11 +35,19 @@ class Adopted:
 
     Attributes:
         entries: By partition number, of the partitions that brokers list.
-        unclean: Those of them of which nobody who was in sync has what it had: a person has accepted the loss.
+        unclean: Partitions of which nobody has what those in sync had: a person has accepted the loss.
+        epochs: Leader epoch and partition epoch above all that any broker knows of the topic; (0, 0) of a new one.
     """
 
     entries: dict[int, Partition] = field(default_factory=dict)
     unclean: frozenset[int] = frozenset()
+    epochs: tuple[int, int] = (0, 0)
+
+    def above(self, entry: Partition) -> Partition:
+        """A partition that nobody lists: it begins empty, but no epoch of that topic id is used twice, should its data
+        turn up after all.
+        """
+        return replace(entry, leader_epoch=self.epochs[0], partition_epoch=self.epochs[1])
 
 
 def held_of(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, Stray]]]:
@@ -80,18 +88,21 @@ def taking_over(snapshot: Snapshot, broker_id: int) -> list[str]:
     )
 
 
-def _epochs_above(strays: list[tuple[int, Stray]]) -> tuple[int, int]:
-    """(leader epoch, partition epoch) above all that any disk knows of any partition of the topic."""
-    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for _, stray in strays) + 1
-    return leader_epoch, max(stray.partition_epoch for _, stray in strays) + 1
+def _told_of(snapshot: Snapshot, topic_id: str) -> dict[int, list[Stray]]:
+    """What brokers remember of a topic that lost its whole status, and have no replica of (S11): by partition."""
+    told: dict[int, list[Stray]] = {}
+    for broker in snapshot.brokers.values():
+        for holding in broker.holdings:
+            if holding.topic_id == topic_id and not holding.hosted:
+                told.setdefault(holding.partition, []).append(holding_as_stray(holding))
+    return told
 
 
-def above(strays: list[tuple[int, Stray]], entry: Partition) -> Partition:
-    """A partition of an adopted topic that nobody lists: it begins empty, but no epoch of that topic id is used twice,
-    should its data turn up after all.
-    """
-    leader_epoch, partition_epoch = _epochs_above(strays)
-    return replace(entry, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+def _epochs_above(strays: list[tuple[int, Stray]], told: Mapping[int, list[Stray]]) -> tuple[int, int]:
+    """(leader epoch, partition epoch) above all that any broker knows of any partition of the topic."""
+    known = [*(stray for _, stray in strays), *(stray for each in told.values() for stray in each)]
+    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for stray in known) + 1
+    return leader_epoch, max(stray.partition_epoch for stray in known) + 1
 
 
 def _listed(broker: Broker) -> tuple[Stray, ...]:
@@ -163,13 +174,13 @@ def _absent(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]]
 
 def _in_sync_lost(lost: Mapping[int, list[int]]) -> Obstacle:
     """A person has to say whether what is left is good enough, as in a recovery of the store (S11)."""
-    shown = [f"partition {number}: brokers {brokers}" for number, brokers in sorted(lost.items())]
+    shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
     more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
     message = (
-        "brokers hold data of a lost topic of this name, but all that were in sync list none of it any more or came "
-        f"back without their data ({'; '.join(shown[:LISTED_MAX])}{more}), so acknowledged records may be missing. "
-        'Bring their disks back; or take over what is left, with the annotation kafkalite.io/recover-store: "true"; or '
-        'start empty, with kafkalite.io/adopt-strays: "false"'
+        "brokers hold data of a lost topic of this name, but as far as they know all that were in sync list none of it "
+        f"any more or came back without their data ({'; '.join(shown[:LISTED_MAX])}{more}), so acknowledged records "
+        "may be missing. If one of their disks can be had, put it back first. Then take over what reaches furthest "
+        'with the annotation kafkalite.io/recover-store: "true", or start empty with kafkalite.io/adopt-strays: "false"'
     )
     return Obstacle("InSyncLost", message, passing=True)
 
@@ -177,7 +188,7 @@ def _in_sync_lost(lost: Mapping[int, list[int]]) -> Obstacle:
 def adopt(
     snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], load: Load, now: float
 ) -> Adopted | Obstacle:
-    """Entries whose ISR is the holders of the most (`holders_of_the_most`), with epochs above all that disks know.
+    """Entries whose ISR is the holders of the most (`holders_of_the_most`), with epochs above all that brokers know.
 
     Who asks for the data is waited with for every broker also while none lists any: all that do may be away. `strays`
     is what `held_of` found; `load` is added to.
@@ -195,20 +206,44 @@ def adopt(
     held: dict[int, dict[int, Stray]] = {}
     for broker_id, stray in strays:
         held.setdefault(stray.partition, {})[broker_id] = stray
-    found = {number: in_sync_lost(holders, snapshot.brokers) for number, holders in held.items()}
-    lost = {number: members for number, members in found.items() if members}
+    told = _told_of(snapshot, strays[0][1].topic_id)
+    lost = _lost(held, told, snapshot.brokers)
     if lost and not view.recovery_request:
         return _in_sync_lost(lost)
-    epochs = _epochs_above(strays)
-    entries = {n: _entry(snapshot, view, holders, epochs, load) for n, holders in sorted(held.items())}
-    return Adopted(entries, frozenset(lost))
+    epochs = _epochs_above(strays, told)
+    entries = {
+        number: _entry(snapshot, view, holders, told.get(number, []), epochs, load)
+        for number, holders in sorted(held.items())
+    }
+    return Adopted(entries, frozenset(lost), epochs)
+
+
+def _lost(
+    held: Mapping[int, Mapping[int, Stray]], told: Mapping[int, list[Stray]], brokers: Mapping[int, Broker]
+) -> dict[int, list[int]]:
+    """By partition the newest ISR that is known, where nobody of it has what it had; empty where nobody lists any.
+
+    Every partition below the highest that is known was there, too.
+    """
+    found: dict[int, list[int]] = {}
+    for number in range(max({*held, *told}) + 1):
+        holders = held.get(number, {})
+        members = in_sync_lost(holders, brokers, told.get(number, []))
+        if members or not holders:
+            found[number] = members
+    return found
 
 
 def _entry(
-    snapshot: Snapshot, view: TopicView, holders: dict[int, Stray], epochs: tuple[int, int], load: Load
+    snapshot: Snapshot,
+    view: TopicView,
+    holders: dict[int, Stray],
+    told: list[Stray],
+    epochs: tuple[int, int],
+    load: Load,
 ) -> Partition:
     brokers = snapshot.brokers
-    most = holders_of_the_most(holders, brokers, relaxed_flush=relaxed_flush(snapshot, view))
+    most = holders_of_the_most(holders, brokers, told, relaxed_flush=relaxed_flush(snapshot, view))
     isr = [i for i in holders if i in most]
     rest = sorted((i for i in holders if i not in most), key=lambda i: holders[i].reach, reverse=True)
     others = [i for i, broker in brokers.items() if i not in holders and takes_replicas(broker)]

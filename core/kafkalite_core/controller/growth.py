@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import AddPartitions, CreateTopicStatus
-from kafkalite_core.controller.adoption import above, adopt, held_of
+from kafkalite_core.controller.adoption import adopt, held_of
 from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.placement import Load, place
@@ -139,11 +139,14 @@ def plan_placement(
     if isinstance(entries, Obstacle):
         return entries
     if strays:
-        entries = {number: adopted.entries.get(number) or above(strays, entry) for number, entry in entries.items()}
+        entries = {number: adopted.entries.get(number) or adopted.above(entry) for number, entry in entries.items()}
     reason = f"placed on brokers {sorted({i for entry in entries.values() for i in entry.replicas})}"
     if strays:
         held = sorted({broker_id for broker_id, _ in strays})
         reason = f"took over the data of topic id {topic_id} that brokers {held} still hold"
+        empty = sorted(entries.keys() - adopted.entries.keys())
+        if empty:
+            reason += f"; partitions {empty}, which nobody lists, begin empty"
         if adopted.unclean:
             reason += f"; nobody who was in sync has those of partitions {sorted(adopted.unclean)} any more, which "
             reason += "kafkalite.io/recover-store accepts"

@@ -85,48 +85,51 @@ def holding_as_stray(holding: Holding) -> Stray:
 
 
 def holders_of_the_most(
-    held: Mapping[int, Stray], brokers: Mapping[int, Broker], *, relaxed_flush: bool = False
+    held: Mapping[int, Stray], brokers: Mapping[int, Broker], told: Iterable[Stray] = (), *, relaxed_flush: bool = False
 ) -> set[int]:
     """Which brokers hold all that was committed, of what strays of one partition tell (S10).
 
     Of the newest ISR the log that reaches furthest, or one that goes on where that one ends: of two logs whose last
     records are of one leader epoch one is the beginning of the other. Of all logs where no member is left that has
-    kept what it had. `relaxed_flush`: the topic has it, or a stray says that it had.
+    kept what it had. `told`: what those remember who hold nothing. `relaxed_flush`: the topic has it, or a stray says
+    that it had.
     """
     relaxed = relaxed_flush or any(stray.relaxed_flush for stray in held.values())
-    in_sync = _holders_in_sync(held, brokers, relaxed_flush=relaxed) or set(held)
+    in_sync = _holders_in_sync(held, brokers, told, relaxed_flush=relaxed) or set(held)
     epoch = max(held[i].reach for i in in_sync)[0]
     same = {i for i, stray in held.items() if i in in_sync or stray.log_epoch == epoch}
     best = max(held[i].reach for i in same)
     return {i for i in same if held[i].reach == best}
 
 
-def in_sync_lost(held: Mapping[int, Stray], brokers: Mapping[int, Broker]) -> list[int]:
-    """The newest ISR that strays of one partition tell of, if nobody of it lists what it had: broker ids, in order.
+def in_sync_lost(held: Mapping[int, Stray], brokers: Mapping[int, Broker], told: Iterable[Stray] = ()) -> list[int]:
+    """The newest ISR that is known of one partition, if nobody of it lists what it had: broker ids, in order.
 
-    Empty if somebody does, and where no stray says of whom to expect it (those of earlier versions). As in a recovery
-    of the store (S11) a disk has to be lost: who died with relaxed flush is believed to have most of it.
+    Empty if somebody does, or may (files of earlier versions do not say which disk was meant), and where no stray says
+    of whom to expect it. As in a recovery of the store (S11) a disk has to be lost: who died with relaxed flush is
+    believed to have most of it. `told` as above.
     """
-    newest = _noted(held)
-    if any(member.epoch < 0 for member in newest.members):
+    newest = _noted(held, told)
+    listed = [member for member in newest.members if member.id in held]
+    if any(one.epoch < 0 or entry_counts(one, brokers, relaxed_flush=False) for one in listed):
         return []
-    kept = any(one.id in held and entry_counts(one, brokers, relaxed_flush=False) for one in newest.members)
-    return [] if kept else sorted(newest.ids)
+    return sorted(newest.ids)
 
 
-def _noted(held: Mapping[int, Stray]) -> NewestIsr:
-    return _newest(
-        [NewestIsr(one.isr_epoch, one.isr_leader_epoch, frozenset(one.isr)) for one in held.values() if one.isr]
-    )
+def _noted(held: Mapping[int, Stray], told: Iterable[Stray]) -> NewestIsr:
+    known = [*held.values(), *told]
+    return _newest([NewestIsr(one.isr_epoch, one.isr_leader_epoch, frozenset(one.isr)) for one in known if one.isr])
 
 
-def _holders_in_sync(held: Mapping[int, Stray], brokers: Mapping[int, Broker], *, relaxed_flush: bool) -> set[int]:
+def _holders_in_sync(
+    held: Mapping[int, Stray], brokers: Mapping[int, Broker], told: Iterable[Stray], *, relaxed_flush: bool
+) -> set[int]:
     """Which brokers hold what they had when they were in the newest ISR.
 
     Empty when none is known to, or when somebody has records of a later epoch than that of its entry: then there was a
     newer one, which no disk had noted yet (a checkpoint is up to 5 s old).
     """
-    newest = _noted(held)
+    newest = _noted(held, told)
     if any(stray.reach[0] > newest.leader_epoch for stray in held.values()):
         return set()
     members = {member for member in newest.members if member.epoch >= 0 and member.id in held}

@@ -41,8 +41,8 @@ class TopicView:
         elect_preferred: Partitions whose first replica shall lead.
         elect_unclean: Partitions without leader that accept one which may lack acknowledged records.
         unclean_request: The annotation that says so, as it is.
-        recovery_request: The annotation that allows to go on without some replica after the store went back in time,
-            as it is; empty when it does not (S11).
+        recovery_request: The annotation that allows to go on without some replica after the store went back in time
+            (S11), or to take over a lost topic without those who were in sync (S10), as it is; empty when it does not.
         epochs_seen: (leader epoch, partition epoch) by partition, the highest that this observer has been shown.
         observed_generation: `status.observedGeneration`.
         conditions: `status.conditions`.

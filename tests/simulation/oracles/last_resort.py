@@ -1,4 +1,6 @@
-"""Nobody is elected uncleanly while the operator that decides it knows of a clean candidate that lives (R10, R14)."""
+"""Nobody is elected uncleanly while the operator that decides it knows of a clean candidate that lives (R10, R14), and
+nobody is asked to give up what a member of the newest ISR has (S10).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.actions import ChangePartitions
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.store_recovery import StoreRecovery
+from kafkalite_core.model.cluster import entry_counts
 from tests.simulation.oracles.safety import counting_ids
+from tests.simulation.platter import batches
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -15,8 +19,11 @@ if TYPE_CHECKING:
 
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.snapshot import Snapshot
+    from tests.simulation.oracles.ledger import Ledger
+    from tests.simulation.oracles.oracles import Oracles
 
 NAME = "an unclean election is the last resort"
+ASKED = "nobody is asked to give up what is there"
 
 
 def decided(snapshot: Snapshot, actions: Iterable[Action]) -> None:
@@ -41,3 +48,42 @@ def decided(snapshot: Snapshot, actions: Iterable[Action]) -> None:
             if StoreRecovery(snapshot).decide(view, number, old, min_isr=old.min_isr) is not None:
                 continue
             raise Violation(NAME, f"{view.topic.ref.name}-{number}: {old} is to become {new}, but {living} could lead")
+
+
+def asked(oracles: Oracles, topic: str) -> None:
+    """A lost topic waits for somebody to accept that records are lost. Raises `Violation` if none is.
+
+    Every partition that it had has to be listed by a member of its last ISR who has all that was committed, and who was
+    in sync has to be known: what no disk has noted (a checkpoint is some seconds old), or a restore of the store took,
+    is no reason to lose anything, but one to ask.
+    """
+    if oracles.metadata.restored:
+        return
+    lost = [each for each in oracles.ledgers.values() if each.topic == topic and each.last is not None]
+    lost = [each for each in lost if each.entry is None and not each.forfeited]
+    for topic_id in {each.tag[0] for each in lost}:
+        found = [each for each in lost if each.tag[0] == topic_id]
+        if any(each.committed for each in found) and all(_is_kept(oracles, each) for each in found):
+            raise Violation(ASKED, f"{topic} waits for consent, but all that was committed is there: {found[0].last}")
+
+
+def _is_kept(oracles: Oracles, ledger: Ledger) -> bool:
+    assert ledger.last is not None
+    listed = {
+        broker.id: stray
+        for broker in oracles.brokers.values()
+        for stray in broker.strays
+        if (stray.topic_id, stray.partition) == ledger.tag
+    }
+    if max((stray.isr_epoch for stray in listed.values()), default=-1) != ledger.last.partition_epoch:
+        return False
+    wanted = {mark[1:] for mark in ledger.committed if mark.next > ledger.deletable}
+    for member in ledger.last.isr:
+        directory = ledger.directory(oracles.hosts[member.id])
+        if member.id not in listed or directory is None:
+            continue
+        if entry_counts(member, oracles.brokers, relaxed_flush=False) and wanted <= {
+            mark[1:] for mark in batches(directory)
+        }:
+            return True
+    return False

@@ -28,6 +28,7 @@ class Ledger:
         elected_at: What was committed when the store took a leader epoch, by that epoch.
         acked_end: End of what was acknowledged with acks=all.
         entry: The entry in the store, None when the topic is gone.
+        last: The entry that went with the topic.
         leaders: Who led in which leader epoch.
         marks: The high watermark by leader epoch, and the incarnation whose it is.
         lossy: An unclean election was allowed, and its leader has not begun yet.
@@ -62,6 +63,7 @@ class Ledger:
         self.acked_end = 0
         self.acked = 0
         self.entry: Partition | None = None
+        self.last: Partition | None = None
         self.leaders: dict[int, tuple[int, str]] = {}
         self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}

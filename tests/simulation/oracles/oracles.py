@@ -237,7 +237,7 @@ class Oracles:
             if before is not None and before.ref.topic_id:
                 for number in before.partitions:
                     ledger = self.ledger(before.ref, number)
-                    ledger.entry = None
+                    ledger.last, ledger.entry = ledger.entry, None
                     ledger.forfeited = True
             return
         after = topic_of(new)

@@ -10,7 +10,7 @@ from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.newest_isr import in_sync_lost
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.model.partition import IsrEntry
-from kafkalite_core.model.topic import Stray
+from kafkalite_core.model.topic import Holding, Stray
 from tests.unit.controller.builders import NOW, brokers, make_broker, snapshot, topic_view
 
 
@@ -39,7 +39,10 @@ ALONE = stray((1, 20), epoch=11)
         pytest.param([stray((0, 20), (1, 20)), ALONE], {1: {"trusted": 21, "epoch": 21}}, [1],
                      id="of the newest alone"),
         pytest.param([stray(epoch=11), stray(epoch=11)], {}, [], id="no ISR is noted"),
-        pytest.param([stray((1, -1)), None], {}, [], id="whose disk was meant is not known"),
+        pytest.param([stray((1, -1)), stray((1, -1))], {}, [], id="whose disk was meant is not known"),
+        pytest.param([stray((1, -1)), None], {}, [1], id="whatever disk was meant, it lists nothing"),
+        pytest.param([stray((1, 20), (2, -1)), stray((1, 20))], {1: {"trusted": 21, "epoch": 21}}, [1, 2],
+                     id="of another member the disk is not known, and it lists nothing"),
         pytest.param([stray((1, 20), (2, 20)), None, None], {}, [1, 2], id="all of them"),
     ],
 )  # fmt: skip
@@ -102,3 +105,51 @@ def test_it_is_looked_at_again_in_every_plan():
     state = emptied()
     plan(state, NOW, rest)
     assert rest.remembered == 0
+
+
+def placed_of(state):
+    return [action for action in plan(state, NOW) if isinstance(action, CreateTopicStatus)]
+
+
+def test_what_a_broker_without_a_replica_remembers_counts():
+    """The topic lost its whole status with the store: only broker 2 was told that 1 was in sync alone (S11)."""
+
+    def held(isr, partition_epoch, leader_epoch, *, hosted=True, log_epoch=4):
+        return Holding(
+            topic="orders", topic_id="old", partition=0, leader_epoch=leader_epoch, partition_epoch=partition_epoch,
+            log_epoch=log_epoch if hosted else -1, end_offset=100 if hosted else 0, hosted=hosted,
+            isr=tuple(IsrEntry(i, 20) for i in isr), isr_leader_epoch=leader_epoch,
+        )  # fmt: skip
+
+    known = brokers(
+        make_broker(0, 20, holdings=(held([0, 1], 10, 4),)),
+        make_broker(1, 21, trusted=21),
+        make_broker(2, 20, holdings=(held([1], 12, 5, hosted=False),)),
+    )
+    waits = snapshot(topic_view(spec={"replicas": 2}, first_seen=NOW - 60), brokers=known)
+    assert not placed_of(waits)
+    (placed,) = placed_of(snapshot(topic_view(recovery_request="true", first_seen=NOW - 60), brokers=known))
+    assert (placed.partitions[0].leader_epoch, placed.partitions[0].partition_epoch) == (6, 13), (
+        "above what it remembers"
+    )
+    deposed = {0: make_broker(0, 20, holdings=(held([0, 1], 10, 4, log_epoch=5),))}
+    kept = known | deposed | {1: make_broker(1, 20, holdings=(held([0, 1], 10, 4),))}
+    (placed,) = placed_of(snapshot(topic_view(first_seen=NOW - 60), brokers=kept))
+    assert placed.partitions[0].isr_ids() == (1,), "it was in sync when 0, whose last record is newer, was not"
+    other = known | {2: make_broker(2, 20, holdings=(replace(held([1], 12, 5, hosted=False), topic_id="else"),))}
+    assert placed_of(snapshot(topic_view(first_seen=NOW - 60), brokers=other)), "of another topic"
+
+
+def test_a_partition_that_nobody_lists_any_more_was_there_if_one_behind_it_was():
+    listed = (stray((0, 20), number=0), stray((0, 20), number=2))
+    spec = {"partitions": 4}
+    waits = emptied(strays=listed, spec=spec)
+    assert not placed_of(waits)
+    assert "(partition 1: nobody lists it)" in str(plan(waits, NOW))
+    (placed,) = placed_of(emptied(strays=listed, spec=spec, consent="true"))
+    assert placed.unclean == {1}
+    assert "partitions [1, 3], which nobody lists, begin empty" in placed.reason
+    (grown,) = placed_of(emptied(strays=(stray((0, 20), number=0), stray((0, 20), number=1)), spec=spec))
+    assert not grown.unclean, "there may never have been more"
+    assert "partitions [2, 3], which nobody lists, begin empty" in grown.reason
+    assert {entry.leader_epoch for entry in grown.partitions.values()} == {5}, "no epoch is used twice"
