@@ -1,7 +1,10 @@
 """A topic whose data are wanted back does not begin empty because nobody lists them at the moment (S10)."""
 
+import pytest
+
 from kafkalite_core.controller.actions import CreateTopicStatus, ReadBrokers
 from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.growth import PLACEMENT_GRACE_S
 from kafkalite_core.controller.plan import plan
 from tests.unit.controller.builders import NOW, brokers, make_broker, snapshot, three, topic_view
@@ -44,3 +47,19 @@ def test_who_wants_data_back_gives_live_brokers_time_to_list_them():
     alone = brokers(make_broker(0))
     declined = topic_view(adopt_strays=False, first_seen=NOW, spec={"replicas": 1})
     assert of(plan(snapshot(declined, brokers=alone, cluster={"replicas": 1}), NOW), CreateTopicStatus)
+
+
+@pytest.mark.parametrize(
+    ("fenced", "wish", "reason"),
+    [
+        (-1, {"first_seen": NOW}, "list none"),
+        (12, {"first_seen": LONG_AGO}, "waiting for brokers [2]"),
+        (-1, {"first_seen": LONG_AGO, "adopt_topic_id": "another"}, "NothingToAdopt"),
+    ],
+)
+def test_a_topic_that_waits_for_its_data_is_looked_at_in_every_plan(fenced, wish, reason):
+    """No object tells that time has passed, or that a broker is heard again."""
+    rest = AtRest()
+    state = snapshot(topic_view(adopt_strays=True, **wish), brokers=three() | {2: make_broker(2, fenced=fenced)})
+    assert reason in str(plan(state, NOW, rest))
+    assert rest.remembered == 0

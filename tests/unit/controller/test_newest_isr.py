@@ -53,6 +53,10 @@ def test_the_topic_goes_on_with_it_above_all_epochs():
     adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
     assert (adopted.isr, adopted.leader, adopted.leader_epoch) == ((IsrEntry(1, 20),), 1, 11)
     assert (adopted.partition_epoch, set(adopted.replicas)) == (34, {0, 1, 2})
+    refused = replace(deposed()[0], leader_epoch=12, isr_leader_epoch=8)
+    state = replace(state, brokers={**listed, 0: make_broker(0, 20, strays=(refused,))})
+    adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
+    assert (adopted.isr_ids(), adopted.leader_epoch) == ((1,), 13), "also above what no log has"
 
 
 def test_in_sync_is_who_has_kept_what_it_had():
@@ -77,6 +81,8 @@ def test_records_of_a_later_epoch_than_the_newest_isr_prove_that_there_was_a_new
     assert most(*held) == {2}
     told = stray(11, 11, 40, 33, (1, 20), isr_leader_epoch=10)
     assert most(held[0], held[1], told) == {2}, "what it has noted itself is of an earlier epoch"
+    alone = stray(10, 7, 28, 33, (1, 20))
+    assert most(held[0], alone, told) == {2}, "nor was it in sync by then"
 
 
 def test_a_log_that_goes_on_where_that_of_the_newest_isr_ends_has_all_of_it():
@@ -118,3 +124,35 @@ def test_a_topic_that_lost_its_whole_status_is_judged_by_reports_in_the_same_way
     state = snapshot(topic_view(), brokers=listed)
     adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
     assert adopted.isr_ids() == (0,), "the entry that its isr is of is the newest"
+    remembered = {i: make_broker(i, 20, holdings=(held(one, hosted=False),)) for i, one in enumerate(deposed())}
+    state = snapshot(topic_view(first_seen=NOW - 60), brokers=remembered)
+    assert apply(state, plan(state, NOW)).topics["uid-orders"].topic.ref.topic_id == "fresh", "to remember is no data"
+
+
+def test_of_two_histories_with_the_same_partition_epoch_both_were_in_sync_until_the_later_leader():
+    """Broker 2 was in neither, and has a record of the epoch that one of the two had come to."""
+    held = [stray(4, 4, 50, 30, (0, 20), isr_leader_epoch=4), stray(6, 4, 40, 30, (1, 20)), stray(6, 6, 5, 29, (2, 20))]
+    assert most(*held) == {0}
+    held[2] = replace(held[2], leader_epoch=7, log_epoch=7)
+    assert most(*held) == {2}, "of a later one: there was a newer ISR"
+
+
+def test_a_log_that_goes_on_where_the_furthest_of_the_newest_isr_ends_is_chosen():
+    in_sync = stray(4, 4, 100, 10, (0, 20), (1, 20))
+    behind = replace(in_sync, log_epoch=3, end_offset=50)
+    assert most(behind, in_sync, replace(in_sync, end_offset=120)) == {2}
+
+
+def test_a_report_counts_as_of_the_leader_epoch_of_the_entry_that_its_isr_is_of():
+    """Broker 1 was in sync in leader epoch 10. Broker 0 led later, and its disk has noted no later entry."""
+
+    def held(leader_epoch, log_epoch, end):
+        return Holding(
+            topic="orders", topic_id="old", partition=0, leader_epoch=leader_epoch, partition_epoch=33,
+            log_epoch=log_epoch, end_offset=end, isr=(IsrEntry(1, 20),), isr_leader_epoch=10,
+        )  # fmt: skip
+
+    reports = (held(11, 11, 40), held(11, 7, 28), held(11, 7, 28))
+    listed = brokers(*(make_broker(i, 20, holdings=(one,)) for i, one in enumerate(reports)))
+    state = snapshot(topic_view(), brokers=listed)
+    assert apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0].isr_ids() == (0,)

@@ -165,6 +165,24 @@ def test_a_topic_without_status_adopts_the_strays_of_its_name():  # S10
     assert set(adopted.replicas) == {0, 1, 2}
 
 
+def test_of_those_who_are_behind_the_furthest_stay_replicas():  # S10
+    held = [(stray(0, 3, 500),), (stray(1, 4, 100),), (stray(2, 4, 90),), (stray(3, 3, 10),), (stray(4, 4, 100),)]
+    known = brokers(*(make_broker(i, strays=strays) for i, strays in enumerate(held)))
+    state = snapshot(topic_view(spec={"replicas": 4}), brokers=known, cluster={"replicas": 5})
+    (action,) = of(plan(state, NOW), CreateTopicStatus)
+    adopted = action.partitions[0]
+    assert adopted.replicas == (1, 4, 2, 0), "there is less to copy"
+    assert (adopted.leader, adopted.isr_ids()) == (1, (1, 4)), "the preferred one"
+
+
+def test_what_is_taken_over_is_copied_to_those_who_have_the_fewest_replicas_and_take_more():  # S10
+    lost = tuple(replace(stray(0, 4, 90), partition=number) for number in range(2))
+    known = brokers(*(make_broker(i, strays=() if i else lost, cordoned=i == 1) for i in range(4)))
+    new = topic_view(spec={"partitions": 2, "replicas": 2}, first_seen=NOW - ADOPTION_GRACE_S)
+    (action,) = of(plan(snapshot(new, brokers=known, cluster={"replicas": 4}), NOW), CreateTopicStatus)
+    assert {number: entry.replicas for number, entry in action.partitions.items()} == {0: (0, 2), 1: (0, 3)}
+
+
 def test_who_heard_of_an_epoch_and_did_not_fetch_in_it_reaches_no_further():  # S10
     told = replace(stray(0, 9, 500), log_epoch=3)
     led = replace(stray(1, 9, 100), log_epoch=10)
@@ -216,7 +234,7 @@ def test_adoption_gives_live_brokers_that_list_nothing_time_to_notice_the_loss()
     held = brokers(make_broker(0, strays=(stray(0, 4, 90),)), make_broker(1), make_broker(2))
     new = snapshot(topic_view(first_seen=NOW - ADOPTION_GRACE_S + 0.1), brokers=held)
     assert of(plan(new, NOW), CreateTopicStatus) == []
-    assert "brokers [1, 2] list none" in str(plan(new, NOW))
+    assert "brokers hold data of a lost topic of this name; brokers [1, 2] list none" in str(plan(new, NOW))
     (action,) = of(plan(snapshot(topic_view(first_seen=NOW - ADOPTION_GRACE_S), brokers=held), NOW), CreateTopicStatus)
     assert action.topic_id == "old"
     told = snapshot(topic_view(first_seen=NOW), brokers=with_strays())
@@ -285,7 +303,10 @@ def test_adoption_waits_for_a_broker_whose_object_the_store_has_lost():  # S11
     assert placed, "where nobody lists anything, as in a new cluster, nobody is waited for for long"
 
 
-@pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True)])
+OTHERS = tuple(replace(stray(3, 4, 90), topic=topic) for topic in ("else", "then"))
+
+
+@pytest.mark.parametrize(("strays", "waits"), [((), False), ((stray(3, 4, 90),), True), (OTHERS, False)])
 def test_adoption_waits_for_a_broker_that_was_scaled_away_only_when_it_holds_data(strays, waits):
     gone = make_broker(3, strays=strays, fenced=13)
     state = snapshot(topic_view(), brokers={**with_strays(), 3: gone})

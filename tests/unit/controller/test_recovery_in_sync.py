@@ -72,7 +72,44 @@ def test_an_eligible_replica_has_everything_also_if_all_report_the_isr_that_the_
     assert run(present, partition=below_min_isr)[0].unclean == frozenset()
 
 
-@pytest.mark.parametrize(("isr", "decided"), [((1,), False), ((1, 2), True), ((3,), True)])
+@pytest.mark.parametrize(
+    ("partition_epoch", "isr", "lost", "decided"),
+    [
+        (8, (1,), (1,), True),
+        (9, (1,), (1,), False),
+        (9, (0, 1), (0, 1), True),
+        (9, (0, 1, 3), (0, 1), False),
+        (33, (0, 1), (0, 1), False),
+    ],
+    ids=["the store shows a later one", "another one", "the one that the store shows", "one with more", "a later one"],
+)
+def test_the_eligible_count_as_long_as_the_store_shows_the_newest_isr(partition_epoch, isr, lost, decided):
+    """Broker 3 has a new disk in any case, and 2 has kept its own."""
+    named = tuple(IsrEntry(i, 10 + i) for i in isr)
+    told = replace(holding(partition_epoch=partition_epoch), isr=named)
+    present = {**emptied(*lost), 3: make_broker(3, 23, trusted=23)}
+    reports = {i: replace(broker, holdings=(told,)) for i, broker in present.items()}
+    below_min_isr = replace(entry(isr=((0, 10), (1, 11)), min_isr=3), elr=(IsrEntry(2, 12),))
+    action, state = run(reports, partition=below_min_isr)
+    assert (action is not None) == decided
+    if not decided:
+        assert f"all that were in sync, brokers {list(isr)}, came back" in ready(state).message
+
+
+def test_who_was_eligible_and_lost_its_disk_is_known_by_the_entry_that_the_store_shows():
+    told = replace(holding(partition_epoch=33), isr=nameless(2))
+    reports = {i: replace(broker, holdings=(told,)) for i, broker in emptied(2).items()}
+    below_min_isr = replace(entry(isr=((0, 10),), min_isr=2), elr=(IsrEntry(2, 12),))
+    assert run(reports, partition=below_min_isr)[0] is None
+
+
+def test_those_who_came_back_empty_are_named_in_order():
+    told = replace(holding(partition_epoch=33), isr=(IsrEntry(8, 10), IsrEntry(1, 10)))
+    reports = {i: make_broker(i, 20, trusted=20, holdings=(told,)) for i in (0, 1, 2, 8)}
+    assert "all that were in sync, brokers [1, 8], came back" in ready(run(reports)[1]).message
+
+
+@pytest.mark.parametrize(("isr", "decided"), [((0,), True), ((1,), False), ((1, 2), True), ((3,), True)])
 def test_the_newest_isr_is_the_one_that_may_be_without_disks(isr, decided):
     """Of broker 3 the store shows no entry, so that nobody knows which incarnation was meant: it counts as whole."""
     present = {i: replace(b, holdings=(replace(holding(), isr=nameless(*isr)),)) for i, b in emptied(1).items()}
@@ -120,8 +157,8 @@ def test_an_isr_that_names_incarnations_says_whose_disk_was_lost(epoch, trusted,
 
 @pytest.mark.parametrize(
     ("lost_history", "goes_on"),
-    [((4, 50), (0, 1)), ((5, 31), (0, 1)), ((5, 33), (2,)), ((7, 33), (2,))],
-    ids=["fewer elections", "fewer changes", "the same leader epoch, and later", "further in both"],
+    [((4, 50), (0, 1)), ((5, 31), (0, 1)), ((7, 32), (0, 1)), ((5, 33), (2,)), ((7, 33), (2,))],
+    ids=["fewer elections", "fewer changes", "as many changes", "the same leader epoch, and later", "further in both"],
 )
 def test_a_history_that_was_lost_comes_first_only_if_it_had_come_further(lost_history, goes_on):
     """Broker 2 was alone in sync in it. The store has gone on without it since; 0 and 1 acknowledged in epoch 5."""
@@ -177,8 +214,47 @@ def test_who_was_registered_above_what_the_store_shows_has_lost_nothing_that_is_
     """Its registration went back with the store, and it has not registered anew: it is dead, or what it said is old."""
     newest = replace(holding(partition_epoch=33), isr=(IsrEntry(1, 25),))
     known = reporting(newest, holding(), holding())
-    dead = known | {1: replace(make_broker(1, fenced=11), holdings=(holding(),))}
-    assert "without their data" not in ready(run(dead)[1]).message
+    agreed = replace(holding(5, 9, log_epoch=5), agrees=True)
+    for report in (holding(), agreed):
+        dead = known | {1: replace(make_broker(1, fenced=11), holdings=(report,))}
+        assert "without their data" not in ready(run(dead)[1]).message
+    late = reporting(newest, agreed, None)
+    view = topic_view(partitions={0: entry()})
+    for known_outdated in (set(), {1}):
+        said = ready(snapshot(view, brokers=late, outdated=frozenset(known_outdated))).message
+        assert ("without their data" in said) != bool(known_outdated), "what it says now is what its disk has"
     old = snapshot(topic_view(partitions={0: entry()}), brokers=known, outdated=frozenset({1}))
     (action,) = (action for action in plan(old, NOW) if isinstance(action, ChangePartitions))
     assert (action.changes[0].proposed.isr_ids(), action.unclean) == ((1,), frozenset())
+
+
+def test_an_isr_is_of_the_leader_epoch_of_its_entry_whatever_was_refused_since():
+    """Broker 0 led in epoch 8 and died before its checkpoint; broker 2 was shown a past of epoch 9, and refused it."""
+    refused = replace(holding(9, 40, log_epoch=7), isr=(IsrEntry(2, 12),), isr_epoch=33, isr_leader_epoch=7)
+    led = holding(8, 32, log_epoch=8, end=5)
+    action, _ = run(reporting(led, holding(7, 31, log_epoch=6), refused), partition=entry(isr=((0, 10), (2, 12))))
+    assert action.changes[0].proposed.isr_ids() == (0,), "its record says that there was a newer ISR"
+    told = holding(9, 32, log_epoch=7, end=120)
+    action, _ = run(reporting(told, holding(7, 31, log_epoch=6), refused), partition=entry(isr=((0, 10), (2, 12))))
+    assert action.changes[0].proposed.isr_ids() == (2,), "to be told of an epoch is to have no record of it"
+
+
+def test_a_member_of_the_newest_isr_without_an_object_may_have_kept_what_it_had():
+    """The store went back to before its object was made."""
+    told = replace(holding(partition_epoch=33), isr=(IsrEntry(7, 20),))
+    present = reporting(told, holding(), holding())
+    action, state = run(present)
+    assert action is None
+    assert "broker 7" in ready(state).message
+    assert "without their data" not in ready(state).message
+    action, _ = run(present, recovery_request="true")
+    assert (action.unclean, "lost their data" in action.reasons[0]) == ({0}, False)
+
+
+def test_to_remember_a_history_is_not_to_have_the_disk_of_it():
+    """Broker 1 has a new disk, and no replica on it: that it had a broker epoch once again says nothing."""
+    told = replace(holding(partition_epoch=33), isr=(IsrEntry(1, 21),))
+    reports = [told, replace(told, log_epoch=-1, end_offset=0, hosted=False), holding(partition_epoch=32)]
+    present = brokers(*(make_broker(i, 21, trusted=21, holdings=(held,)) for i, held in enumerate(reports)))
+    _, state = run(present, partition=entry(isr=((0, 21), (1, 11))))
+    assert "all that were in sync, brokers [1], came back without their data" in ready(state).message

@@ -282,10 +282,17 @@ def test_a_broker_is_not_removed_before_a_lost_topic_has_taken_over_what_it_hold
     assert sorted(state.brokers) == [0, 1, 2, 3], "what it held has moved, and it goes"
 
 
-@pytest.mark.parametrize("why", [{"adopt_strays": False}, {"holders": ()}])
+@pytest.mark.parametrize("why", [{"adopt_strays": False, "left_by": frozenset({4})}, {"holders": ()}])
 def test_a_topic_that_takes_nothing_over_holds_no_broker_up(why):
     (action,) = of(plan(again(**why), NOW), RemoveBroker)
     assert action.broker.id == 4
+
+
+def test_nor_does_one_that_is_being_deleted():
+    state = again()
+    view = state.topics["uid-lost"]
+    gone = replace(view, topic=replace(view.topic, deleting=True))
+    assert of(plan(replace(state, topics={**state.topics, "uid-lost": gone}), NOW), RemoveBroker)
 
 
 def test_what_a_deleted_cluster_leaves_is_left_to_the_garbage_collector():

@@ -11,7 +11,7 @@ from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.partition import IsrEntry
-from tests.unit.controller.builders import NOW, apply, entry, make_broker, snapshot, three, topic_view
+from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, three, topic_view
 from tests.unit.controller.recovering import emptied, holding, nameless, ready, reporting, run
 
 
@@ -69,6 +69,7 @@ def test_consent_does_not_go_on_without_a_live_replica_that_is_about_to_report()
 def test_consent_is_not_needed_and_not_used_when_all_are_there():
     action, _ = run(reporting(holding(), holding(), holding()), recovery_request="true")
     assert action.unclean == frozenset()
+    assert "not waited for" not in action.reasons[0]
 
 
 def test_reports_that_the_store_has_from_before_the_backup_are_not_gone_by():
@@ -84,14 +85,26 @@ def test_reports_that_the_store_has_from_before_the_backup_are_not_gone_by():
 def test_a_report_is_news_once_its_broker_was_heard_and_had_nothing_else_to_say():
     mine, other = (LeaseView(holder=holder, changed_at=NOW + ADOPTION_GRACE_S + 1) for holder in ("inc", "another"))
     early = LeaseView(holder="inc", changed_at=NOW + 1)
-    for lease, is_outdated in ((None, True), (early, True), (other, True), (mine, False)):
+    in_time = LeaseView(holder="inc", changed_at=NOW + ADOPTION_GRACE_S)
+    later = LeaseView(holder="next", changed_at=NOW + ADOPTION_GRACE_S + 1)
+    said = ((None, True), (early, True), (in_time, True), (other, True), (later, True), (mine, False))
+    for lease, is_outdated in said:
         assert outdated(incarnation="inc", seen_at=NOW, went_back_at=NOW, lease=lease) == is_outdated
     assert not outdated(incarnation="inc", seen_at=NOW + 1, went_back_at=NOW, lease=None), "written anew"
     assert not outdated(incarnation="inc", seen_at=0.0, went_back_at=float("-inf"), lease=None)
 
 
+@pytest.mark.parametrize(("epochs", "counts"), [((8, 30), False), ((7, 31), False), ((8, 31), True)])
+def test_a_report_of_before_the_backup_counts_if_both_epochs_are_as_high_as_what_was_seen(epochs, counts):
+    view = topic_view(partitions={0: entry()}, epochs_seen={0: (8, 31)})
+    state = snapshot(view, brokers=reporting(*[holding(*epochs)] * 3), outdated=frozenset({0}))
+    assert bool([a for a in plan(state, NOW) if isinstance(a, ChangePartitions)]) == counts
+
+
 def test_without_any_report_even_consent_cannot_choose():
     assert run(three(), seen={0: (9, 30)}, recovery_request="true")[0] is None
+    dead = brokers(*(make_broker(i, fenced=10 + i) for i in range(3)))
+    assert run(dead, seen={0: (9, 30)}, recovery_request="true")[0] is None
 
 
 def test_a_report_of_what_the_store_shows_as_well_changes_nothing():
@@ -146,6 +159,9 @@ def test_what_the_controller_itself_has_seen_is_not_forgotten():
     assert run(reporting(held, held, held), seen={0: (5, 9)})[0] is None
     action, _ = run(reporting(held, held, held), seen={0: (8, 40)})
     assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (9, 41)
+    for seen, above in (((8, 9), (9, 10)), ((5, 40), (6, 41))):
+        after = run(reporting(held, held, held), seen={0: seen})[0].changes[0].proposed
+        assert (after.leader_epoch, after.partition_epoch) == above, "one of the two is enough"
 
 
 def test_a_holder_that_is_no_replica_in_this_past_becomes_one():
@@ -153,6 +169,28 @@ def test_a_holder_that_is_no_replica_in_this_past_becomes_one():
     action, _ = run(moved)
     after = action.changes[0].proposed
     assert (after.replicas, after.isr_ids(), after.leader) == ((0, 1, 2, 3), (3,), 3)
+    action, _ = run(moved | {8: make_broker(8, holdings=(holding(),))})
+    assert action.changes[0].proposed.replicas == (0, 1, 2, 3, 8)
+
+
+def test_a_holder_that_is_no_replica_in_this_past_is_waited_for():
+    """It died after its report, or the store has the report from before the backup."""
+    known = reporting(holding(), holding(), holding())
+    dead = {**known, 3: make_broker(3, fenced=13, holdings=(holding(end=500),))}
+    action, state = run(dead)
+    assert action is None
+    assert "broker 3 is fenced" in ready(state).message
+    assert run(dead, recovery_request="true")[0].unclean == {0}
+    alive = {**known, 3: make_broker(3, holdings=(holding(end=500),))}
+    view = topic_view(partitions={0: entry()}, epochs_seen={0: (8, 31)}, recovery_request="true")
+    late = snapshot(view, brokers=alive, outdated=frozenset({3}))
+    assert not [a for a in plan(late, NOW) if isinstance(a, ChangePartitions)], "it is about to report anew"
+
+
+def test_who_is_not_waited_for_is_named_in_order():
+    known = {**reporting(holding()), **{i: make_broker(i, fenced=10 + i) for i in (1, 8)}}
+    action, _ = run(known, partition=entry(replicas=(0, 8, 1)), recovery_request="true")
+    assert "brokers [1, 8] were not waited for" in action.reasons[0]
 
 
 def test_an_empty_disk_reports_and_is_not_chosen():

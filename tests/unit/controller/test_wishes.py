@@ -160,6 +160,8 @@ LOST = holding([stray(deleted=False)], [stray(deleted=False)], [])
                      id="another topic of that name was lost"),
         pytest.param(None, holding([stray(deleted=True, topic="else")], [stray(deleted=False)], []), "old",
                      id="another name"),
+        pytest.param(None, holding([stray(deleted=False, topic="else")], [stray(deleted=False, topic="then")], []), "",
+                     id="other names were lost"),
     ],
 )  # fmt: skip
 def test_which_data_a_new_topic_takes_over(wish, known, topic_id):
@@ -173,9 +175,22 @@ def test_of_several_deleted_topics_the_one_that_is_asked_for_is_taken_over():
     assert adopted(topic_view(adopt_strays=True, adopt_topic_id="older"), known) == "older"
 
 
+@pytest.mark.parametrize("other", ["earlier", "sooner"])
+def test_of_several_lost_topics_one_is_taken_over_and_nothing_of_the_others(other):
+    more = replace(
+        stray(deleted=False, topic_id=other), leader_epoch=2, log_epoch=8, end_offset=900, partition_epoch=70
+    )
+    (action,) = of(
+        plan(snapshot(topic_view(), brokers=holding([stray(deleted=False)], [more], [])), NOW), CreateTopicStatus
+    )
+    assert (action.topic_id, action.partitions[0].isr_ids()) == ("old", (0,))
+    assert action.partitions[0].partition_epoch == 8
+
+
 @pytest.mark.parametrize("listed", [True, False])
 def test_who_asks_for_data_that_nobody_has_does_not_get_others_nor_none(listed):
-    known = GIVEN_UP if listed else holding([], [], [])
+    others = [stray(deleted=False, topic=topic, topic_id=f"id of {topic}") for topic in ("else", "then")]
+    known = holding([stray(deleted=True), *others], [stray(deleted=True)], []) if listed else holding([], others, [])
     view = topic_view(adopt_strays=True, adopt_topic_id="perhaps", first_seen=NOW - ADOPTION_GRACE_S)
     actions = plan(snapshot(view, brokers=known), NOW)
     assert not of(actions, CreateTopicStatus)
