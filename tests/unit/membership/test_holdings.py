@@ -1,9 +1,11 @@
 from dataclasses import dataclass, replace
 
-from kafkalite_core.membership.holdings import wanted_holdings
+import pytest
+
+from kafkalite_core.membership.holdings import Reports, is_held, wanted_holdings
 from kafkalite_core.model.cluster import Broker
 from kafkalite_core.model.limits import HOLDINGS_LISTED_MAX
-from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.model.partition import IsrEntry, Partition, Seen
 from kafkalite_core.model.topic import Holding
 
 MINE = Holding(topic="t", topic_id="id", partition=0, leader_epoch=4, partition_epoch=15, log_epoch=4, end_offset=80)
@@ -90,6 +92,11 @@ def test_who_has_no_replica_is_silent_when_one_who_has_knows_as_much():
         assert wanted_holdings(3, [], known, remembered=[remembered]) == (remembered,)
 
 
+def test_what_it_remembers_is_told_in_the_order_of_its_place():
+    other, one = (replace(MINE, partition=number, hosted=False) for number in (1, 0))
+    assert wanted_holdings(3, [], {}, remembered=[other, one]) == (one, other)
+
+
 def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
     held = [
         Held(
@@ -103,3 +110,38 @@ def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
     assert len(reported) == HOLDINGS_LISTED_MAX
     assert reported[0].topic_id == "000"
     assert wanted_holdings(1, held, {}) == reported
+
+
+@pytest.mark.parametrize(
+    ("known", "held"),
+    [
+        pytest.param({"is_replica": True}, True, id="the entry names it"),
+        pytest.param({}, False, id="there is nothing"),
+        pytest.param({"went_back": True, "in_use": (4, 15)}, True, id="the store shows less, and the log is in use"),
+        pytest.param({"went_back": True}, False, id="the store shows less, and there is no log"),
+        pytest.param({"in_use": (4, 15)}, False, id="moved away"),
+        pytest.param({"in_use": (5, 15)}, True, id="in use, and of a later leader epoch"),
+        pytest.param({"in_use": (4, 16)}, True, id="in use, and of a later partition epoch"),
+        pytest.param({"in_use": (4, 15), "set_aside": (5, 16)}, False, id="what is in use comes first"),
+        pytest.param({"set_aside": (4, 15)}, False, id="set aside"),
+        pytest.param({"set_aside": (5, 15)}, True, id="set aside, and of a later leader epoch"),
+        pytest.param({"set_aside": (4, 16)}, True, id="set aside, and of a later partition epoch"),
+    ],
+)
+def test_who_is_to_have_a_replica(known, held):
+    entry = Partition(leader=2, leader_epoch=4, partition_epoch=15, min_isr=1, replicas=(2,), isr=(IsrEntry(2, 1),))
+    in_use, set_aside = (Seen(*known[name]) if name in known else None for name in ("in_use", "set_aside"))
+    is_replica, went_back = known.get("is_replica", False), known.get("went_back", False)
+    found = is_held(entry, is_replica=is_replica, went_back=went_back, in_use=in_use, set_aside=set_aside)
+    assert found == held
+
+
+def test_who_is_named_stays_so_while_anybody_reports_it_and_the_entry_does_not_settle_that():
+    entry = Partition(leader=2, leader_epoch=4, partition_epoch=16, min_isr=1, replicas=(2,), isr=(IsrEntry(2, 1),))
+    reports = Reports()
+    for broker_id, named in ((0, 7), (1, 8)):
+        reports.take(broker_id, (replace(MINE, isr=(IsrEntry(named, 1),)),))
+    assert reports.named("id", 0, entry) == {7, 8}, "the leader epoch is no higher than what is reported"
+    assert reports.take(0, ()) == {("id", 0)}
+    assert reports.named("id", 0, entry) == {8}
+    assert reports.named("id", 0, replace(entry, leader_epoch=5)) == set()

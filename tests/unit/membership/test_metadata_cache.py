@@ -108,11 +108,13 @@ def test_a_topic_that_lost_its_status_went_back_as_a_whole():  # S11
 
 
 def test_what_the_store_shows_less_of_is_remembered_until_it_shows_more():  # S11
-    known = topic("u", partitions={0: replace(entry(9), leader_epoch=3), 1: entry(4)})
+    in_sync = (IsrEntry(1, 5), IsrEntry(0, 4))
+    known = topic("u", partitions={0: replace(entry(9), leader_epoch=3, isr=in_sync), 1: entry(4)})
     cache, _ = went_back_to(topic("u", partitions={0: entry(8), 1: entry(4)}), known)
     (told,) = cache.remembered()
     assert (told.topic, told.topic_id, told.partition) == (REF.name, REF.topic_id, 0)
-    assert (told.leader_epoch, told.partition_epoch, told.isr) == (3, 9, tuple(sorted(entry(9).isr)))
+    assert (told.leader_epoch, told.partition_epoch, told.isr) == (3, 9, in_sync[::-1])
+    assert (told.isr_leader_epoch, told.isr_epoch) == (3, None), "that very entry's"
     assert (told.log_epoch, told.end_offset, told.hosted, told.agrees) == (-1, 0, False, False)
     see(cache, topic("u", partitions={0: replace(entry(10), leader_epoch=4), 1: entry(4)}), 40)
     assert cache.remembered() == []

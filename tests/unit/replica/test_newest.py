@@ -33,6 +33,7 @@ def entry(leader_epoch, partition_epoch, leader=1):
         (entry(4, 20), False, True),
         (entry(4, 21), False, True),
         (entry(5, 21, leader=2), False, True),
+        (entry(5, 21, leader=0), False, True),
         (entry(5, 19, leader=2), False, True),
     ],
 )
@@ -56,6 +57,36 @@ def test_a_contradiction_ends_when_both_epochs_are_above_everything():
         assert (taken, newest.contradicted) == (False, True)
     newest, taken = newest.shown(entry(8, 32))
     assert (taken, newest.contradicted) == (True, False)
+
+
+def test_the_disk_is_to_note_what_it_has_noted_until_a_newer_entry_is_taken():
+    noted = Seen(
+        leader_epoch=9, partition_epoch=40, isr=(IsrEntry(1, 1), IsrEntry(4, 6)), isr_epoch=33, isr_leader_epoch=7
+    )
+    known = Newest.noted(noted, 5)
+    assert known.seen == noted
+    assert Newest.noted(noted, 12).seen == noted._replace(leader_epoch=12), "the log has come further"
+    below, _ = known.shown(entry(10, 39))
+    assert below.seen == noted._replace(leader_epoch=10), "neither epoch falls"
+    refused, taken = known.shown(entry(9, 41))
+    assert (taken, refused.seen) == (False, noted._replace(partition_epoch=41)), "what was refused before stays so"
+    newest, taken = refused.shown(replace(entry(10, 42), isr=BASE.isr[::-1]))
+    assert (taken, newest.seen) == (True, Seen(10, 42, tuple(sorted(BASE.isr)), 42, 10))
+
+
+@pytest.mark.parametrize(
+    ("isr", "taken"),
+    [
+        (BASE.isr, True),
+        (BASE.isr[:2], False),
+        ([IsrEntry(one.id, -1) for one in BASE.isr], True),
+        ([IsrEntry(1, -1), IsrEntry(9, -1)], False),
+    ],
+    ids=["the same", "one less", "the same, and no broker epochs", "others, and no broker epochs"],
+)
+def test_a_partition_epoch_has_one_isr(isr, taken):
+    known = Newest.noted(Seen(5, 20, tuple(isr), 20, 5), -1)
+    assert known.shown(entry(5, 20))[1] == taken
 
 
 def test_a_report_names_the_epochs_of_what_was_not_taken_as_well():
@@ -204,6 +235,57 @@ def test_a_partition_epoch_has_one_isr_also_after_a_restart(cluster: Cluster) ->
         assert replica.store_went_back == went_back, seen
 
 
+def restarted(cluster: Cluster, seen: Seen) -> Replica:
+    """Broker 1 before it is shown anything."""
+    return Replica(
+        broker_id=1, number=0, ref=cluster.ref, log=cluster.nodes[1].log, high_watermark=0, lag_time_max_ms=1000,
+        seen=seen,
+    )  # fmt: skip
+
+
+def test_who_was_shown_nothing_yet_reports_what_its_disk_has_noted(cluster: Cluster) -> None:
+    isr = (IsrEntry(1, 1), IsrEntry(4, 6))
+    replica = restarted(cluster, Seen(9, 40, isr, 33, 7))
+    holding = replica.holding()
+    assert (holding.leader_epoch, holding.partition_epoch) == (9, 40)
+    assert (holding.isr, holding.isr_epoch, holding.isr_leader_epoch) == (isr, 33, 7), "others were refused since"
+    assert (holding.agrees, replica.shown) == (False, (-1, -1)), "it goes by nothing so far"
+    latest = restarted(cluster, Seen(9, 40, isr, 40, 7)).holding()
+    assert (latest.isr_epoch, latest.isr_leader_epoch, latest.agrees) == (None, 7, False)
+    assert restarted(cluster, Seen(9, 40)).holding().isr_leader_epoch is None, "it is no entry's"
+
+
+@pytest.mark.parametrize(
+    ("shown", "broker_epoch", "disowned"),
+    [
+        (entry(1, 8), 1, True),
+        (entry(2, 8), 1, False),
+        (entry(1, 8, leader=2), 1, False),
+        (entry(1, 8), 3, False),
+        (entry(1, 8), 0, False),
+    ],
+    ids=["this incarnation", "in a new epoch", "another broker", "an earlier incarnation", "a later one"],
+)
+def test_who_is_to_lead_anew_in_an_epoch_that_its_log_has_was_forgotten_by_the_store(
+    cluster: Cluster, shown, broker_epoch, disowned
+) -> None:
+    replica = restarted(cluster, Seen(1, 1))
+    assert not replica.store_went_back, "nothing is shown yet"
+    changed = events.MetadataChanged(
+        partition=shown, brokers=cluster.store.brokers, broker_epoch=broker_epoch, config=cluster.config
+    )
+    replica.step(0.0, changed)
+    assert (replica.store_went_back, replica.shown) == (disowned, (shown.leader_epoch, 8))
+
+
+def test_a_report_tells_of_what_is_flushed(cluster: Cluster) -> None:
+    log = cluster.nodes[1].log
+    log.append_as_leader(b"c", leader_epoch=7, now_ms=0)
+    holding = restarted(cluster, Seen(1, 1)).holding()
+    assert (holding.log_epoch, holding.end_offset) == (1, 2)
+    assert holding.leader_epoch == 7, "of epochs none is to be used again"
+
+
 def test_what_the_disk_knows_of_the_isr_is_reported_until_a_newer_entry_is_shown(cluster: Cluster) -> None:
     noted = (IsrEntry(1, 1), IsrEntry(4, 6))
     log = cluster.nodes[1].log
@@ -250,3 +332,6 @@ def test_the_log_itself_knows_an_epoch(cluster: Cluster, number, seen) -> None:
     log.epochs.truncate_from_end(0)
     log.epochs.assign(7, 0)
     assert replica.holding().log_epoch == 7
+    log.epochs.truncate_from_end(0)
+    log.epochs.assign(9, 0)
+    assert (replica.holding().leader_epoch, replica.holding().log_epoch) == (9, 9), "whatever it was shown"

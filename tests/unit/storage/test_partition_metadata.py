@@ -57,6 +57,17 @@ def test_round_trip_and_kafkas_first_lines():
     assert content.key == ("a-b", 3)
 
 
+def test_everything_is_read_as_it_was_written():
+    numbers = ("leader_epoch", "partition_epoch", "isr_epoch", "isr_leader_epoch", "broker_epoch", "stray_since_ms",
+               "log_epoch", "end_offset", "recovery_point")  # fmt: skip
+    flags = dict.fromkeys(("compacted", "relaxed_flush", "delete_seen", "moved_away"), True)
+    content = metadata(
+        deletion_policy="Retain", isr=in_sync(5, 2), **{x: 40 + n for n, x in enumerate(numbers)}, **flags
+    )
+    assert PartitionMetadata.decode(content.encode()) == content
+    assert PartitionMetadata.decode(metadata().encode()) == metadata()
+
+
 def test_a_damaged_file_is_nobodys():
     disk = MemoryDisk()
     disk.makedirs("d")
@@ -64,7 +75,8 @@ def test_a_damaged_file_is_nobodys():
     write_metadata(disk, "d", metadata())
     del disk.content("d/partition.metadata")[-5:]
     assert read_metadata(disk, "d") is None
-    for data in (b"version: 1\n", b"x\n", b"version: 0\ntopic_id: !\n"):
+    later = metadata().encode().replace(b"version: 0\n", b"version: 1\n")
+    for data in (later, b"version: 1\n", b"x\n", b"version: 0\ntopic_id: !\n"):
         with pytest.raises(CorruptCheckpoint):
             PartitionMetadata.decode(data)
 
@@ -73,23 +85,31 @@ def test_only_higher_epochs_and_a_newer_isr_are_news():
     known = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, broker_epoch=2)
     for seen in (Seen(5, 8, in_sync(3, 4), 8), Seen(5, 9, in_sync(3, 4), 9), Seen()):
         assert known.noting(seen, broker_epoch=2) is known
-    newer = known.noting(Seen(4, 10, in_sync(3, 4), 10), broker_epoch=1)
-    assert newer.newest == Seen(5, 10, in_sync(3, 4), 10)
+    assert known.noting(Seen(), broker_epoch=1) is known
+    assert known.noting(Seen(), broker_epoch=3) == replace(known, broker_epoch=3)
+    newer = known.noting(Seen(4, 10, in_sync(3, 4), 10, 4), broker_epoch=1)
+    assert newer.newest == Seen(5, 10, in_sync(3, 4), 10, 4)
     assert newer.broker_epoch == 2
     assert known.noting(Seen(6, 8, (), -1), broker_epoch=2).newest == Seen(6, 9, in_sync(1, 2), 9)
+    older = known.noting(Seen(5, 12, in_sync(3, 4), 8, 4), broker_epoch=2)
+    assert older.newest == Seen(5, 12, in_sync(1, 2), 9), "what it is of is what counts"
 
 
 def test_what_was_refused_raises_the_epochs_and_leaves_the_isr():  # S11
-    known = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
+    known = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, broker_epoch=2)
     refused = known.noting(Seen(5, 12, in_sync(1, 2), 9), broker_epoch=2)
     assert refused.newest == Seen(5, 12, in_sync(1, 2), 9)
     assert PartitionMetadata.decode(refused.encode()) == refused
+    assert refused.noting(Seen(5, 10, in_sync(1, 2), 9), broker_epoch=2) is refused
+    assert refused.noting(Seen(6, 10, in_sync(1, 2), 9), broker_epoch=2) == replace(refused, leader_epoch=6)
 
 
 def test_files_of_earlier_versions_note_the_isr_of_their_partition_epoch_or_none():
     written = metadata(leader_epoch=5, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9)
     without = written.encode().replace(b"isr_epoch: 9\n", b"")
     assert PartitionMetadata.decode(without).newest == Seen(5, 9, in_sync(1, 2), 9)
+    without = without.replace(b"isr_leader_epoch: -1\n", b"")
+    assert PartitionMetadata.decode(without).newest == Seen(5, 9, in_sync(1, 2), 9, 5)
     bare = PartitionMetadata.decode(without.replace(b"isr: 1,2\nisr_broker_epochs: 71,72\n", b""))
     assert bare.newest == Seen(5, 9, (), -1)
     assert bare.noting(Seen(5, 9, in_sync(3, 4), 9), broker_epoch=2).newest == Seen(5, 9, in_sync(3, 4), 9)
@@ -105,6 +125,10 @@ def test_files_of_earlier_versions_note_no_broker_epochs_and_those_are_news():
     assert PartitionMetadata.decode(bare.encode()) == bare
     assert bare.noting(Seen(5, 9, bare.isr, 9, 5), broker_epoch=-1) is bare
     assert bare.noting(Seen(5, 9, in_sync(1, 2), 9, 5), broker_epoch=-1) == written
+    refusing = replace(bare, partition_epoch=12)
+    assert refusing.noting(Seen(5, 12, in_sync(1, 2), 9, 5), broker_epoch=-1) == replace(written, partition_epoch=12)
+    for older in (Seen(5, 8, in_sync(1, 2), 8, 5), Seen(5, 9, in_sync(1, 2), 8, 5)):
+        assert bare.noting(older, broker_epoch=-1) is bare, "those of an earlier entry are none of this one"
     assert b"\nisr: 1,2\n" in written.encode(), "as earlier versions read it"
     with pytest.raises(CorruptCheckpoint):
         PartitionMetadata.decode(written.encode().replace(b"71,72", b"71"))
@@ -121,6 +145,7 @@ def test_a_stray_tells_the_isr_with_the_leader_epoch_of_its_entry_whatever_its_l
     assert (stray.leader_epoch, stray.relaxed_flush) == (8, True)
     assert PartitionMetadata.decode(stray.encode()) == stray
     assert stray.in_use("u").relaxed_flush, "until it is known that nobody counts on what it had then"
+    assert stray.noting(Seen(9, 10), broker_epoch=1).relaxed_flush
     again = stray.noting(Seen(), broker_epoch=-1)
     assert again is stray
     assert noted.noting(Seen(), broker_epoch=-1, relaxed_flush=True) == replace(noted, relaxed_flush=True)
@@ -190,6 +215,13 @@ def test_a_stray_says_what_its_log_knows():  # S10
     )
     assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (8, 9, 7, 30)
     assert stray.recovery_point == 20
+    less = {"log_epoch": 3, "end_offset": 30, "recovery_point": 20, "delete_seen": False, "moved_away": False}
+    known = metadata(leader_epoch=4, relaxed_flush=True, moved_away=True)
+    again = known.of_stray(newest_epoch=3, relaxed_flush=False, **less)
+    assert (again.leader_epoch, again.relaxed_flush) == (4, True)
+    assert (again.delete_seen, again.moved_away) == (False, True), "what was given up stays so"
+    noted = metadata(stray_since_ms=77, delete_seen=True, moved_away=True)
+    assert noted.in_use("another") == metadata(uid="another"), "it is a stray no more"
     assert PartitionMetadata.decode(stray.encode()) == stray
     newer = (b"log_epoch", b"end_offset", b"recovery_point")
     old = PartitionMetadata.decode(b"\n".join(x for x in stray.encode().split(b"\n") if not x.startswith(newer)))

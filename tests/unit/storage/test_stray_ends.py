@@ -31,6 +31,7 @@ def stray(rig, tools):
     write_metadata(rig.disk, rig.name, noted)
     log.abandon()
     assert (noted.log_epoch, noted.end_offset, noted.recovery_point) == (4, 9, 5)
+    assert (noted.delete_seen, noted.moved_away) == (True, False)
     return noted
 
 
@@ -53,6 +54,7 @@ def test_what_was_not_given_up_is_on_disk_before_its_end_is_noted(rig, tools):
     log.reconfigure(replace(rig.config, flush_messages=1))
     moved = noted_of_stray(log, metadata, delete_seen=False, moved_away=True)
     assert reach(moved) == (4, 14, 14), "tightened, and not flushed since (S4)"
+    assert (moved.delete_seen, moved.moved_away) == (False, True)
     write_metadata(rig.disk, rig.name, moved)
     log.abandon()
     rig.disk.crash()
@@ -64,7 +66,7 @@ def test_a_strict_log_is_noted_as_it_was_flushed(rig, tools):  # S8
     metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u")
     tools.fill(log, 5)
     tools.flush(log)
-    tools.fill(log, 3)
+    tools.fill(log, 3, epoch=2)
     assert reach(noted_of_stray(log, metadata, delete_seen=False)) == (1, 5, 5)
 
 
@@ -107,9 +109,39 @@ def test_a_log_that_the_disk_has_is_not_read_again(rig, stray, tools):
 
 
 def test_what_an_earlier_version_noted_is_read_once(rig, stray):
-    write_metadata(rig.disk, rig.name, replace(stray, recovery_point=-1))
+    write_metadata(rig.disk, rig.name, replace(stray, recovery_point=-1, delete_seen=False))
     rig.disk.crash()
-    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    assert reach(found) == (3, 5, 5)
+    assert (found.delete_seen, found.moved_away) == (False, False), "to be read is not to be given up"
+
+
+@pytest.mark.parametrize(("damaged", "end"), [(0, 9), (6, 6)], ids=["what the disk had", "what it did not have"])
+def test_a_log_is_read_from_where_the_disk_had_it_on(rig, tools, damaged, end):
+    rig.config = replace(rig.config, segment_bytes=1, flush_messages=1000)
+    log = rig.open()
+    metadata = PartitionMetadata(topic="orders", partition=0, topic_id=TOPIC_ID, uid="u", delete_seen=True)
+    tools.fill(log, 5)
+    tools.flush(log)
+    tools.fill(log, 4)
+    write_metadata(rig.disk, rig.name, noted_of_stray(log, metadata, delete_seen=True))
+    log.abandon()
+    rig.disk.content(rig.path(f"{damaged:020}.log"))[-1] ^= 1
+    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS).end_offset == end
+
+
+@pytest.mark.parametrize(("compacted", "reached"), [(True, (4, 21, 21)), (False, (4, 6, 6))])
+def test_a_gap_is_no_damage_of_a_compacted_log(rig, stray, tools, compacted, reached):
+    rig.disk.kill()
+    rig.config = replace(rig.config, gaps=True)
+    log = rig.open(recovery_point=9)
+    log.truncate_to(5)
+    for base_offset in (5, 20):
+        batch = bytes(tools.batch(base_offset=base_offset, leader_epoch=4))
+        log.append_as_follower(memoryview(batch), max_epoch=4, now_ms=NOW_MS)
+    log.abandon()
+    write_metadata(rig.disk, rig.name, replace(stray, compacted=compacted, end_offset=21))
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == reached
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_knowing_the_end(rig, stray):
@@ -161,3 +193,6 @@ def test_what_a_broker_lists_of_a_stray():
     )
     older = listed(replace(noted, end_offset=-1), end_offset=-1)
     assert (older.log_epoch, older.end_offset) == (None, -1), "an earlier version noted neither"
+    empty = listed(replace(noted, log_epoch=-1, end_offset=0), end_offset=0)
+    assert empty.reach == (-1, 0), "no record is of the epoch that it was told of"
+    assert not listed(replace(noted, delete_seen=False), end_offset=-1).deleted
