@@ -42,6 +42,7 @@ class SimCluster:
         self.api.on_change = self.oracles.store_changed
         self.history = History()
         self.consents = 0
+        self.asked: dict[str, str] = {}
         chance = world.rng("shape")
         spread = shape.clock_rate_spread
 

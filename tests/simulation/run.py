@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -188,10 +189,9 @@ def unhealthy(cluster: SimCluster) -> str:
         status = (obj or {}).get("status") or {}
         wanted = 0 if obj is None else obj["spec"]["partitions"]
         entries = status.get("partitions") or {}
-        if _without_disks(status):
-            if "topicId" not in status:
-                last_resort.asked(cluster.oracles, topic.name)
-            cluster.consent_to_recover(topic.name)
+        words = _without_disks(status)
+        if words and not _is_asked_again(cluster, topic.name, words):
+            return f"topic {topic.name} waits for consent"
         if obj is None or len(entries) < wanted:
             return f"topic {topic.name} has {len(entries)} partitions of {wanted}"
         for number, entry in sorted(entries.items()):
@@ -220,14 +220,26 @@ def unhealthy(cluster: SimCluster) -> str:
     return _restless_group(cluster)
 
 
-def _without_disks(status: dict[str, Any]) -> bool:
-    """Whether a topic says that all that were in sync lost their disks, so that a recovery (S11) or adoption (S10)
-    waits for consent.
+def _without_disks(status: dict[str, Any]) -> str:
+    """What a topic says that waits for consent to a recovery (S11) or adoption (S10), since all that were in sync lost
+    their disks; empty for one that does not.
     """
     ready = [each for each in status.get("conditions") or [] if each["type"] == "Ready"]
-    return any(
-        each["reason"] in {STORE_WENT_BACK, "InSyncLost"} and "without their data" in each["message"] for each in ready
-    )
+    said = [each["message"] for each in ready if each["reason"] in {STORE_WENT_BACK, "InSyncLost"}]
+    return next((words for words in said if "without their data" in words), "")
+
+
+def _is_asked_again(cluster: SimCluster, topic: str, words: str) -> bool:
+    """The user consents to what he reads twice: a condition may be of before somebody listed what he has."""
+    asked_for = re.search(r"data of topic id (\S+),", words)
+    before = cluster.asked.get(topic)
+    cluster.asked[topic] = words
+    if asked_for and before != words:
+        return False
+    if asked_for:
+        last_resort.asked(cluster.oracles, asked_for[1])
+    cluster.consent_to_recover(topic)
+    return True
 
 
 def _knows_more(host: Host, topic: str, number: int, entry: dict[str, Any]) -> bool:

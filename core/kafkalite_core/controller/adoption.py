@@ -11,6 +11,7 @@ from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
+from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ ADOPTION_GRACE_S = 15.0
 """Within this time a broker that is heard notices that an object is gone, or that the store went back in time: a watch
 that tells nothing is given up after 10 s."""
 
-LISTED_MAX = 10
-"""How many partitions a message names."""
+LISTED_MAX = 5
+"""How many partitions, and how many topic ids, a message names: it has 1,024 characters at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,13 @@ class Adopted:
     Attributes:
         entries: By partition number, of the partitions that brokers list.
         unclean: Partitions of which nobody has what those in sync had: a person has accepted the loss.
+        count: How many partitions the topic had at least.
         epochs: Leader epoch and partition epoch above all that any broker knows of the topic; (0, 0) of a new one.
     """
 
     entries: dict[int, Partition] = field(default_factory=dict)
     unclean: frozenset[int] = frozenset()
+    count: int = 0
     epochs: tuple[int, int] = (0, 0)
 
     def above(self, entry: Partition) -> Partition:
@@ -149,9 +152,15 @@ def _held(strays: list[tuple[int, Stray]]) -> str:
     return "data of a lost topic of this name are to be taken over"
 
 
-def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
+def _ids_listed(snapshot: Snapshot, view: TopicView) -> list[str]:
     name = view.spec.topic_name
-    ids = sorted({one.topic_id for broker in snapshot.brokers.values() for one in _listed(broker) if one.topic == name})
+    return sorted(
+        {one.topic_id for broker in snapshot.brokers.values() for one in _listed(broker) if one.topic == name}
+    )
+
+
+def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
+    ids = _ids_listed(snapshot, view)
     message = (
         f"no broker holds data of topic id {view.adopt_topic_id!r} that are another topic's no more; of this name they "
         f"list {', '.join(ids) or 'none'}. Set the annotation kafkalite.io/adopt-strays to one of these ids, to "
@@ -172,17 +181,19 @@ def _absent(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]]
     return Obstacle("WaitingForBrokers", message, waiting=True)
 
 
-def _in_sync_lost(lost: Mapping[int, list[int]]) -> Obstacle:
+def _in_sync_lost(snapshot: Snapshot, view: TopicView, topic_id: str, lost: Mapping[int, list[int]]) -> Obstacle:
     """A person has to say whether what is left is good enough, as in a recovery of the store (S11)."""
+    others = [each for each in _ids_listed(snapshot, view) if each != topic_id]
+    choice = f" Of this name there is also {', '.join(others[:LISTED_MAX])} for adopt-strays." if others else ""
     shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
     more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
     message = (
-        "brokers hold data of a lost topic of this name, but as far as they know all that were in sync list none of it "
-        f"any more or came back without their data ({'; '.join(shown[:LISTED_MAX])}{more}), so acknowledged records "
-        "may be missing. If one of their disks can be had, put it back first. Then take over what reaches furthest "
-        'with the annotation kafkalite.io/recover-store: "true", or start empty with kafkalite.io/adopt-strays: "false"'
+        f"brokers hold data of topic id {topic_id}, but as far as they know all who were in sync list none of it any "
+        f"more or came back without their data ({'; '.join(shown[:LISTED_MAX])}{more}), so acknowledged records "
+        "may be missing. If one of their disks can be had, put it back first. Then take over what reaches furthest, "
+        'by the annotation kafkalite.io/recover-store: "true", or start empty, by kafkalite.io/adopt-strays: "false".'
     )
-    return Obstacle("InSyncLost", message, passing=True)
+    return Obstacle("InSyncLost", f"{message}{choice}", passing=True)
 
 
 def adopt(
@@ -206,27 +217,29 @@ def adopt(
     held: dict[int, dict[int, Stray]] = {}
     for broker_id, stray in strays:
         held.setdefault(stray.partition, {})[broker_id] = stray
-    told = _told_of(snapshot, strays[0][1].topic_id)
-    lost = _lost(held, told, snapshot.brokers)
+    topic_id = strays[0][1].topic_id
+    told = _told_of(snapshot, topic_id)
+    count = min(max({*held, *told}) + 1, PARTITIONS_PER_TOPIC_MAX)
+    lost = _lost(held, told, snapshot.brokers, count)
     if lost and not view.recovery_request:
-        return _in_sync_lost(lost)
+        return _in_sync_lost(snapshot, view, topic_id, lost)
     epochs = _epochs_above(strays, told)
     entries = {
         number: _entry(snapshot, view, holders, told.get(number, []), epochs, load)
         for number, holders in sorted(held.items())
     }
-    return Adopted(entries, frozenset(lost), epochs)
+    return Adopted(entries, frozenset(lost), count, epochs)
 
 
 def _lost(
-    held: Mapping[int, Mapping[int, Stray]], told: Mapping[int, list[Stray]], brokers: Mapping[int, Broker]
+    held: Mapping[int, Mapping[int, Stray]], told: Mapping[int, list[Stray]], brokers: Mapping[int, Broker], count: int
 ) -> dict[int, list[int]]:
     """By partition the newest ISR that is known, where nobody of it has what it had; empty where nobody lists any.
 
     Every partition below the highest that is known was there, too.
     """
     found: dict[int, list[int]] = {}
-    for number in range(max({*held, *told}) + 1):
+    for number in range(count):
         holders = held.get(number, {})
         members = in_sync_lost(holders, brokers, told.get(number, []))
         if members or not holders:

@@ -130,11 +130,11 @@ def plan_placement(
         reason = f"partitions {missing[0]} to {missing[-1]} added"
         return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
     topic_id, strays = held_of(snapshot, view)
-    wanted = sorted({*missing, *(stray.partition for _, stray in strays)})
     load = loads()
     adopted = adopt(snapshot, view, strays, load, now)
     if isinstance(adopted, Obstacle):
         return adopted
+    wanted = sorted({*missing, *range(adopted.count), *adopted.entries})
     entries = _entries(snapshot, view, load, wanted, adopted.entries)
     if isinstance(entries, Obstacle):
         return entries

@@ -50,21 +50,20 @@ def decided(snapshot: Snapshot, actions: Iterable[Action]) -> None:
             raise Violation(NAME, f"{view.topic.ref.name}-{number}: {old} is to become {new}, but {living} could lead")
 
 
-def asked(oracles: Oracles, topic: str) -> None:
+def asked(oracles: Oracles, topic_id: str) -> None:
     """A lost topic waits for somebody to accept that records are lost. Raises `Violation` if none is.
 
     Every partition that it had has to be listed by a member of its last ISR who has all that was committed, and who was
     in sync has to be known: what no disk has noted (a checkpoint is some seconds old), or a restore of the store took,
     is no reason to lose anything, but one to ask.
     """
-    if oracles.metadata.restored:
+    found = [each for each in oracles.ledgers.values() if each.tag[0] == topic_id and each.last is not None]
+    if oracles.metadata.restored or not any(each.committed for each in found):
         return
-    lost = [each for each in oracles.ledgers.values() if each.topic == topic and each.last is not None]
-    lost = [each for each in lost if each.entry is None and not each.forfeited]
-    for topic_id in {each.tag[0] for each in lost}:
-        found = [each for each in lost if each.tag[0] == topic_id]
-        if any(each.committed for each in found) and all(_is_kept(oracles, each) for each in found):
-            raise Violation(ASKED, f"{topic} waits for consent, but all that was committed is there: {found[0].last}")
+    if all(each.entry is None and _is_kept(oracles, each) for each in found):
+        raise Violation(
+            ASKED, f"{found[0].topic} waits for consent, but all that was committed is there: {found[0].last}"
+        )
 
 
 def _is_kept(oracles: Oracles, ledger: Ledger) -> bool:
@@ -78,12 +77,8 @@ def _is_kept(oracles: Oracles, ledger: Ledger) -> bool:
     if max((stray.isr_epoch for stray in listed.values()), default=-1) != ledger.last.partition_epoch:
         return False
     wanted = {mark[1:] for mark in ledger.committed if mark.next > ledger.deletable}
-    for member in ledger.last.isr:
-        directory = ledger.directory(oracles.hosts[member.id])
-        if member.id not in listed or directory is None:
-            continue
-        if entry_counts(member, oracles.brokers, relaxed_flush=False) and wanted <= {
-            mark[1:] for mark in batches(directory)
-        }:
-            return True
-    return False
+    whole = {host.id for host, _, directory in ledger.logs() if wanted <= {mark[1:] for mark in batches(directory)}}
+    return any(
+        member.id in listed and member.id in whole and entry_counts(member, oracles.brokers, relaxed_flush=False)
+        for member in ledger.last.isr
+    )

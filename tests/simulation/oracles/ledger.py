@@ -112,12 +112,9 @@ class Ledger:
 
     def disk_goes(self, host: Host) -> None:
         """A disk is about to be lost."""
-        if self._has_any(host):
-            self.destroyed = not any(self._has_any(other) for other in self.oracles.hosts.values() if other is not host)
-
-    def _has_any(self, host: Host) -> bool:
-        directory = self.directory(host)
-        return directory is not None and last_batch(directory) is not None
+        has = {other.id for other, _, directory in self.logs() if last_batch(directory) is not None}
+        if has == {host.id}:
+            self.destroyed = True
 
     def process_ended(self, broker: Broker) -> None:
         """A broker ended, and its disk is still as it left it."""

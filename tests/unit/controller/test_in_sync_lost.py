@@ -67,7 +67,14 @@ def test_a_topic_waits_and_says_how_to_go_on():
     assert (ready.status, ready.reason) == ("False", "InSyncLost")
     assert "(partition 0: brokers [1])" in ready.message
     assert 'kafkalite.io/recover-store: "true"' in ready.message
+    assert "topic id old," in ready.message
+    assert "also" not in ready.message
     assert 'kafkalite.io/adopt-strays: "false"' in ready.message
+
+
+def test_who_waits_is_told_of_other_data_of_that_name():
+    older = replace(stray((0, 20)), topic_id="older", leader_epoch=2)
+    assert "also older for adopt-strays" in str(plan(emptied(strays=(ALONE, older)), NOW))
 
 
 def test_to_ask_for_the_data_is_not_to_accept_that_some_are_missing():
@@ -156,3 +163,6 @@ def test_a_partition_that_nobody_lists_any_more_was_there_if_one_behind_it_was()
     assert not grown.unclean, "there may never have been more"
     assert "partitions [2, 3], which nobody lists, begin empty" in grown.reason
     assert {entry.leader_epoch for entry in grown.partitions.values()} == {5}, "no epoch is used twice"
+    fewer = {"partitions": 1}
+    (whole,) = placed_of(emptied(strays=listed, spec=fewer, consent="true"))
+    assert sorted(whole.partitions) == [0, 1, 2], "no number is left out, which a later growth would begin anew"

@@ -85,9 +85,9 @@ def test_a_topic_that_is_gone_though_nobody_deleted_it(healthy, ledger) -> None:
 
 def test_destroyed_is_what_the_last_disk_had(healthy, ledger, monkeypatch) -> None:
     first, second, last = healthy.host_list
-    own = type(ledger).directory
+    own = type(ledger).logs
     gone = set()
-    monkeypatch.setattr(type(ledger), "directory", lambda self, host: None if host in gone else own(self, host))
+    monkeypatch.setattr(type(ledger), "logs", lambda self: [each for each in own(self) if each[0] not in gone])
     for host in (first, second):
         ledger.disk_goes(host)
         assert not ledger.destroyed, "others have it"
