@@ -165,7 +165,9 @@ class Nodes:
     def back_up_etcd(self) -> None:
         """Keep what etcd has on its disk now, in the place of the snapshot before."""
         copy = f"rm -rf {SNAPSHOT}; cp -a {ETCD} {SNAPSHOT}; result=$?"
-        self._control_plane(f"kill -STOP $(pidof etcd); {copy}; kill -CONT $(pidof etcd); exit $result")
+        # `kill` returns before its threads stand still.
+        stop = "etcd=$(pidof etcd); kill -STOP $etcd; while grep -q '^State:.[DRS]' /proc/$etcd/task/*/status; do :; done"
+        self._control_plane(f"{stop}; {copy}; kill -CONT $etcd; exit $result")
 
     def restore_etcd(self) -> None:
         """Go back to the snapshot, as Kubernetes asks for it: the control plane is stopped meanwhile.
