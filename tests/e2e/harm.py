@@ -166,7 +166,9 @@ class Nodes:
         """Keep what etcd has on its disk now, in the place of the snapshot before."""
         copy = f"rm -rf {SNAPSHOT}; cp -a {ETCD} {SNAPSHOT}; result=$?"
         # `kill` returns before its threads stand still.
-        stop = "etcd=$(pidof etcd); kill -STOP $etcd; while grep -q '^State:.[DRS]' /proc/$etcd/task/*/status; do :; done"
+        stop = (
+            "etcd=$(pidof etcd); kill -STOP $etcd; while grep -q '^State:.[DRS]' /proc/$etcd/task/*/status; do :; done"
+        )
         self._control_plane(f"{stop}; {copy}; kill -CONT $etcd; exit $result")
 
     def restore_etcd(self) -> None:
