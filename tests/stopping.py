@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+from kafkalite_runtime.home import stat_fields
+
 LIMIT_S = 30.0
 
 
@@ -26,10 +28,5 @@ def stop(pid: int) -> None:
 
 def _states(pid: int) -> list[str]:
     """State letter of each thread (proc_pid_stat(5))."""
-    found = []
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        try:
-            found.append(stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0])
-        except OSError:
-            continue  # that thread has ended
-    return found
+    threads = [stat_fields(int(each.name)) for each in Path(f"/proc/{pid}/task").glob("*")]
+    return [fields[0] for fields in threads if fields is not None]

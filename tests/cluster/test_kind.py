@@ -250,7 +250,7 @@ def test_what_could_not_be_started_is_not_taken_away(monkeypatch):
     assert fake.done == ["end with us"]
 
 
-def test_a_signal_that_comes_while_a_command_is_started_ends_it(monkeypatch, tmp_path):
+def test_a_signal_that_comes_while_a_command_is_started_ends_it(monkeypatch):
     """Another thread may be given the signal, whatever this one blocks."""
     started = []
 
