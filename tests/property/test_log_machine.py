@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches, parse_batch_header
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, parse_batch_header
 from kafkalite_core.storage.errors import DiskFailure, OffsetOutOfRange, OutOfOrderSequence
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -17,32 +17,17 @@ from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.producer_state import Duplicate, New
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
+from tests.property.log_content import batches_of
 
 CONFIG = LogConfig(
     segment_bytes=700,
     index_interval_bytes=120,
     segment_index_bytes=96,
     retention_ms=-1,
-    file_delete_delay_ms=0,
+    file_delete_delay_ms=100,
 )
 PRODUCER = 7
 NAME = "t-0"
-
-
-def batches_of(log):
-    """Every batch of the log, read in small steps, as (base offset, bytes)."""
-    found = []
-    offset = log.start_offset
-    while offset < log.end_offset:
-        result = log.read(offset, max_bytes=200, end=log.end_offset, minimum_one=True)
-        assert result.size > 0, offset
-        assert result.size == sum(len(buffer) for buffer in result.buffers)
-        for buffer in result.buffers:
-            view = memoryview(buffer)
-            for position, header in iter_batches(view):
-                found.append((header.base_offset, bytes(view[position : position + header.size])))
-                offset = header.next_offset
-    return found
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -54,9 +39,11 @@ class LogMachine(RuleBasedStateMachine):
         self.recovery_point = 0
         self.start_checkpoint = 0
         self.batches = []  # what the log holds: (base offset, bytes)
+        self.gone = []  # what its start has left behind: a restart may find it, if no checkpoint told of the new start
         self.sequenced = []  # of the producer: (base sequence, base offset, last offset), truncated with the log
         self.ever = set()
         self.epoch = 1
+        self.epochs_from = 0  # the log start was there: below, nobody needs to know of epochs
         self.clock = 1000
         self.ticket = None
         self.flushed = 0
@@ -95,6 +82,14 @@ class LogMachine(RuleBasedStateMachine):
         return build_batch(
             values, base_offset=base, leader_epoch=epoch, producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence
         )
+
+    def start_moved(self):
+        """The log start did: whole batches below it are not shown any more."""
+        self.epochs_from = max(self.epochs_from, self.log.start_offset)
+        ends = [parse_batch_header(content).next_offset for _, content in self.batches]
+        below = sum(end <= self.log.start_offset for end in ends)
+        self.gone += self.batches[:below]
+        self.batches = self.batches[below:]
 
     def took(self, base, content):
         header = parse_batch_header(memoryview(content))
@@ -230,10 +225,13 @@ class LogMachine(RuleBasedStateMachine):
         generation = self.log.generation
         expected = [(b, c) for b, c in self.batches if parse_batch_header(c).last_offset < offset]
         changed = len(expected) != len(self.batches)
+        start = self.log.start_offset
         self.log.truncate_to(offset)
         assert self.log.generation >= generation + changed
+        assert self.log.start_offset == min(start, self.end)
         self.forget_from(self.end)
         self.batches = expected
+        self.gone = [(b, c) for b, c in self.gone if parse_batch_header(c).last_offset < self.end]
         assert self.end <= offset or not changed
 
     def forget_from(self, end):
@@ -242,22 +240,29 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(gap=st.integers(0, 50))
     def start_anew(self, gap):
-        offset = self.end + gap
-        self.log.reset_to(offset)
-        self.batches, self.sequenced = [], []
-        self.recovery_point = min(self.recovery_point, offset)
-        self.flushed = offset
+        self.began_anew(self.end + gap, self.log.reset_to)
+
+    @precondition(lambda self: self.log.start_offset)
+    @rule(data=st.data())
+    def truncate_below_the_start(self, data):
+        bases = [segment.base_offset for _, segment in self.log.doomed]
+        offset = data.draw(st.sampled_from(bases) if bases else st.integers(0, self.log.start_offset - 1))
+        self.began_anew(offset, self.log.truncate_to)
+
+    def began_anew(self, offset, begin):
+        begin(offset)
+        self.batches, self.gone, self.sequenced = [], [], []
+        self.epochs_from, self.flushed = offset, offset
         assert (self.log.start_offset, self.end, self.log.flushed_end) == (offset, offset, offset)
         assert self.log.latest_epoch == -1
-        self.start_checkpoint = offset  # as after the next checkpoint
+        assert max(self.recovery_point, self.start_checkpoint) <= offset
 
     @rule(data=st.data())
     def delete_records(self, data):
         offset = data.draw(st.integers(self.log.start_offset, self.end))
         self.log.advance_start(offset)
         assert self.log.start_offset == offset
-        self.start_checkpoint = offset
-        self.batches = [(b, c) for b, c in self.batches if parse_batch_header(c).last_offset >= offset]
+        self.start_moved()
 
     @rule(data=st.data())
     def retention(self, data):
@@ -267,14 +272,21 @@ class LogMachine(RuleBasedStateMachine):
             LogConfig(**{f: getattr(CONFIG, f) for f in CONFIG.__dataclass_fields__} | {"retention_bytes": keep})
         )
         bases = [segment.base_offset for segment in self.log.segments]
+        start = self.log.start_offset
         names = self.log.retention(self.clock, mark)
         self.log.reconfigure(self.config)
-        assert self.log.start_offset <= max(mark, self.start_checkpoint)
+        assert start <= self.log.start_offset <= max(mark, start)
         assert [int(name[:20]) for name in names] == bases[: len(names)]
         assert len(self.log.segments) >= 1
-        self.start_checkpoint = self.log.start_offset
-        self.log.purge(self.clock)
-        self.batches = [(b, c) for b, c in self.batches if parse_batch_header(c).last_offset >= self.log.start_offset]
+        self.start_moved()
+
+    @rule(later=st.sampled_from([0, 100]))
+    def purge(self, later):
+        self.clock += later
+        due = [segment.path for since, segment in self.log.doomed if since + 100 <= self.clock]
+        self.log.purge(self.clock, durable_start=self.start_checkpoint)
+        assert not any(map(self.disk.exists, due))
+        assert all(self.disk.exists(segment.path) for segment in self.log.segments)
 
     @rule()
     def roll(self):
@@ -339,6 +351,7 @@ class LogMachine(RuleBasedStateMachine):
         self.recovery_point, self.start_checkpoint = self.log.recovery_point, start
         assert self.recovery_point == end
         self.flushed = end
+        self.gone = []
         self.open(clean=True)
         assert (self.log.start_offset, self.end, self.log.flushed_end) == (start, end, end)
         assert self.log.epochs.entries == [entry for entry in epochs if entry.start_offset < end]
@@ -348,28 +361,33 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def kill(self):
         """The process dies; what it wrote is in the page cache."""
-        end, self.start_checkpoint = self.end, self.log.start_offset
+        end, start = self.end, self.log.start_offset
         self.disk.kill()
         self.open(clean=False)
         assert not self.report.cut, self.report
-        assert self.end == end
+        assert (self.end, self.log.start_offset <= start) == (end, True)
         self.flushed = end
+        self.batches = self.came_back()
+        self.gone = []
+
+    def came_back(self):
+        """What there should be, if all of it is there: the start is where it was, or further back."""
+        everything = [*self.gone, *self.batches]
+        return [(b, c) for b, c in everything if parse_batch_header(c).last_offset >= self.log.start_offset]
 
     @rule(data=st.data(), lose_all=st.booleans())
     def crash(self, data, lose_all):
         """Power loss: whatever was not synced may be gone, torn or there."""
-        self.start_checkpoint = (
-            self.log.start_offset if self.log.start_offset <= self.flushed else self.start_checkpoint
-        )
+        start = self.log.start_offset
         self.disk.crash((lambda _n: 0) if lose_all else lambda n: data.draw(st.integers(0, n - 1)))
         self.open(clean=False)
         assert not self.report.cut_below_flushed, (self.report, self.recovery_point)
+        assert self.log.start_offset <= start
         found = batches_of(self.log)
-        kept = [(b, c) for b, c in self.batches if parse_batch_header(c).last_offset < self.flushed]
-        kept = [(b, c) for b, c in kept if parse_batch_header(c).last_offset >= self.log.start_offset]
+        kept = [(b, c) for b, c in self.came_back() if parse_batch_header(c).last_offset < self.flushed]
         assert found[: len(kept)] == kept, "a flushed batch is gone"
         assert all(content in self.ever for _, content in found), "a batch that nobody wrote"
-        self.batches = found
+        self.batches, self.gone = found, []
         self.sequenced = [
             (header.base_sequence, header.base_offset, header.last_offset)
             for header in (parse_batch_header(content) for _, content in found)
@@ -394,9 +412,10 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.flushed_end <= self.end
         assert self.log.recovery_point >= min(self.flushed, self.end)
         for base, content in self.batches:
-            assert (
-                self.log.epochs.epoch_at(max(base, self.log.start_offset))
-                == parse_batch_header(content).partition_leader_epoch
+            shown = max(base, self.log.start_offset)
+            epoch = self.log.epochs.epoch_at(shown)
+            assert epoch == parse_batch_header(content).partition_leader_epoch or (
+                epoch == -1 and shown < self.epochs_from
             )
         entry = self.log.producers.entry(PRODUCER)
         if entry is not None and entry.batches and self.sequenced:

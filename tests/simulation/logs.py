@@ -314,8 +314,8 @@ class Logs:
         retired = [log.retention(now_ms, mark) for log, mark in deletable.items()]
         if any(retired):
             self.checkpoint(high_watermarks)
-        for log in self.logs.values():
-            log.purge(now_ms)
+        for key, log in self.logs.items():
+            log.purge(now_ms, durable_start=self._log_starts.values.get(key, 0))
 
     def highest_producer_id(self) -> int:
         """The greatest producer id in any log (S11)."""

@@ -125,6 +125,10 @@ def draw(seed: int) -> Shape:
         faults["remake_cluster"] = 1.0
     if Random(f"{seed}/restore").random() < 0.15:
         faults["restore"] = 4.0  # every second one only takes the backup
+    tidy = Random(f"{seed}/purge")
+    for topic in topics:
+        if tidy.random() < 0.6:
+            topic.config["file.delete.delay.ms"] = str(tidy.choice((0, 500, 3_000)))
     return Shape(
         brokers=brokers,
         operators=chance.choice((1, 1, 2, 2, 3)),
@@ -143,7 +147,7 @@ def draw(seed: int) -> Shape:
         request_timeout_ms=chance.choice((1_500.0, 5_000.0)),
         tail_bytes=chance.choice((0, 3_000, 1_000_000, 1_000_000)),
         disk_room=8_000_000,
-        retention=chance.random() < 0.2,
+        retention=chance.random() < 0.2 or tidy.random() < 0.3,
         producers=chance.choice((1, 2, 2, 3)),
         pause_ms=chance.uniform(0.5, 2.0) * 32.0 * partitions,
         consumers=chance.choice((1, 2)),

@@ -94,6 +94,12 @@ class Checkpoints:
             for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.lower(key, offset)
 
+    def purge(self, logs: Mapping[TopicPartition, Log], now_ms: int) -> None:
+        """Removes the files of segments that retention took out long enough ago, see `Log.purge`."""
+        durable_starts = self.log_starts.values
+        for key, log in logs.items():
+            log.purge(now_ms, durable_start=durable_starts.get(key, 0))
+
     def forget(self, key: TopicPartition) -> None:
         """A log is set aside; the next write leaves it out."""
         with self._lock:

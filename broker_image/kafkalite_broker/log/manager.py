@@ -382,7 +382,7 @@ class LogManager:
     ) -> dict[str, list[str]]:
         """Retention by time and size over the logs that are named; the segments taken out, by log directory.
 
-        The log starts are durable before a file is removed. Idempotent producers expire here as well.
+        The log starts are durable before a file is removed, if the disk has room. Idle producers expire here as well.
         """
         now_ms = self._wall_ms()
         retired: dict[str, list[str]] = {}
@@ -395,8 +395,7 @@ class LogManager:
                     retired[log.directory] = names
         if retired:
             self.checkpoint(high_watermarks)
-        for log in self._logs.values():
-            log.purge(now_ms)
+        self._checkpoints.purge(self._logs, now_ms)
         self.reserve.ensure()
         return retired
 
@@ -412,8 +411,7 @@ class LogManager:
         retired = [log.retention(now_ms, mark) for log, mark in high_watermarks.items()]
         if any(retired):
             self.checkpoint(high_watermarks)
-        for log in self._logs.values():
-            log.purge(now_ms)
+        self._checkpoints.purge(self._logs, now_ms)
         wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0)
         return self.remove_strays(
             retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=wanted

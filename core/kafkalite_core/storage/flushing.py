@@ -111,10 +111,12 @@ def names_job(logs: Iterable[Log]) -> Callable[[], None]:
 def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int]]:
     """From the last one to the one with the recovery point: what lies below it is on disk.
 
-    One that is synced says nothing of those before it: a cut syncs the segment that it cuts, and no other.
+    One that is synced says nothing of those before it: a cut syncs the segment that it cuts, and no other. One that
+    waits to be purged counts: until the checkpoint of the log start says so, a start takes it for a part of the log,
+    and cuts off what lies behind a part of it that is not there.
     """
     segments: list[tuple[Segment, int]] = []
-    for segment in reversed(log.segments):
+    for segment in reversed([*(doomed for _, doomed in log.doomed), *log.segments]):
         if segment.synced_size == segment.size:
             if segment.base_offset <= log.recovery_point:
                 break

@@ -292,17 +292,20 @@ class Log:
     def retention(self, now_ms: int, high_watermark: int) -> list[str]:
         """Takes segments out of the log by time and size; returns the names of their files.
 
-        The log start moves at once. The files go with `purge` later, after the caller has checkpointed the log start:
-        so a crash in between never leaves a hole.
+        The log start moves at once. The files go with `purge` later, when the caller has tried to checkpoint the log
+        start.
         """
         names = retention.retire_segments(self, now_ms, high_watermark)
         for base in [base for base in self._loaded if base < self.segments[0].base_offset]:
             del self._loaded[base]
         return names
 
-    def purge(self, now_ms: int) -> list[str]:
-        """Removes the files of segments that `retention` took out `file.delete.delay.ms` ago; their names."""
-        return retention.purge(self, now_ms)
+    def purge(self, now_ms: int, *, durable_start: int = 0) -> list[str]:
+        """Removes the files of segments that `retention` took out `file.delete.delay.ms` ago; their names.
+
+        `durable_start`: The log start in the checkpoint on disk. It lags behind where a full disk has no room for it.
+        """
+        return retention.purge(self, now_ms, durable_start)
 
     # ------------------------------------------------------------------------------------------------ compacting
 

@@ -38,14 +38,21 @@ def truncate_to(log: Log, offset: int) -> None:
 
 
 def reset_to(log: Log, offset: int, now_ms: int) -> None:
-    """See `Log.reset_to`."""
+    """See `Log.reset_to`.
+
+    What waits to be purged goes as well, the last segment first, each durably before the next. One of these before the
+    new segment would be a hole to the next start; one of the same name would be written into, and the purge take it.
+    """
     assert offset >= 0
     log.settle_swap()
-    _announce(log, log.segments[0].base_offset)
+    everything = [*(segment for _, segment in log.doomed), *log.segments]
+    _announce(log, min(offset, everything[0].base_offset))
     _begin_cut(log)
     _drop_snapshots_after(log, -1)
-    while log.segments:
-        log.segments.pop().remove()
+    log.segments.clear()
+    log.doomed.clear()
+    while everything:
+        everything.pop().remove()
         sync_directory(log.disk, log.directory)
     log.epochs.clear()
     log.producers.clear()

@@ -332,7 +332,12 @@ class Watermark:
 
 
 class Sequences:
-    """No (producer id, producer epoch, sequence) is committed twice (KIP-98)."""
+    """No (producer id, producer epoch, sequence) is committed twice (KIP-98), while its records are there.
+
+    A replica that began at its leader's log start does not know of the producers whose last batches lie below. So when
+    a user has deleted what a producer has no answer about yet, and that replica leads when the producer repeats it, the
+    history ends there, as one that reached a limit.
+    """
 
     name = "no duplicate"
 
@@ -341,8 +346,12 @@ class Sequences:
         if mark.producer < 0:
             return
         key = (mark.producer, mark.producer_epoch, mark.sequence)
-        if ledger.sequences.setdefault(key, mark.base) != mark.base:
-            raise Violation(self.name, f"{ledger}: {key} at {ledger.sequences[key]} and at {mark.base}")
+        first = ledger.sequences.setdefault(key, mark.base)
+        if first == mark.base:
+            return
+        if first + mark.next - mark.base <= ledger.deletable:
+            raise LimitReached(f"{ledger}: {key} was deleted at {first}, and came again at {mark.base} (limits of S9)")
+        raise Violation(self.name, f"{ledger}: {key} at {first} and at {mark.base}")
 
 
 def counting_ids(entry: Partition, brokers: Mapping[int, Broker], *, relaxed: bool) -> set[int]:

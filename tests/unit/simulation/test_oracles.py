@@ -16,7 +16,7 @@ from tests.simulation.oracles.bounds import EVENTS_MAX
 from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.parsed import broker_of
 from tests.simulation.platter import batches
-from tests.simulation.world import Violation, World
+from tests.simulation.world import LimitReached, Violation, World
 
 
 def fires(name: str):
@@ -196,7 +196,19 @@ def test_a_consumer_that_reads_what_is_not_committed(ledger) -> None:
 def test_a_sequence_that_is_committed_twice(ledger) -> None:
     mark = next(mark for mark in ledger.committed if mark.producer >= 0)
     with fires("no duplicate"):
-        ledger.oracles.sequences.check(ledger, mark._replace(base=mark.base + 1000))
+        ledger.oracles.sequences.check(ledger, mark._replace(base=mark.base + 1000, next=mark.next + 1000))
+
+
+def test_a_batch_that_was_deleted_and_comes_again_is_a_limit(ledger, monkeypatch) -> None:
+    first = next(mark for mark in ledger.committed if mark.producer >= 0)
+    again = first._replace(base=first.base + 1_000, next=first.next + 1_000)
+    monkeypatch.setattr(ledger, "deletable", first.next - 1)
+    with fires("no duplicate"):
+        ledger.oracles.sequences.check(ledger, again)
+    monkeypatch.setattr(ledger, "deletable", first.next)
+    with pytest.raises(LimitReached, match="S9"):
+        ledger.oracles.sequences.check(ledger, again)
+    ledger.oracles.sequences.check(ledger, first)
 
 
 def test_metadata_that_the_store_never_had(healthy, ledger, leader) -> None:

@@ -16,6 +16,7 @@ from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import Seen, TopicRef
 from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
 from kafkalite_core.storage.identity import restart_verdict
+from kafkalite_core.storage.log import Log
 
 REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
@@ -421,7 +422,10 @@ def test_a_high_watermark_does_not_outlive_what_was_cut(manager, tools):
     assert two.obtain(REF, 0, CONFIG)[1] <= 4
 
 
-def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock):
+def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock, monkeypatch):
+    told = []
+    purge = Log.purge
+    monkeypatch.setattr(Log, "purge", lambda log, now_ms, **known: told.append(known) or purge(log, now_ms, **known))
     one = manager()
     one.open()
     log, _ = one.obtain(
@@ -432,6 +436,7 @@ def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock):
     retired = one.retention_pass({log: 25})
     assert len(retired["orders-0"]) >= 2
     assert 0 < log.start_offset <= 25
+    assert told == [{"durable_start": log.start_offset}]
     left = sorted(path.name for path in (one.root / "orders-0").glob("*.log"))
     assert len(left) == len(log.segments)
     one.abandon()

@@ -279,6 +279,95 @@ def test_retention_empties_an_idle_log(rig, tools):
     assert tools.offsets(log) == [3]
 
 
+def retired(rig, tools):
+    """A log whose first two segments wait to be purged."""
+    rig.config = LogConfig(segment_bytes=300, retention_ms=-1, file_delete_delay_ms=50)
+    log = rig.open()
+    tools.fill(log, 12)
+    tools.flush(log)
+    log.advance_start(log.segments[2].base_offset)
+    assert len(log.retention(2000, high_watermark=12)) == 2
+    return log
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_log_that_begins_anew_before_its_old_segments_are_purged_has_no_hole(rig, tools, synced):
+    log = retired(rig, tools)
+    log.reset_to(20)
+    tools.fill(log, 3)
+    tools.flush(log)
+    assert rig.shrunk == [(rig.name, 0)]
+    rig.disk.crash((lambda _n: 0) if synced else (lambda n: n - 1))
+    log = rig.open()  # the checkpoint of the new log start was not written
+    assert not rig.report.cut
+    assert tools.offsets(log) == [20, 21, 22]
+
+
+def test_what_waits_to_be_purged_is_flushed_with_what_follows(rig, tools):
+    rig.config = LogConfig(segment_bytes=300, retention_ms=-1)
+    log = rig.open()
+    tools.fill(log, 4)
+    log.advance_start(log.active.base_offset)
+    assert log.retention(2000, high_watermark=4)
+    tools.flush(log)
+    assert log.flushed_end == 4
+    rig.disk.crash()
+    log = rig.open()  # the checkpoint of the log start was not written
+    assert not rig.report.cut
+    assert tools.offsets(log) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_the_purge_leaves_no_hole_if_the_power_fails(rig, tools, told):
+    log = retired(rig, tools)
+    syncs = []
+    rig.disk.hook = lambda operation, path: syncs.append(path) if operation == "sync_directory" else None
+    assert len(log.purge(9999, durable_start=log.start_offset if told else 0)) == 2
+    assert len(syncs) == (0 if told else 1)
+    # Of the six names that were removed the three of the first segment are back, unless a sync has seen to them.
+    kept = iter([0, 0, 0])
+    rig.disk.crash(lambda _n: next(kept, 1))
+    start = log.start_offset
+    log = rig.open(start_offset=start if told else 0)
+    assert not rig.report.cut
+    assert tools.offsets(log) == list(range(start if told else 2, 12))
+
+
+def test_a_log_that_begins_where_a_segment_waits_to_be_purged_keeps_the_new_one(rig, tools):
+    log = retired(rig, tools)
+    log.truncate_to(0)
+    tools.fill(log, 1, first_timestamp=5000)
+    tools.flush(log)
+    assert log.purge(9999) == []
+    tools.fill(log, 1)
+    tools.flush(log)
+    rig.disk.kill()
+    log = rig.open()
+    assert tools.offsets(log) == [0, 1]
+    assert log.max_timestamp(end=2) == (5000, 0, 1)
+
+
+def test_a_power_loss_while_a_log_begins_anew_leaves_its_beginning(rig, tools):
+    log = retired(rig, tools)
+    bases = [segment.base_offset for _, segment in log.doomed] + [segment.base_offset for segment in log.segments]
+    removed = []
+
+    def fail(operation, path):
+        if operation == "remove" and path.endswith(".log"):
+            removed.append(path)
+            if len(removed) == len(bases):
+                raise OSError(errno.EIO, "injected")
+
+    rig.disk.hook = fail
+    with pytest.raises(DiskFailure):
+        log.reset_to(20)
+    rig.disk.hook = lambda _operation, _path: None
+    assert removed == [rig.path(f"{base:020d}.log") for base in reversed(bases)]
+    rig.disk.crash(lambda _n: 0)
+    log = rig.open()
+    assert tools.offsets(log) == list(range(bases[1]))
+
+
 def test_a_compacted_log_loses_nothing_by_retention(rig, tools):
     config = resolve_topic_config(
         {"cleanup.policy": "compact", "retention.ms": "1", "retention.bytes": "1", "segment.bytes": "1024"}
