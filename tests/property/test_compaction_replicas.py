@@ -85,6 +85,7 @@ def follow(leader, follower, high_watermark, own_high_watermark):
                 leader_id=1,
                 leader_epoch=EPOCH,
                 fetch_offset=offset,
+                last_fetched_epoch=epoch,
                 error_code=code,
                 high_watermark=high_watermark,
                 log_start_offset=leader.start_offset,

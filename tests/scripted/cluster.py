@@ -247,7 +247,7 @@ class Cluster:
         records = b"" if answer.diverging or answer.error_code else log.read(answer.read_from, answer.read_end)
         return effects, events.FetchResponded(
             leader_id=leader, leader_epoch=position.current_leader_epoch, fetch_offset=position.fetch_offset,
-            error_code=answer.error_code, high_watermark=answer.high_watermark,
+            last_fetched_epoch=position.last_fetched_epoch, error_code=answer.error_code, high_watermark=answer.high_watermark,
             log_start_offset=answer.log_start_offset, diverging=answer.diverging, records=memoryview(records), wall_ms=0,
         )  # fmt: skip
 

@@ -205,7 +205,8 @@ class Script:
         log = self.cluster.nodes[leader].log
         self.kept[name] = events.FetchResponded(
             leader_id=position.leader, leader_epoch=position.current_leader_epoch, fetch_offset=position.fetch_offset,
-            error_code=0, high_watermark=0, log_start_offset=0, diverging=None, wall_ms=0,
+            last_fetched_epoch=position.last_fetched_epoch, error_code=0, high_watermark=0, log_start_offset=0,
+            diverging=None, wall_ms=0,
             records=memoryview(log.read(position.fetch_offset, log.end_offset)),
         )  # fmt: skip
 

@@ -81,6 +81,7 @@ class Response(NamedTuple):
     leader_id: int
     leader_epoch: int
     fetch_offset: int
+    last_fetched_epoch: int
     error_code: int
     high_watermark: int
     diverging: tuple[int, int] | None
@@ -267,6 +268,7 @@ def answered_fetch(node: Up, request: Request) -> Stepped:
         node.id,
         request.current_leader_epoch,
         request.fetch_offset,
+        request.last_fetched_epoch,
         answer.error_code,
         answer.high_watermark,
         answer.diverging,
@@ -281,6 +283,7 @@ def took_response(node: Up, response: Response) -> Stepped:
         leader_id=response.leader_id,
         leader_epoch=response.leader_epoch,
         fetch_offset=response.fetch_offset,
+        last_fetched_epoch=response.last_fetched_epoch,
         error_code=response.error_code,
         high_watermark=response.high_watermark,
         log_start_offset=0,

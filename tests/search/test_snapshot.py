@@ -87,7 +87,8 @@ class Script:
         diverging = (max(log.epochs.latest_epoch - 1, 0), self.chance.randrange(log.end_offset + 1))
         response = events.FetchResponded(
             leader_id=position.leader, leader_epoch=position.current_leader_epoch, fetch_offset=position.fetch_offset,
-            error_code=0, high_watermark=self.chance.randrange(log.end_offset + 2), log_start_offset=0,
+            last_fetched_epoch=position.last_fetched_epoch, error_code=0,
+            high_watermark=self.chance.randrange(log.end_offset + 2), log_start_offset=0,
             diverging=diverging if self.chance.random() < 0.3 else None,
             records=memoryview(RECORD.pack(log.end_offset, max(log.epochs.latest_epoch, 0), 7)), wall_ms=0,
         )  # fmt: skip

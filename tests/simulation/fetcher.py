@@ -151,6 +151,7 @@ class Fetcher:
                     leader_id=self.leader,
                     leader_epoch=asked.position.current_leader_epoch,
                     fetch_offset=asked.position.fetch_offset,
+                    last_fetched_epoch=asked.position.last_fetched_epoch,
                     error_code=answer.error_code,
                     high_watermark=answer.high_watermark,
                     log_start_offset=answer.log_start_offset,

@@ -63,8 +63,20 @@ class Member(Client):
 
     # ------------------------------------------------------------ requests
 
-    def _ask(self, request: Any, version: int, turn: int, answered: Callable[[Any], None], *, again: bool) -> None:
-        """Ask the coordinator; without it, or without its answer, ask again or join anew."""
+    def _ask(
+        self,
+        request: Any,
+        version: int,
+        turn: int,
+        answered: Callable[[Any], None],
+        *,
+        again: bool,
+        deposed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Ask the coordinator; without it, or without its answer, ask again or join anew.
+
+        `deposed` is called before the answer of one that the store has deposed, and that has not heard of it.
+        """
         count = sum(name == OFFSETS_TOPIC for name, _ in self.leaders)
         coordinator = self.leader(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
         if coordinator is None:
@@ -92,14 +104,21 @@ class Member(Client):
             if broker.serving:
                 broker.groups.ask(
                     GROUP, request, version,
-                    lambda response: self._reply(name, heard, response),
+                    lambda response: self._reply(broker, heard, response, deposed),
                 )  # fmt: skip
 
         self.network.send_once(self.name, name, coordinator.process, arrived, coordinator)
         self.world.at(PATIENCE_MS, self.process, overdue)
 
-    def _reply(self, name: str, heard: Callable[[Any], None], response: Any) -> None:
-        self.network.send_once(name, self.name, self.process, heard, response)
+    def _reply(
+        self, broker: Broker, heard: Callable[[Any], None], response: Any, deposed: Callable[[], object]
+    ) -> None:
+        count = sum(name == OFFSETS_TOPIC for name, _ in self.leaders)
+        driver = broker.driver(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
+        entry = None if driver is None else driver.ledger.entry
+        if driver is None or entry is None or entry.leader_epoch > driver.replica.leader_epoch:
+            deposed()
+        self.network.send_once(broker.host.name, self.name, self.process, heard, response)
 
     def _nobody(self, turn: int, again: bool) -> None:
         if turn == self._turn and again:
@@ -186,7 +205,8 @@ class Member(Client):
                     )
 
         if self.owned:
-            self._ask(request, 8, turn, fetched, again=False)
+            # Nobody asks the followers before a read: who has not heard of its successor shows what was, as in Kafka.
+            self._ask(request, 8, turn, fetched, again=False, deposed=floors.clear)
 
     def _heartbeat(self, turn: int) -> None:
         if turn != self._turn:

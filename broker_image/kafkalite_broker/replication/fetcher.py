@@ -298,6 +298,7 @@ class Fetcher:
                     leader_id=self.leader_id,
                     leader_epoch=position.current_leader_epoch,
                     fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
                     error_code=data.error_code,
                     high_watermark=data.high_watermark,
                     log_start_offset=data.log_start_offset,

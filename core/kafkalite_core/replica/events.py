@@ -127,6 +127,7 @@ class FetchResponded(Struct, frozen=True, kw_only=True):
         leader_id: Broker that answered.
         leader_epoch: The leader epoch that the request carried.
         fetch_offset: The offset that the request carried.
+        last_fetched_epoch: The epoch that the request carried.
         error_code: Kafka's error code.
         high_watermark: The leader's.
         log_start_offset: The leader's.
@@ -138,6 +139,7 @@ class FetchResponded(Struct, frozen=True, kw_only=True):
     leader_id: int
     leader_epoch: int
     fetch_offset: int
+    last_fetched_epoch: int
     error_code: int
     high_watermark: int
     log_start_offset: int

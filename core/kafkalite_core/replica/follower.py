@@ -66,12 +66,15 @@ class Follower:
             self._state.effects.append(FETCH_POSITION_CHANGED)
 
     def responded(self, now_ms: float, event: FetchResponded) -> None:
-        """Apply an answer, if it belongs to the present leader epoch and to the present end (KAFKA-7786, 18991)."""
+        """Apply an answer, if it belongs to the present leader epoch and to the present end (KAFKA-7786, 18991).
+
+        The end counts with its epoch: another log may have ended at that offset, before a cut and what came after it.
+        """
         log = self._state.log
         if (
             event.leader_epoch != self.epoch
             or event.leader_id != self.leader
-            or event.fetch_offset != log.end_offset
+            or (event.fetch_offset, event.last_fetched_epoch) != (log.end_offset, log.epochs.latest_epoch)
             or log.flushed_end < log.end_offset
         ):
             return

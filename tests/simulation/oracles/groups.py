@@ -14,7 +14,7 @@ class GroupPromises:
     """Values of commits only rise, and a member has one under way at a time.
 
     (g, n) gives partition p to members m and m'   =>  m = m'
-    a fetch that begins after the answer to commit v  =>  it shows at least v
+    a fetch that begins after the answer to commit v  =>  it shows at least v, if the store has not deposed who answers
     """
 
     owner_name = "one owner in a generation"

@@ -30,8 +30,9 @@ def following(*entries: tuple[int, str], start: int = 0) -> tuple[Cluster, ListL
 def respond(cluster: Cluster, **changed: object) -> list[events.Effect]:
     log = cluster.nodes[2].log
     values = {
-        "leader_id": 1, "leader_epoch": 9, "fetch_offset": log.end_offset, "error_code": 0, "high_watermark": 0,
-        "log_start_offset": 0, "diverging": None, "records": memoryview(b""), "wall_ms": 0,
+        "leader_id": 1, "leader_epoch": 9, "fetch_offset": log.end_offset,
+        "last_fetched_epoch": log.epochs.latest_epoch, "error_code": 0, "high_watermark": 0, "log_start_offset": 0,
+        "diverging": None, "records": memoryview(b""), "wall_ms": 0,
     }  # fmt: skip
     return cluster.step(2, events.FetchResponded(**(values | changed)))
 
@@ -218,11 +219,24 @@ def test_beyond_a_leader_that_lost_everything_the_log_begins_anew() -> None:
     assert (log.start_offset, log.end_offset) == (3, 3)
 
 
-@pytest.mark.parametrize("changed", [{"leader_epoch": 8}, {"leader_id": 3}, {"fetch_offset": 0}])
+@pytest.mark.parametrize(
+    "changed", [{"leader_epoch": 8}, {"leader_id": 3}, {"fetch_offset": 0}, {"last_fetched_epoch": 0}]
+)
 def test_an_answer_to_another_request_is_ignored(changed: dict[str, int]) -> None:
     cluster, log = following((1, "a"))
     assert respond(cluster, records=batch(1, 8, "b"), high_watermark=1, **changed) == []
     assert (log.end_offset, cluster.nodes[2].replica.high_watermark) == (1, 0)
+
+
+def test_an_answer_from_before_a_cut_does_not_cut_what_came_after_it() -> None:
+    cluster, log = following((1, "a"), (1, "b"))
+    asked = {"fetch_offset": 2, "last_fetched_epoch": 1}
+    respond(cluster, diverging=(1, 1), **asked)
+    assert log.end_offset == 1
+    respond(cluster, records=batch(1, 9, "c"), high_watermark=2)
+    cluster.flush(2)
+    respond(cluster, diverging=(1, 1), **asked)
+    assert (log.end_offset, log.epochs.latest_epoch) == (2, 9)
 
 
 def test_an_unclean_leader_calls_nothing_committed_that_it_has_not_flushed() -> None:  # S8
