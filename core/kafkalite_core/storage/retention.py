@@ -91,18 +91,18 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
 def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:
     """See `Log.purge`. Oldest first.
 
-    Never is a segment lost before its successor is there for sure. Nor, while the checkpoint does not tell of the new
-    log start, before its predecessor is gone for sure: a start would find a hole, and cut off what lies behind it.
+    Never is a segment lost before its successor is there for sure. Nor, while the checkpoint does not tell that the log
+    begins behind it, before its predecessors are gone for sure: a start would find a hole in its place, and cut off
+    what lies behind that.
     """
     removed: list[str] = []
-    expected_gone = False
     while log.doomed and now_ms - log.doomed[0][0] >= log.config.file_delete_delay_ms:
-        if log.directory_version != log.directory_synced and not expected_gone:
+        _, segment = log.doomed.pop(0)
+        told = segment.end_offset <= durable_start
+        if log.directory_version != log.directory_synced and not (removed and told):
             sync_directory(log.disk, log.directory)
             log.directory_synced = log.directory_version
-        _, segment = log.doomed.pop(0)
         segment.remove()
-        expected_gone = segment.end_offset <= durable_start
         log.directory_version += 1
         removed.append(file_name(segment.base_offset, LOG_SUFFIX))
     return removed

@@ -317,20 +317,20 @@ def test_what_waits_to_be_purged_is_flushed_with_what_follows(rig, tools):
     assert tools.offsets(log) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_the_purge_leaves_no_hole_if_the_power_fails(rig, tools, told):
+@pytest.mark.parametrize(("told", "syncs_wanted"), [(0, 1), (2, 1), (4, 0)])
+def test_the_purge_leaves_no_hole_if_the_power_fails(rig, tools, told, syncs_wanted):
     log = retired(rig, tools)
+    assert [segment.end_offset for _, segment in log.doomed] == [2, 4]
     syncs = []
     rig.disk.hook = lambda operation, path: syncs.append(path) if operation == "sync_directory" else None
-    assert len(log.purge(9999, durable_start=log.start_offset if told else 0)) == 2
-    assert len(syncs) == (0 if told else 1)
+    assert len(log.purge(9999, durable_start=told)) == 2
+    assert len(syncs) == syncs_wanted
     # Of the six names that were removed the three of the first segment are back, unless a sync has seen to them.
     kept = iter([0, 0, 0])
     rig.disk.crash(lambda _n: next(kept, 1))
-    start = log.start_offset
-    log = rig.open(start_offset=start if told else 0)
+    log = rig.open(start_offset=told)
     assert not rig.report.cut
-    assert tools.offsets(log) == list(range(start if told else 2, 12))
+    assert tools.offsets(log) == list(range(4 if told == 4 else 2, 12))
 
 
 def test_a_log_that_begins_where_a_segment_waits_to_be_purged_keeps_the_new_one(rig, tools):
