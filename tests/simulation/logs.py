@@ -215,7 +215,8 @@ class Logs:
         self.disk.rename(stray.directory, name)
         self.disk.sync_directory("")
         del self.strays[stray.directory]
-        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms())
+        start = max(metadata.start_offset, 0)
+        log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms(), start_offset=start)
         self._metadata[log] = metadata
         self.disk.directory(name).tag = (ref.topic_id, number)
         return log

@@ -267,7 +267,8 @@ class LogManager:
             return None
         name = directory_name(ref.name, number)
         log_config = replace(config, gaps=metadata.compacted)
-        log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=self._wall_ms())
+        start, now_ms = max(metadata.start_offset, 0), self._wall_ms()
+        log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=now_ms, start_offset=start)
         self._metadata[log] = metadata
         if metadata.compacted:
             self._gaps_allowed.add(log)

@@ -45,6 +45,7 @@ class PartitionMetadata:
         broker_epoch: Highest broker epoch of this broker that used the log.
         compacted: `cleanup.policy` has `compact`: recovery accepts gaps between offsets.
         stray_since_ms: Wall clock at which it became a stray; -1 for a log in use.
+        start_offset: Log start when it became a stray, else -1: what was deleted before it stays so when it is adopted.
         log_epoch: Leader epoch of the log's last record when it became a stray (`epoch_of_records`), else -1.
         end_offset: Flushed end of the log when it became a stray, else -1.
         recovery_point: Below it the disk had the log when it became a stray, else -1. With relaxed flush it may be less
@@ -67,6 +68,7 @@ class PartitionMetadata:
     broker_epoch: int = -1
     compacted: bool = False
     stray_since_ms: int = -1
+    start_offset: int = -1
     log_epoch: int = -1
     end_offset: int = -1
     recovery_point: int = -1
@@ -112,6 +114,7 @@ class PartitionMetadata:
         self,
         *,
         newest_epoch: int,
+        start_offset: int,
         log_epoch: int,
         end_offset: int,
         recovery_point: int,
@@ -126,6 +129,7 @@ class PartitionMetadata:
         return replace(
             self,
             leader_epoch=max(self.leader_epoch, newest_epoch),
+            start_offset=start_offset,
             log_epoch=log_epoch,
             end_offset=end_offset,
             recovery_point=recovery_point,
@@ -170,6 +174,7 @@ class PartitionMetadata:
                 broker_epoch=int(fields["broker_epoch"]),
                 compacted=fields["compacted"] == "True",
                 stray_since_ms=int(fields["stray_since_ms"]),
+                start_offset=int(fields.get("start_offset", "-1")),
                 log_epoch=int(fields.get("log_epoch", "-1")),
                 end_offset=int(fields.get("end_offset", "-1")),
                 recovery_point=int(fields.get("recovery_point", "-1")),

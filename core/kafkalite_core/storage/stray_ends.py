@@ -50,6 +50,7 @@ def noted_of_stray(
 def _noted(log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_away: bool) -> PartitionMetadata:
     return metadata.of_stray(
         newest_epoch=log.latest_epoch,
+        start_offset=log.start_offset,
         log_epoch=epoch_of_records(log.epochs, log.start_offset, log.flushed_end),
         end_offset=log.flushed_end,
         recovery_point=log.recovery_point,
@@ -76,6 +77,7 @@ def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionM
         LogEnvironment(TailBudget(0)),
         now_ms=now_ms,
         recovery_point=max(metadata.recovery_point, 0),
+        start_offset=max(metadata.start_offset, 0),
     )
     log.abandon()
     metadata = _noted(log, metadata, delete_seen=False, moved_away=False)

@@ -138,8 +138,8 @@ def test_a_stray_tells_the_isr_with_the_leader_epoch_of_its_entry_whatever_its_l
     """A checkpoint is up to 5 s old: records of a later epoch say that there was a newer ISR."""
     noted = metadata(leader_epoch=4, partition_epoch=9, isr=in_sync(1, 2), isr_epoch=9, isr_leader_epoch=4)
     stray = noted.of_stray(
-        newest_epoch=8, log_epoch=7, end_offset=30, recovery_point=20, relaxed_flush=True, delete_seen=False,
-        moved_away=False,
+        newest_epoch=8, start_offset=2, log_epoch=7, end_offset=30, recovery_point=20, relaxed_flush=True,
+        delete_seen=False, moved_away=False,
     )  # fmt: skip
     assert (stray.isr, stray.isr_epoch, stray.isr_leader_epoch) == (in_sync(1, 2), 9, 4)
     assert (stray.leader_epoch, stray.relaxed_flush) == (8, True)
@@ -206,6 +206,7 @@ def test_only_the_very_same_partition_is_adopted():
 def test_a_stray_says_what_its_log_knows():  # S10
     stray = metadata(leader_epoch=4, partition_epoch=9).of_stray(
         newest_epoch=8,
+        start_offset=12,
         log_epoch=7,
         end_offset=30,
         recovery_point=20,
@@ -214,8 +215,15 @@ def test_a_stray_says_what_its_log_knows():  # S10
         moved_away=False,
     )
     assert (stray.leader_epoch, stray.partition_epoch, stray.log_epoch, stray.end_offset) == (8, 9, 7, 30)
-    assert stray.recovery_point == 20
-    less = {"log_epoch": 3, "end_offset": 30, "recovery_point": 20, "delete_seen": False, "moved_away": False}
+    assert (stray.start_offset, stray.recovery_point) == (12, 20)
+    less = {
+        "start_offset": 0,
+        "log_epoch": 3,
+        "end_offset": 30,
+        "recovery_point": 20,
+        "delete_seen": False,
+        "moved_away": False,
+    }
     known = metadata(leader_epoch=4, relaxed_flush=True, moved_away=True)
     again = known.of_stray(newest_epoch=3, relaxed_flush=False, **less)
     assert (again.leader_epoch, again.relaxed_flush) == (4, True)
@@ -223,7 +231,7 @@ def test_a_stray_says_what_its_log_knows():  # S10
     noted = metadata(stray_since_ms=77, delete_seen=True, moved_away=True)
     assert noted.in_use("another") == metadata(uid="another"), "it is a stray no more"
     assert PartitionMetadata.decode(stray.encode()) == stray
-    newer = (b"log_epoch", b"end_offset", b"recovery_point")
+    newer = (b"start_offset", b"log_epoch", b"end_offset", b"recovery_point")
     old = PartitionMetadata.decode(b"\n".join(x for x in stray.encode().split(b"\n") if not x.startswith(newer)))
     assert (old.end_offset, old.recovery_point) == (-1, -1), "written by an older version"
 

@@ -196,3 +196,26 @@ def test_what_a_broker_lists_of_a_stray():
     empty = listed(replace(noted, log_epoch=-1, end_offset=0), end_offset=0)
     assert empty.reach == (-1, 0), "no record is of the epoch that it was told of"
     assert not listed(replace(noted, delete_seen=False), end_offset=-1).deleted
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_what_was_deleted_before_a_log_was_set_aside_stays_deleted_when_it_is_adopted(
+    manager, tools, relaxed, restarted
+):
+    config = resolve_topic_config({"segment.bytes": "1024", "flush.messages": "1000"} if relaxed else {})
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, config)
+    tools.fill(log, 9)
+    tools.flush(log)
+    log.advance_start(3)
+    tools.fill(log, 2)
+    one.set_aside(log, delete_seen=relaxed)  # relaxed and deleted: the next process reads the log
+    if restarted:
+        one.abandon()
+        one = manager()
+        one.open()
+    adopted, mark = one.obtain(REF, 0, config)
+    assert (adopted.start_offset, mark) == (3, 3)
+    assert adopted.end_offset == 11
