@@ -104,6 +104,7 @@ class Leader:
         state.high_watermark = min(state.high_watermark, state.log.flushed_end)
         self.epoch = partition.leader_epoch
         self.epoch_start = state.log.end_offset
+        self._gaps_until_ms = now_ms + GAPS_MS  # as no leader, it may have refused the batch before
         state.log.epochs.assign(self.epoch, self.epoch_start)
         state.effects.append(FLUSH_WANTED)
         self._followers.clear()
@@ -194,6 +195,8 @@ class Leader:
 
     def _out_of_order(self, now_ms: float, event: ProduceRequested, error: OutOfOrderSequence) -> None:
         """The batch before it was refused a moment ago, and is sent again first: then this one is in order, too.
+
+        So it is after an election: clients may hear of it first, and who is to lead refuses what they send.
 
         OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka raise the epoch of its producer, and what it has in flight to
         other partitions, appended there but not yet acknowledged, would be sent again in that epoch, as new records.

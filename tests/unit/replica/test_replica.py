@@ -102,6 +102,7 @@ def test_what_was_sent_behind_a_refused_batch_is_sent_again_after_it(cluster: Cl
 
 def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
+    cluster.now += GAPS_MS
     cluster.produce(1, "p7.0")
     cluster.produce(1, "p7.2")
     assert code(cluster, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -111,6 +112,18 @@ def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluste
     cluster.now += GAPS_MS
     cluster.produce(1, "p7.2")
     assert code(cluster, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_batch_before_may_have_been_refused_by_who_did_not_know_yet_that_it_leads(cluster: Cluster) -> None:
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.0")
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.produce(1, "p7.2")
+    assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.2")
+    assert code(cluster, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_time_outs(cluster: Cluster) -> None:
