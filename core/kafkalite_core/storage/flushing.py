@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
@@ -116,7 +117,7 @@ def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segme
     and cuts off what lies behind a part of it that is not there.
     """
     segments: list[tuple[Segment, int]] = []
-    for segment in reversed([*(doomed for _, doomed in log.doomed), *log.segments]):
+    for segment in chain(reversed(log.segments), (doomed for _, doomed in reversed(log.doomed))):
         if segment.synced_size == segment.size:
             if segment.base_offset <= log.recovery_point:
                 break

@@ -52,7 +52,8 @@ class Following:
         assert position is not None
         values = {
             "leader_id": 1, "leader_epoch": 9, "fetch_offset": position.fetch_offset,
-            "last_fetched_epoch": position.last_fetched_epoch, "error_code": 0, "high_watermark": 4, "log_start_offset": 2, "diverging": None, "records": memoryview(b""), "wall_ms": 0,
+            "last_fetched_epoch": position.last_fetched_epoch, "error_code": 0, "high_watermark": 4,
+            "log_start_offset": 2, "diverging": None, "records": memoryview(b""), "wall_ms": 0,
         }  # fmt: skip
         self.cluster.step(2, events.FetchResponded(**(values | changed)))
 
