@@ -17,3 +17,12 @@ def batches_of(log):
                 found.append((header.base_offset, bytes(view[position : position + header.size])))
                 offset = header.next_offset
     return found
+
+
+def assert_indexes_find_every_batch(log):
+    """Of every segment, from what its files say."""
+    for segment in log.segments:
+        segment.load_indexes()
+        for brief in segment.briefs(0):
+            assert segment.index.lookup(brief.base_offset) <= brief.position
+            assert segment.find(brief.last_offset).position == brief.position

@@ -104,6 +104,8 @@ class Logs:
             missing=missing,
         )
         self.identity, findings = settle_identity(disk, self.identity, findings, f"{new_directory_id}-renewed")
+        for log in self.logs.values():
+            self._before_shrink(log.directory, log.end_offset)
         self._write_checkpoints({}, force=True)
         return findings
 
@@ -140,7 +142,7 @@ class Logs:
 
     def _recover(self, key: TopicPartition, metadata: PartitionMetadata, *, clean: bool) -> None:
         name = directory_name(*key)
-        recovery_point = self._recovery_points.values.get(key, 0)
+        recovery_point = max(self._recovery_points.values.get(key, 0), metadata.kept_recovery_point)
         if not clean:
             sync_metadata(self.disk, name, flushed=recovery_point > 0)
         log, report = open_log(
@@ -151,7 +153,7 @@ class Logs:
             now_ms=self._wall_ms(),
             clean=clean,
             recovery_point=recovery_point,
-            start_offset=self._log_starts.values.get(key, 0),
+            start_offset=max(self._log_starts.values.get(key, 0), metadata.kept_start),
         )
         self.logs[key] = self.unclaimed[key] = log
         self._metadata[log] = metadata
@@ -169,24 +171,23 @@ class Logs:
             log = None
         log_config = LogConfig.of(config)
         if log is None:
-            self._before_shrink(directory_name(*key), 0)
             log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
-            self.logs[key] = log
+            self.logs[key] = self.unclaimed[key] = log
         else:
             log.reconfigure(log_config)
-        self.unclaimed.pop(key, None)
         compacted = self._metadata[log].compacted or log_config.compacts
         known = self._metadata[log].in_use(ref.uid)
         wanted = replace(known, deletion_policy=deletion_policy, compacted=compacted)
         if wanted != self._metadata[log]:
-            self._metadata[log] = wanted
-            self._dirty[log] = None
+            self._note(log, wanted)
+        self.unclaimed.pop(key, None)
         mark = self._high_watermarks.values.get(key, log.start_offset)
         return log, min(max(mark, log.start_offset), log.end_offset)
 
     def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
         name = directory_name(ref.name, number)
         self._clear_way(name, ref.topic_id)
+        self._before_shrink(name, 0)
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
@@ -206,16 +207,20 @@ class Logs:
             self._stray(name, metadata)
 
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
-        stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
-        if stray is None or stray.metadata is None:
-            return None
-        metadata = stray.metadata.in_use(ref.uid)
-        write_metadata(self.disk, stray.directory, metadata)
         name = directory_name(ref.name, number)
-        self.disk.rename(stray.directory, name)
-        self.disk.sync_directory("")
-        del self.strays[stray.directory]
-        start = max(metadata.start_offset, 0)
+        metadata = read_metadata(self.disk, name) if self.disk.exists(name) else None
+        if metadata is None or metadata.topic_id != ref.topic_id:
+            stray = adoptable(self.strays.values(), ref.name, number, ref.topic_id)
+            if stray is None or stray.metadata is None:
+                return None
+            metadata = stray.metadata
+            self._begin(name, metadata.kept_start)
+            self.disk.rename(stray.directory, name)
+            self.disk.sync_directory("")
+            del self.strays[stray.directory]
+        else:
+            self._begin(name, metadata.kept_start)
+        start = metadata.kept_start
         log, _ = open_log(self.disk, name, config, self._environment, now_ms=self._wall_ms(), start_offset=start)
         self._metadata[log] = metadata
         self.disk.directory(name).tag = (ref.topic_id, number)
@@ -274,8 +279,14 @@ class Logs:
         known = self._metadata[log]
         noted = known.noting(seen, broker_epoch=broker_epoch, relaxed_flush=log.config.relaxed_flush)
         if noted is not known:
-            self._metadata[log] = noted
+            self._note(log, noted)
+
+    def _note(self, log: Log, metadata: PartitionMetadata) -> None:
+        if self._metadata[log].marked:
+            write_metadata(self.disk, log.directory, metadata)
+        else:
             self._dirty[log] = None
+        self._metadata[log] = metadata
 
     # ------------------------------------------------------------------------------------------------ housekeeping
 
@@ -292,14 +303,15 @@ class Logs:
 
     def _write_checkpoints(self, high_watermarks: Mapping[Log, int], *, force: bool = False) -> None:
         known = self._high_watermarks.values
+        taken_at = [each.take() for each in (self._recovery_points, self._high_watermarks, self._log_starts)]
         marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in self.logs.items()}
-        for checkpoint, values in (
-            (self._recovery_points, recovery_points_of(self.logs)),
-            (self._high_watermarks, marks),
-            (self._log_starts, {key: log.start_offset for key, log in self.logs.items()}),
+        for checkpoint, values, number in (
+            (self._recovery_points, recovery_points_of(self.logs), taken_at[0]),
+            (self._high_watermarks, marks, taken_at[1]),
+            (self._log_starts, {key: log.start_offset for key, log in self.logs.items()}, taken_at[2]),
         ):
             try:
-                checkpoint.write(values, checkpoint.sequence, force=force)
+                checkpoint.write(values, number, force=force)
             except StorageError:
                 continue
 
@@ -308,6 +320,12 @@ class Logs:
         assert key is not None, directory
         for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
             checkpoint.lower(key, offset)
+
+    def _begin(self, directory: str, start_offset: int) -> None:
+        self._before_shrink(directory, 0)
+        key = parse_directory_name(directory)
+        assert key is not None, directory
+        self._log_starts.begin(key, start_offset)
 
     def retention_pass(self, high_watermarks: Mapping[Log, int], deletable: Mapping[Log, int]) -> None:
         """Retention by time and size; `deletable`: the logs from which something may be taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
@@ -15,7 +16,7 @@ from kafkalite_core.storage.checkpoints import (
     recovery_points_of,
 )
 from kafkalite_core.storage.errors import CorruptCheckpoint
-from kafkalite_core.storage.partition_metadata import parse_directory_name
+from kafkalite_core.storage.partition_metadata import directory_name, parse_directory_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +47,8 @@ class Checkpoints:
         self.high_watermarks = OffsetCheckpoint(disk, HIGH_WATERMARK)
         self.log_starts = OffsetCheckpoint(disk, LOG_START)
         self.cleaner_offsets = OffsetCheckpoint(disk, CLEANER)
+        self._cleaned: dict[TopicPartition, int] = {}
+        """Where passes of compaction ended whose jobs have not written it; none once the log is set aside."""
 
     @property
     def _all(self) -> tuple[OffsetCheckpoint, OffsetCheckpoint, OffsetCheckpoint]:
@@ -65,23 +68,28 @@ class Checkpoints:
 
     def take(self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[Log, int]) -> CheckpointValues:
         """The values of now. A log without a high watermark keeps the one that is on disk."""
+        taken_at = (self.recovery_points.take(), self.high_watermarks.take(), self.log_starts.take())
         known = self.high_watermarks.values
         marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in logs.items()}
         return CheckpointValues(
             recovery_points_of(logs),
             marks,
             {key: log.start_offset for key, log in logs.items()},
-            (self.recovery_points.sequence, self.high_watermarks.sequence, self.log_starts.sequence),
+            taken_at,
         )
 
     def write(self, values: CheckpointValues, *, force: bool = False) -> None:
         """Writes what changed. A full disk leaves the old files, which are safe; `DiskFailure` otherwise."""
         with self._lock:
             for checkpoint, mapping, taken_at in zip(self._all, values[:3], values.taken_at, strict=True):
-                try:
+                with suppress(StorageError):
                     checkpoint.write(mapping, taken_at, force=force)
-                except StorageError:
-                    continue
+            with suppress(StorageError):
+                self._write_cleaned({})
+
+    def _write_cleaned(self, news: Mapping[TopicPartition, int]) -> None:
+        checkpoint = self.cleaner_offsets
+        checkpoint.write({**checkpoint.values, **news}, checkpoint.take())
 
     def before_shrink(self, directory: str, offset: int) -> None:
         """A log is about to be cut to `offset`, or begun anew: no file says more than that any longer.
@@ -91,8 +99,20 @@ class Checkpoints:
         key = parse_directory_name(directory)
         assert key is not None, directory
         with self._lock:
+            if key in self._cleaned:
+                self._cleaned[key] = min(self._cleaned[key], offset)
             for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.lower(key, offset)
+
+    def begin(self, key: TopicPartition, start_offset: int) -> None:
+        """A directory is about to become a log that begins at this offset; nothing else is known of it. Durable.
+
+        Raises `StorageError`: nothing is to be done with the directory. Without it the next start would show what had
+        been deleted, or take for a hole what a power loss has left of it.
+        """
+        self.before_shrink(directory_name(*key), 0)
+        with self._lock:
+            self.log_starts.begin(key, start_offset)
 
     def purge(self, logs: Mapping[TopicPartition, Log], now_ms: int) -> None:
         """Removes the files of segments that retention took out long enough ago, see `Log.purge`."""
@@ -103,16 +123,17 @@ class Checkpoints:
     def forget(self, key: TopicPartition) -> None:
         """A log is set aside; the next write leaves it out."""
         with self._lock:
+            self._cleaned.pop(key, None)
             for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.forget(key)
 
     def cleaned_job(self, key: TopicPartition, offset: int) -> Callable[[], None]:
-        """A pass of compaction ended at this offset now; the job writes that, unless the log is cut before."""
-        checkpoint = self.cleaner_offsets
-        taken_at = checkpoint.sequence
+        """A pass of compaction ended at this offset now; the job writes that, or less if the log is cut before."""
+        self._cleaned[key] = offset
 
         def write() -> None:
             with self._lock:
-                checkpoint.write({**checkpoint.values, key: offset}, taken_at)
+                if key in self._cleaned:
+                    self._write_cleaned({key: self._cleaned.pop(key)})
 
         return write

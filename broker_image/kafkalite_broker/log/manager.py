@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_broker.log.disk import LocalDisk, LockedDirectory
+from kafkalite_broker.log.metadata_files import MetadataFiles
 from kafkalite_broker.log.recovery_tally import RecoveryTally
 from kafkalite_broker.log.strays import StrayDirectories
-from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.identity import (
     CleanShutdown,
@@ -110,12 +109,9 @@ class LogManager:
             TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress, compress, self.allow_gaps
         )
         self._logs: dict[TopicPartition, Log] = {}
-        self._metadata: dict[Log, PartitionMetadata] = {}
-        self._dirty_metadata: set[Log] = set()
-        self._gaps_allowed: set[Log] = set()
+        self._metadata = MetadataFiles(self.disk)
         self._unclaimed: dict[TopicPartition, Log] = {}
         self._strays = StrayDirectories(self.disk, wall_ms)
-        self._writing_metadata = threading.Lock()
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -135,6 +131,7 @@ class LogManager:
             self.disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=str(uuid.uuid4())
         )
         self.identity = found.identity
+        self.reserve.lend()
         closed = self._closed = take_clean_shutdown(self.disk, self._incarnation)
         flushed_ends_known = self._checkpoints.load()
         expected = set(self._checkpoints.recovery_points.values)
@@ -149,6 +146,8 @@ class LogManager:
             missing=expected - set(self._logs) - self._strays.partitions(),
         )
         self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
+        for log in self._logs.values():  # what was cut off is judged: now no file tells of it any more
+            self._checkpoints.before_shrink(log.directory, log.end_offset)
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
@@ -181,19 +180,20 @@ class LogManager:
 
         def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
             name = directory_name(*key)
-            recovery_point = self._checkpoints.recovery_points.values.get(key, 0)
+            kept = directories[key]
+            recovery_point = max(self._checkpoints.recovery_points.values.get(key, 0), kept.kept_recovery_point)
             if not clean:
                 sync_metadata(self.disk, name, flushed=recovery_point > 0)
             # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
             loading = load_log(
                 self.disk,
                 name,
-                LogConfig(gaps=directories[key].compacted),
+                LogConfig(gaps=kept.compacted),
                 self._environment,
                 now_ms=self._wall_ms(),
                 clean=clean,
                 recovery_point=recovery_point,
-                start_offset=self._checkpoints.log_starts.values.get(key, 0),
+                start_offset=max(self._checkpoints.log_starts.values.get(key, 0), kept.kept_start),
             )
             return key, *progress.follow(name, loading)
 
@@ -202,9 +202,7 @@ class LogManager:
             for key, log, report in pool.map(recover, directories):
                 self._logs[key] = log
                 self._unclaimed[key] = log
-                self._metadata[log] = directories[key]
-                if directories[key].compacted:
-                    self._gaps_allowed.add(log)
+                self._metadata.opened(log, directories[key])
                 reports.append(report)
         return reports
 
@@ -230,25 +228,24 @@ class LogManager:
             log = None
         log_config = LogConfig.of(config)
         if log is None:
-            self._checkpoints.before_shrink(directory_name(*key), 0)  # of a predecessor the files may still tell
             log = self._adopt(ref, number, log_config) or self._create(ref, number, log_config)
-            self._logs[key] = log
+            self._logs[key] = self._unclaimed[key] = log
         else:
             log.reconfigure(log_config)
-        self._unclaimed.pop(key, None)
         known = self._metadata[log]
         # Once compacted, always compacted: the gaps stay when the policy changes.
         compacted = known.compacted or log_config.compacts
         wanted = replace(known.in_use(ref.uid), deletion_policy=deletion_policy, compacted=compacted)
         if wanted != known:
-            self._metadata[log] = wanted
-            self._dirty_metadata.add(log)
+            self._metadata.note(log, wanted)
+        self._unclaimed.pop(key, None)
         mark = self._checkpoints.high_watermarks.values.get(key, log.start_offset)
         return log, min(max(mark, log.start_offset), log.end_offset)
 
     def _create(self, ref: TopicRef, number: int, config: LogConfig) -> Log:
         name = directory_name(ref.name, number)
         self._strays.clear_way(name, ref.topic_id)
+        self._checkpoints.before_shrink(name, 0)  # of a predecessor the files may still tell
         metadata = PartitionMetadata(
             topic=ref.name, partition=number, topic_id=ref.topic_id, uid=ref.uid, compacted=config.compacts
         )
@@ -256,37 +253,29 @@ class LogManager:
         # Synced with the first flush, so before any data count; a power loss earlier leaves an empty log to no one.
         write_metadata(self.disk, name, metadata, durable=False)
         log.sync_later(f"{name}/{FILE_NAME}")
-        self._metadata[log] = metadata
-        if metadata.compacted:
-            self._gaps_allowed.add(log)
+        self._metadata.opened(log, metadata)
         return log
 
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
-        metadata = self._strays.adopt(ref, number)
-        if metadata is None:
+        found = self._strays.find_own(ref, number)
+        if found is None:
             return None
+        directory, metadata = found
         name = directory_name(ref.name, number)
+        self._checkpoints.begin(metadata.key, metadata.kept_start)
+        self._strays.give_back(directory, name)
         log_config = replace(config, gaps=metadata.compacted)
-        start, now_ms = max(metadata.start_offset, 0), self._wall_ms()
+        start, now_ms = metadata.kept_start, self._wall_ms()
         log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=now_ms, start_offset=start)
-        self._metadata[log] = metadata
-        if metadata.compacted:
-            self._gaps_allowed.add(log)
+        self._metadata.opened(log, metadata)
         return log
 
     def allow_gaps(self, directory: str) -> None:
-        """Batches are about to be missing in a log: returns when its metadata say so durably (blocking, once).
-
-        Recovery would otherwise take the first gap for damage and cut the log there.
-        """
+        """See `MetadataFiles.allow_gaps`; a directory that is no log is none of whose gaps anybody would ask."""
         key = parse_directory_name(directory)
         log = None if key is None else self._logs.get(key)
-        if log is None or log in self._gaps_allowed:
-            return
-        self._metadata[log] = replace(self._metadata[log], compacted=True)
-        with self._writing_metadata:
-            write_metadata(self.disk, directory, self._metadata[log])
-        self._gaps_allowed.add(log)
+        if log is not None:
+            self._metadata.allow_gaps(log)
 
     # ------------------------------------------------------------------------------------------------ compaction
 
@@ -311,8 +300,7 @@ class LogManager:
         known = self._metadata[log]
         noted = known.noting(seen, broker_epoch=broker_epoch, relaxed_flush=log.config.relaxed_flush)
         if noted is not known:
-            self._metadata[log] = noted
-            self._dirty_metadata.add(log)
+            self._metadata.note(log, noted)
 
     def seen(self, ref: TopicRef, number: int, *, set_aside: bool = False) -> Seen | None:
         """The highest epochs that the log (or stray) of this very partition has noted, and the ISR; or None (S11)."""
@@ -326,14 +314,13 @@ class LogManager:
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> Stray:
         """Its directory becomes a stray, nothing is deleted (S10). `StorageError`, no room: it stays, unclaimed."""
         metadata = noted_of_stray(log, self._metadata[log], delete_seen=delete_seen, moved_away=moved_away)
-        self._metadata[log] = metadata
+        self._metadata.remember(log, metadata)
         self._unclaimed[metadata.key] = log
-        with self._writing_metadata:  # a checkpoint job must not write into a successor of the same name
+        with self._metadata.writing:
             metadata = self._strays.mark(log.directory, metadata)
             log.abandon()
-            del self._unclaimed[metadata.key], self._logs[metadata.key], self._metadata[log]
-            self._gaps_allowed.discard(log)
-            self._dirty_metadata.discard(log)
+            del self._unclaimed[metadata.key], self._logs[metadata.key]
+            self._metadata.closed(log)
             self._checkpoints.forget(metadata.key)
             return self._strays.rename(log.directory, metadata, end_offset=log.flushed_end)
 
@@ -354,19 +341,11 @@ class LogManager:
     def checkpoint_job(self, high_watermarks: Mapping[Log, int]) -> Callable[[], None]:
         """Takes the checkpoints' values now; the job writes them, on whatever thread."""
         values = self._checkpoints.take(self._logs, high_watermarks)
-        dirty = [(log, self._metadata[log]) for log in self._dirty_metadata]
-        self._dirty_metadata.clear()
+        write_metadata_files = self._metadata.job()
 
         def write() -> None:
             self._checkpoints.write(values)
-            for log, metadata in dirty:
-                with self._writing_metadata:
-                    if log.closed:
-                        continue
-                    try:
-                        write_metadata(self.disk, log.directory, metadata)
-                    except StorageError:
-                        self._dirty_metadata.add(log)  # the disk is full; the next checkpoint tries again
+            write_metadata_files()
 
         return write
 

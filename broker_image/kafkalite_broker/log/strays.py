@@ -7,14 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkalite_core.storage.disk import disk_errors
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.storage.disk import disk_errors, sync_directory
 from kafkalite_core.storage.partition_metadata import (
+    REMOVED_SUFFIX,
     STRAY_SUFFIX,
     PartitionMetadata,
     Stray,
     adoptable,
     directory_name,
     read_metadata,
+    removed_name,
     stray_name,
     strays_to_remove,
     write_metadata,
@@ -44,7 +47,13 @@ class StrayDirectories:
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
 
     def find(self, threads: int) -> None:
-        """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`."""
+        """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`.
+
+        A removal that the last process did not live to end is ended.
+        """
+        for name in self._disk.list(""):
+            if name.endswith(REMOVED_SUFFIX):
+                self._disk.remove_tree(name)
         names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
         with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
             known = list(pool.map(lambda name: recovered_metadata(self._disk, name, now_ms=self._wall_ms()), names))
@@ -74,10 +83,14 @@ class StrayDirectories:
         return metadata
 
     def rename(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
-        """Gives a marked directory its name as a stray."""
+        """Gives a marked directory its name as a stray. A disk without room for a name leaves it the one it has."""
         target = stray_name(name, secrets.token_hex(8))
-        with disk_errors(f"set {name} aside"):
-            self._disk.rename(name, target)
+        try:
+            with disk_errors(f"set {name} aside"):
+                self._disk.rename(name, target)
+        except StorageError:
+            target = name
+        self._strays.pop(name, None)
         stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
         self._strays[target] = stray
         self._of_topics = None
@@ -89,21 +102,29 @@ class StrayDirectories:
             return
         metadata = read_metadata(self._disk, name)
         foreign = self._disk.tree_bytes(name) > 0 if metadata is None else metadata.topic_id != topic_id
-        if foreign:
-            self.set_aside(name, metadata)
+        if foreign and self.set_aside(name, metadata).directory == name:
+            raise StorageError(f"no room to set {name} aside: no space left for its new name")
 
-    def adopt(self, ref: TopicRef, number: int) -> PartitionMetadata | None:
-        """Gives the stray that is this very partition its name back, durably; its metadata, or None without one."""
+    def find_own(self, ref: TopicRef, number: int) -> tuple[str, PartitionMetadata] | None:
+        """The directory that has this very partition's data, and its metadata: a stray, or None without one.
+
+        It may have the name of a log already: an adoption that a full disk interrupted is gone on with.
+        """
+        name = directory_name(ref.name, number)
+        metadata = read_metadata(self._disk, name) if self._disk.exists(name) else None
+        if metadata is not None and metadata.key == (ref.name, number) and metadata.topic_id == ref.topic_id:
+            return name, metadata
         stray = adoptable(self._strays.values(), ref.name, number, ref.topic_id)
-        if stray is None or stray.metadata is None:
-            return None
-        metadata = stray.metadata.in_use(ref.uid)
-        write_metadata(self._disk, stray.directory, metadata)
-        self._disk.rename(stray.directory, directory_name(ref.name, number))
-        self._disk.sync_directory("")
-        del self._strays[stray.directory]
+        return None if stray is None or stray.metadata is None else (stray.directory, stray.metadata)
+
+    def give_back(self, directory: str, name: str) -> None:
+        """Gives a stray the name of its log, durably. It is marked as a stray until the log is used."""
+        if directory != name:
+            with disk_errors(f"adopt {directory}"):
+                self._disk.rename(directory, name)
+        sync_directory(self._disk, "")
+        self._strays.pop(directory, None)
         self._of_topics = None
-        return metadata
 
     def seen(self, ref: TopicRef, number: int) -> Seen | None:
         """The highest epochs that a stray of this very partition has noted, and the ISR; None without one (S11)."""
@@ -116,7 +137,10 @@ class StrayDirectories:
         return None if found is None or found.metadata is None else found.metadata.newest
 
     def remove(self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0) -> list[tuple[str, str]]:
-        """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason)."""
+        """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason).
+
+        Each gets another name first, durably: what a crash leaves of it is no stray any more.
+        """
         chosen = strays_to_remove(
             self._strays.values(),
             self._wall_ms(),
@@ -126,6 +150,10 @@ class StrayDirectories:
         )
         self._of_topics = None
         for stray, _ in chosen:
-            del self._strays[stray.directory]
-            self._disk.remove_tree(stray.directory)
+            gone = removed_name(stray.directory)
+            with disk_errors(f"remove {stray.directory}"):
+                self._disk.rename(stray.directory, gone)
+                del self._strays[stray.directory]
+                self._disk.sync_directory("")
+                self._disk.remove_tree(gone)
         return [(stray.directory, reason) for stray, reason in chosen]

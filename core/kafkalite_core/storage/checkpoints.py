@@ -6,7 +6,8 @@ so before a log is cut below it the file is lowered first (`lower`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.disk import read_file, replace_file
@@ -24,26 +25,45 @@ LOG_START: Final = "log-start-offset-checkpoint"
 CLEANER: Final = "cleaner-offset-checkpoint"
 
 
+class _Touch(NamedTuple):
+    """What happened to one log outside `OffsetCheckpoint.write`.
+
+    Attributes:
+        number: When.
+        offset: At most this is written; None: the log is gone.
+        exact: This very offset is written, also where the values do not name the log.
+    """
+
+    number: int
+    offset: int | None
+    exact: bool = False
+
+
 class OffsetCheckpoint:
     """One checkpoint file.
 
-    Values may be taken on one thread and written on another; a `lower` or `forget` in between wins over them. The
-    caller serialises `write`, `lower` and `forget` by a lock where there are several threads.
+    Values may be taken on one thread and written on another; a `lower`, `begin` or `forget` in between wins over them,
+    and values that were taken before those that were written last are not written any more. The caller serialises all
+    methods but `take` by a lock where there are several threads; `take` is called where the others but `write` are.
 
     Attributes:
         values: What the file holds, without the logs that were forgotten since.
-        sequence: Rises with every `lower` and `forget`; taken together with the values that are written later.
     """
 
-    __slots__ = ("_disk", "_name", "_stored", "_touched", "sequence", "values")
+    __slots__ = ("_disk", "_name", "_numbers", "_stored", "_touched", "_written_at", "values")
 
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk = disk
         self._name = name
-        self._touched: dict[TopicPartition, tuple[int, int | None]] = {}
-        self.sequence = 0
+        self._numbers = count(1)
+        self._written_at = 0
+        self._touched: dict[TopicPartition, _Touch] = {}
         self.values: dict[TopicPartition, int] = {}
         self._stored: dict[TopicPartition, int] = {}
+
+    def take(self) -> int:
+        """A number that tells when values were taken, for `write`; called just before. Never waits."""
+        return next(self._numbers)
 
     def load(self) -> bool:
         """Reads the file; False when there is none. `CorruptCheckpoint` when it does not parse."""
@@ -55,15 +75,22 @@ class OffsetCheckpoint:
         return True
 
     def write(self, values: Mapping[TopicPartition, int], taken_at: int, *, force: bool = False) -> bool:
-        """Makes the file hold `values`, taken when `sequence` was `taken_at`; True when it was written."""
+        """Makes the file hold `values`, which `take` gave the number `taken_at`; True when it was written.
+
+        Not those that are older than what was written last: what has been touched in between is forgotten by then.
+        """
+        if taken_at < self._written_at:
+            return False
+        self._written_at = taken_at
+        self._touched = {key: touch for key, touch in self._touched.items() if touch.number > taken_at}
         result = dict(values)
-        for key, (sequence, offset) in self._touched.items():
-            if sequence > taken_at and key in result:
-                if offset is None:
-                    del result[key]
-                else:
-                    result[key] = min(result[key], offset)
-        self._touched = {key: touch for key, touch in self._touched.items() if touch[0] > taken_at}
+        for key, touch in self._touched.items():
+            if touch.offset is None:
+                result.pop(key, None)
+            elif touch.exact:
+                result[key] = touch.offset
+            elif key in result:
+                result[key] = min(result[key], touch.offset)
         if result == self._stored and not force:
             self.values = dict(result)
             return False
@@ -73,11 +100,10 @@ class OffsetCheckpoint:
 
     def lower(self, key: TopicPartition, offset: int) -> bool:
         """The file does not say more than `offset` of this log when this returns; True when it had to be written."""
-        self.sequence += 1
         touched = self._touched.get(key)
-        if touched is not None and touched[1] is not None:
-            offset = min(offset, touched[1])
-        self._touched[key] = (self.sequence, offset)
+        if touched is not None and touched.offset is not None:
+            offset = min(offset, touched.offset)
+        self._touched[key] = _Touch(next(self._numbers), offset, touched is not None and touched.exact)
         if key in self.values:
             self.values[key] = min(self.values[key], offset)
         if self._stored.get(key, -1) <= offset:
@@ -85,10 +111,21 @@ class OffsetCheckpoint:
         self._store({**self._stored, key: offset})
         return True
 
+    def begin(self, key: TopicPartition, offset: int) -> bool:
+        """The file says `offset` of a log that is about to be opened when this returns; True when it was written.
+
+        Raises `StorageError`: the file is as before.
+        """
+        news = self._stored.get(key, 0) != offset
+        if news:
+            self._store({**self._stored, key: offset})
+        self._touched[key] = _Touch(next(self._numbers), offset, exact=True)
+        self.values[key] = offset
+        return news
+
     def forget(self, key: TopicPartition) -> None:
         """The log is gone: whatever was taken before, the next write does not name it."""
-        self.sequence += 1
-        self._touched[key] = (self.sequence, None)
+        self._touched[key] = _Touch(next(self._numbers), None)
         self.values.pop(key, None)
 
     def _store(self, values: dict[TopicPartition, int]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import epoch_cache
-from kafkalite_core.storage.disk import join, replace_file, sync_directory, sync_file
+from kafkalite_core.storage.disk import join, remove_file, replace_file, sync_directory, sync_file
 from kafkalite_core.storage.errors import DiskFailure, ReadInterrupted
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class FlushTicket:
         log: The log.
         generation: Truncation generation of the log when the flush began (S8).
         end_offset: The log end that the flush covers.
-        segments: (segment, its size) for every segment with bytes that were not synced.
+        segments: (segment, its size, whether with its indexes) for every segment with bytes that were not synced.
         files: Files to sync, with their paths.
         small_files: More of them, opened for this ticket only.
         directories: Directories to sync, whose entries changed.
@@ -40,7 +40,7 @@ class FlushTicket:
     log: Log
     generation: int
     end_offset: int
-    segments: tuple[tuple[Segment, int], ...]
+    segments: tuple[tuple[Segment, int, bool], ...]
     files: tuple[tuple[File, str], ...]
     small_files: tuple[tuple[File, str], ...]
     directories: tuple[str, ...]
@@ -109,43 +109,53 @@ def names_job(logs: Iterable[Log]) -> Callable[[], None]:
     return run
 
 
-def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int]]:
-    """From the last one to the one with the recovery point: what lies below it is on disk.
+def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segment, int, bool]]:
+    """From the last one to the one before the recovery point: what lies below it is on disk.
 
     One that is synced says nothing of those before it: a cut syncs the segment that it cuts, and no other. One that
     waits to be purged counts: until the checkpoint of the log start says so, a start takes it for a part of the log,
     and cuts off what lies behind a part of it that is not there.
     """
-    segments: list[tuple[Segment, int]] = []
+    segments: list[tuple[Segment, int, bool]] = []
     for segment in chain(reversed(log.segments), (doomed for _, doomed in reversed(log.doomed))):
-        if segment.synced_size == segment.size:
-            if segment.base_offset <= log.recovery_point:
+        indexes = segment.sealed and (segment.indexes_unsynced or segment.synced_size != segment.size)
+        if segment.synced_size == segment.size and not indexes:
+            if segment.base_offset < log.recovery_point:
                 break
             continue
-        segments.append((segment, segment.size))
+        segments.append((segment, segment.size, indexes))
         files.append((segment.file, segment.path))
-        if segment.sealed:
+        if indexes:
             files.append((segment.index.file(), segment.index.path))
             files.append((segment.time_index.file(), segment.time_index.path))
     return segments
 
 
 def _write_epochs(log: Log) -> None:
-    """Writes the epoch checkpoint, to be synced by the flush. On a full disk it waits: the batches say the same.
+    """Writes the epoch checkpoint, to be synced by the flush. Without it a start reads all batches, which say the same.
 
-    A power loss before the sync may leave a part of the new file in the place of the old one; then too the batches say
-    the same. Not those of a compacted log, some of which are gone: there the old file gives way to one that is synced.
+    So a power loss before the sync may leave a part of the new file in the place of the old one. And on a full disk the
+    old one goes: of what the flush covers only the segment at its end is read at a start, and an epoch that the file
+    does not have would be missing ever after.
+
+    The batches of a compacted log, some of which are gone, may say that an epoch began earlier than it did, never that
+    it began later: whoever diverged is cut too far rather than not far enough (KIP-101), and copies that again.
     """
     if log.epochs.version == log.epochs_written:
         return
     path = join(log.directory, epoch_cache.FILE_NAME)
     try:
-        replace_file(log.disk, path, log.epochs.encode(), durable=log.config.gaps)
-    except StorageError:
+        replace_file(log.disk, path, log.epochs.encode(), durable=False)
+        log.sync_later(path)
+    except StorageError as error:
+        if log.disk.exists(path):
+            try:
+                remove_file(log.disk, path)
+            except StorageError:
+                raise DiskFailure(f"{path} is neither replaced nor removed: {error}") from error
+            log.directory_version += 1
         return
     log.epochs_written = log.epochs.version
-    if not log.config.gaps:
-        log.sync_later(path)
 
 
 def complete_flush(log: Log, ticket: FlushTicket) -> None:
@@ -156,8 +166,10 @@ def complete_flush(log: Log, ticket: FlushTicket) -> None:
         return
     if "" in ticket.directories:
         log.parent_unsynced = False
-    for segment, size in ticket.segments:
+    for segment, size, indexes in ticket.segments:
         segment.synced_size = max(segment.synced_size, min(size, segment.size))
+        if indexes:
+            segment.indexes_unsynced = False
     log.directory_synced = max(log.directory_synced, ticket.directory_version)
     log.recovery_point = max(log.recovery_point, ticket.end_offset)
     log.update_flushed_end()

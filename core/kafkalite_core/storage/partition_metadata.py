@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "partition.metadata"
 STRAY_SUFFIX: Final = ".stray"
+REMOVED_SUFFIX: Final = ".gone"
 _NAME_LENGTH_MAX: Final = 255
 
 
@@ -108,7 +109,32 @@ class PartitionMetadata:
 
     def in_use(self, uid: str) -> PartitionMetadata:
         """Of a log that the topic object `uid` claims: nothing of what was said of a stray is true of it any more."""
-        return replace(self, uid=uid, stray_since_ms=-1, delete_seen=False, moved_away=False)
+        return replace(
+            self,
+            uid=uid,
+            stray_since_ms=-1,
+            start_offset=-1,
+            log_epoch=-1,
+            end_offset=-1,
+            recovery_point=-1,
+            delete_seen=False,
+            moved_away=False,
+        )
+
+    @property
+    def marked(self) -> bool:
+        """The directory is a stray, or was one and no log has been written in it since."""
+        return self.stray_since_ms >= 0
+
+    @property
+    def kept_start(self) -> int:
+        """Where the log of a marked directory begins; 0 for any other, of which the checkpoints tell."""
+        return max(self.start_offset, 0) if self.marked else 0
+
+    @property
+    def kept_recovery_point(self) -> int:
+        """Below it the disk has the log of a marked directory; 0 for any other."""
+        return max(self.recovery_point, 0) if self.marked else 0
 
     def of_stray(
         self,
@@ -250,6 +276,11 @@ def stray_name(directory: str, unique_hex: str) -> str:
     """`<directory>.<hex>.stray`, shortened to what a file name may be; the metadata hold the full name."""
     suffix = f".{unique_hex}{STRAY_SUFFIX}"
     return directory[: _NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def removed_name(stray: str) -> str:
+    """The name that a stray has while it is removed; also one that had to keep the name of its log."""
+    return stray.removesuffix(STRAY_SUFFIX)[: _NAME_LENGTH_MAX - len(REMOVED_SUFFIX)] + REMOVED_SUFFIX
 
 
 class Stray(NamedTuple):

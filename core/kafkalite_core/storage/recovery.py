@@ -31,6 +31,7 @@ from kafkalite_core.storage.segment import (
     offset_of,
 )
 from kafkalite_core.storage.swap import LEFT_OVER_SUFFIXES, finish_swaps
+from kafkalite_core.storage.truncation import drop_snapshots_after
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -134,7 +135,7 @@ def load_log(
     segments = [
         Segment(disk, directory, base, index_bytes_max=config.segment_index_bytes, created_ms=now_ms) for base in bases
     ]
-    clean = _load_epochs(log) and clean
+    clean = _load_epochs(log, bases) and clean
     loading = _Loading(log, segments, clean=clean, recovery_point=recovery_point)
     yield from loading.run()
     _settle(log, loading, start_offset, now_ms)
@@ -142,7 +143,7 @@ def load_log(
         directory=directory,
         end_offset=log.end_offset,
         cut=bool(loading.reason),
-        cut_below_flushed=loading.found_end < recovery_point,
+        cut_below_flushed=max(loading.found_end, start_offset) < recovery_point,
         segments_scanned=loading.segments_scanned,
         bytes_scanned=loading.bytes_scanned,
         reason=loading.reason,
@@ -169,16 +170,23 @@ def _tidy(log: Log) -> list[int]:
     return sorted(base for base in bases if base is not None)
 
 
-def _load_epochs(log: Log) -> bool:
-    """Reads the epoch checkpoint; False when it is missing or damaged: then a scan of the log fills the cache."""
+def _load_epochs(log: Log, bases: list[int]) -> bool:
+    """Reads the epoch checkpoint; False when it does not do: then a scan of the log fills the cache.
+
+    That is when it is missing, damaged, or of a log that begins behind this one: the checkpoint of the log start had
+    not been written when the process died.
+    """
     data = read_file(log.disk, join(log.directory, epoch_cache.FILE_NAME))
     if data is None:
         return False
     try:
-        log.epochs = EpochCache.decode(data)
+        epochs = EpochCache.decode(data)
     except CorruptCheckpoint:
         return False
-    log.epochs_written = log.epochs.version
+    if len(epochs) and bases and epochs.entries[0].start_offset > max(log.start_offset, bases[0]):
+        return False
+    log.epochs = epochs
+    log.epochs_written = epochs.version
     return True
 
 
@@ -349,6 +357,7 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
             segment.remove()
             sync_directory(log.disk, log.directory)
         log.segments.clear()
+        drop_snapshots_after(log, -1)  # what followed them is gone
     while len(log.segments) > 1 and log.segments[0].end_offset <= start_offset:
         log.segments.pop(0).remove()  # retention had taken it out before the crash
         log.directory_version += 1
@@ -373,6 +382,7 @@ def _load_producers(log: Log, *, scanned: bool) -> None:
     for snapshot in log.snapshots():
         if snapshot > log.end_offset or (scanned and snapshot > log.active.base_offset):
             remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
+            log.directory_version += 1
     try:
         replay.rebuild_producers(log)
     except CorruptMessage:  # below the recovery point a damaged header surfaces when it is read

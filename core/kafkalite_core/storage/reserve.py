@@ -52,6 +52,13 @@ class Reserve:
         self.held = True
         return True
 
+    def lend(self) -> bool:
+        """Gives the space back where less than that is free; whether it did.
+
+        At a start, which has indexes and checkpoints to write: who was killed on a full disk held it to the end.
+        """
+        return self._disk.free_bytes() < self.size and self.release()
+
     def release(self) -> bool:
         """Gives the space back to the disk; False when there was none to give."""
         if not self._disk.exists(FILE_NAME):

@@ -6,8 +6,10 @@ or size, but those below the log start always go.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import sync_directory
 from kafkalite_core.storage.segment import LOG_SUFFIX, file_name
 
@@ -74,7 +76,8 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
         and active.max_timestamp >= 0
         and now_ms - active.max_timestamp > config.retention_ms
     ):
-        log.roll(now_ms)
+        with suppress(StorageError):  # no room for the next segment: the older ones go all the same
+            log.roll(now_ms)
     facts = [SegmentFacts(s.end_offset, s.size, s.max_timestamp, s.created_ms) for s in log.segments]
     verdict = decide_retention(
         facts, config, start_offset=log.start_offset, high_watermark=high_watermark, now_ms=now_ms

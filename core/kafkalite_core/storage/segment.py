@@ -62,7 +62,8 @@ class BatchBrief(NamedTuple):
 
 
 class Segment:
-    """One segment. `end_offset` and `size` are kept in memory; `synced_size` is what the disk surely has.
+    """One segment. `end_offset` and `size` are kept in memory; `synced_size` is what the disk surely has of it, and
+    where `indexes_unsynced` it may not have the indexes of a sealed one.
 
     Args:
         disk: The disk.
@@ -82,6 +83,7 @@ class Segment:
         "end_offset",
         "first_timestamp",
         "index",
+        "indexes_unsynced",
         "loaded",
         "max_timestamp",
         "max_timestamp_offset",
@@ -111,6 +113,7 @@ class Segment:
         self.size = 0
         self.synced_size = 0
         self.sealed = False
+        self.indexes_unsynced = False
         self.loaded = True
         self.created_ms = created_ms
         self.first_timestamp = -1
@@ -180,6 +183,7 @@ class Segment:
     def write_indexes(self) -> None:
         """Writes what the indexes have in memory only."""
         if self.loaded:
+            self.indexes_unsynced = True
             self.index.write()
             self.time_index.write()
 

@@ -79,6 +79,7 @@ class Swap:
         if self._slot() is None:
             return False
         self._segment.rename_log(self._final_path + SWAP_SUFFIX)
+        self._log.directory_version += 1
         self._state = _State.PREPARED
         self._log.pending_swap = self
         return True
@@ -102,6 +103,7 @@ class Swap:
         if hot is not None and hot < self._segment.end_offset:
             log.tail.clear()  # memory would go on showing what is compacted away
         self._state = _State.INSTALLED
+        log.directory_version += 1
         try:
             for old in self._replaced:
                 old.close()
@@ -121,6 +123,7 @@ class Swap:
         log.pending_swap = None
         if log.closed or not any(segment is self._segment for segment in self._live()):
             return
+        log.directory_version += 1
         try:
             self._segment.rename_indexes(log.directory)
             self._segment.rename_log(self._final_path)

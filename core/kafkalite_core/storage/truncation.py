@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import replay
 from kafkalite_core.storage.disk import join, remove_file, sync_directory
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.reading import segment_index
 from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, file_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kafkalite_core.storage.log import Log
 
 
@@ -20,16 +25,17 @@ def truncate_to(log: Log, offset: int) -> None:
         log.epochs.truncate_from_end(offset)
         return
     if offset < log.start_offset or offset < log.segments[0].base_offset:
-        reset_to(log, offset, log.active.created_ms)
+        reset_to(log, offset, 0)
         return
     log.settle_swap()
     offset = _batch_boundary(log, offset)
     _announce(log, offset)  # on a full disk this raises, and nothing has changed: not the epochs either
     _begin_cut(log)
-    _drop_snapshots_after(log, offset)
-    _drop_segments_after(log, offset)
-    segment = log.segments[-1]
-    segment.truncate_to(offset)
+    with _no_way_back(log):
+        drop_snapshots_after(log, offset)
+        _drop_segments_after(log, offset)
+        segment = log.segments[-1]
+        segment.truncate_to(offset)
     log.active = segment
     log.end_offset = segment.end_offset
     _settle(log)
@@ -48,15 +54,17 @@ def reset_to(log: Log, offset: int, now_ms: int) -> None:
     everything = [*(segment for _, segment in log.doomed), *log.segments]
     _announce(log, min(offset, everything[0].base_offset))
     _begin_cut(log)
-    _drop_snapshots_after(log, -1)
-    log.segments.clear()
-    log.doomed.clear()
-    while everything:
-        everything.pop().remove()
-        sync_directory(log.disk, log.directory)
-    log.epochs.clear()
-    log.producers.clear()
-    log.restart_active(offset, now_ms)
+    began_ms = now_ms or log.active.created_ms
+    with _no_way_back(log):
+        drop_snapshots_after(log, -1)
+        log.segments.clear()
+        log.doomed.clear()
+        while everything:
+            everything.pop().remove()
+            sync_directory(log.disk, log.directory)
+        log.epochs.clear()
+        log.producers.clear()
+        log.restart_active(offset, began_ms)
     log.start_offset = log.end_offset = log.recovery_point = offset
     _settle(log)
     ticket = log.begin_flush()  # the new start is reported as flushed at once
@@ -104,7 +112,16 @@ def _begin_cut(log: Log) -> None:
     log.tail.clear()
 
 
-def _drop_snapshots_after(log: Log, offset: int) -> None:
+@contextmanager
+def _no_way_back(log: Log) -> Iterator[None]:
+    """A full disk that lets nothing be removed, or no empty file be made, leaves half a log: the process ends (R12)."""
+    try:
+        yield
+    except StorageError as error:
+        raise DiskFailure(f"the cut of {log.directory} cannot go on: {error}") from error
+
+
+def drop_snapshots_after(log: Log, offset: int) -> None:
     """Removes producer snapshots beyond `offset`, durably: other records may come to stand before them."""
     gone = [snapshot for snapshot in log.snapshots() if snapshot > offset]
     for snapshot in gone:

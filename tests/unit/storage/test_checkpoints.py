@@ -37,8 +37,8 @@ def test_the_file_is_kafkas_text_and_survives_a_crash():
     disk = MemoryDisk()
     checkpoint = OffsetCheckpoint(disk, "x")
     assert not checkpoint.load()
-    assert checkpoint.write({B: 7, A: 5}, 0)
-    assert not checkpoint.write({A: 5, B: 7}, 0)
+    assert checkpoint.write({B: 7, A: 5}, checkpoint.take())
+    assert not checkpoint.write({A: 5, B: 7}, checkpoint.take())
     disk.crash()
     assert bytes(disk.content("x")) == b"0\n2\na 0 5\nb-c 12 7\n"
     again = OffsetCheckpoint(disk, "x")
@@ -57,27 +57,59 @@ def test_a_damaged_file_is_refused(data):
 def test_a_cut_wins_over_values_taken_before_it():
     disk = MemoryDisk()
     checkpoint = OffsetCheckpoint(disk, "x")
-    checkpoint.write({A: 100, B: 9}, checkpoint.sequence)
-    taken_at = checkpoint.sequence
+    checkpoint.write({A: 100, B: 9}, checkpoint.take())
+    taken_at = checkpoint.take()
     assert checkpoint.lower(A, 40)
     assert not checkpoint.lower(A, 60)
     assert decode_offsets(bytes(disk.content("x")), "x") == {A: 40, B: 9}
     checkpoint.write({A: 100, B: 10}, taken_at)
     assert checkpoint.values == {A: 40, B: 10}
-    checkpoint.write({A: 100, B: 10}, checkpoint.sequence)
+    checkpoint.write({A: 100, B: 10}, checkpoint.take())
     assert checkpoint.values == {A: 100, B: 10}
+
+
+@pytest.mark.parametrize("touch", ["lower", "forget"])
+def test_older_values_that_are_written_later_undo_no_cut(touch):
+    checkpoint = OffsetCheckpoint(MemoryDisk(), "x")
+    older = checkpoint.take()
+    if touch == "lower":
+        checkpoint.lower(A, 40)
+    else:
+        checkpoint.forget(A)
+    left = {A: 40} if touch == "lower" else {}
+    checkpoint.write({**left, B: 10}, checkpoint.take())
+    assert not checkpoint.write({A: 100, B: 9}, older)
+    assert checkpoint.values == {**left, B: 10}
+
+
+def test_a_log_that_is_about_to_be_opened_is_named_whatever_was_taken_before():
+    disk = MemoryDisk()
+    checkpoint = OffsetCheckpoint(disk, "x")
+    checkpoint.write({A: 100, B: 9}, checkpoint.take())
+    taken_at = checkpoint.take()
+    checkpoint.forget(A)
+    assert checkpoint.begin(A, 30)
+    assert not checkpoint.begin(A, 30)
+    assert decode_offsets(bytes(disk.content("x")), "x") == {A: 30, B: 9}
+    checkpoint.write({A: 100, B: 9}, taken_at)
+    assert checkpoint.values == {A: 30, B: 9}
+    checkpoint.lower(A, 20)
+    checkpoint.write({B: 9}, taken_at)
+    assert checkpoint.values == {A: 20, B: 9}
+    assert not OffsetCheckpoint(disk, "y").begin(A, 0), "as if it had no line"
+    assert not disk.exists("y")
 
 
 def test_a_forgotten_log_stays_forgotten():
     disk = MemoryDisk()
     checkpoint = OffsetCheckpoint(disk, "x")
-    checkpoint.write({A: 100, B: 9}, 0)
-    taken_at = checkpoint.sequence
+    checkpoint.write({A: 100, B: 9}, checkpoint.take())
+    taken_at = checkpoint.take()
     checkpoint.forget(A)
     assert A not in checkpoint.values
     checkpoint.write({A: 100, B: 9}, taken_at)
     assert decode_offsets(bytes(disk.content("x")), "x") == {B: 9}
-    checkpoint.write({A: 100, B: 9}, checkpoint.sequence)
+    checkpoint.write({A: 100, B: 9}, checkpoint.take())
     checkpoint.forget(A)
     assert checkpoint.lower(A, 0), "a successor of the same name must not find the old value"
     assert decode_offsets(bytes(disk.content("x")), "x") == {A: 0, B: 9}
@@ -279,3 +311,14 @@ def test_the_reserve_is_taken_when_there_is_room_and_given_back():
     assert disk.free_bytes() == 3_000_000
     assert not Reserve(disk, 2_000_000).ensure()
     assert not disk.exists(RESERVE_FILE)
+
+
+def test_a_start_on_a_full_disk_has_the_reserve_that_the_last_process_held():
+    disk = MemoryDisk(capacity=3_000_000)
+    assert Reserve(disk, 1_200_000).ensure()
+    again = Reserve(disk, 1_200_000)
+    assert not again.lend()
+    replace_file(disk, "data", bytes(1_700_000))
+    assert again.lend()
+    assert disk.free_bytes() == 1_300_000
+    assert not again.lend()

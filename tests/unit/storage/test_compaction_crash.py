@@ -187,6 +187,22 @@ def test_what_is_cut_off_while_a_swap_is_under_way_never_comes_back(keeper, offs
     assert settled >= 3
 
 
+def test_a_flush_knows_of_the_names_that_a_swap_changes(keeper):
+    log = keeper.open()
+    fill(log, 40)
+    flush(log)
+    work = compact(log, plan_compaction(log, None, high_watermark=40, now_ms=0), map_bytes=1 << 20, now_ms=0)
+    changes = []
+    while True:
+        job = next(work, None)
+        changes.append(log.directory_version != log.directory_synced)
+        flush(log)
+        if job is None:
+            break
+        job()
+    assert sum(changes) >= 3, "prepared, installed, completed"
+
+
 def step(work):
     job = next(work, None)
     if job is not None:

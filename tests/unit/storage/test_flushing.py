@@ -55,21 +55,79 @@ def test_new_segments_are_synced_with_their_directory(rig, tools):
     assert done == [("sync", log.active.path)]
 
 
+def full(path_wanted):
+    def hook(operation, path):
+        if path == path_wanted and operation == "open":
+            raise OSError(errno.ENOSPC, "injected")
+
+    return hook
+
+
 @pytest.mark.parametrize("compacted", [False, True])
-def test_a_compacted_log_never_has_only_an_epoch_checkpoint_that_is_not_synced(rig, tools, compacted):
-    """Its batches do not say all epochs any more; with the others the one sync of the flush is enough."""
+@pytest.mark.parametrize("end", ["kill", "crash"])
+def test_no_epoch_is_forgotten_that_a_full_disk_had_no_room_for(rig, tools, compacted, end):
     rig.config = dataclasses.replace(rig.config, gaps=compacted)
     log = rig.open()
-    tools.fill(log, 2, epoch=3)
+    tools.fill(log, 5, epoch=1)
+    tools.flush(log)
+    rig.disk.hook = full(rig.path("leader-epoch-checkpoint.tmp"))
+    for epoch in (2, 3, 4):
+        tools.fill(log, 8, epoch=epoch)
+        tools.flush(log)
+    assert log.flushed_end == log.end_offset, "nobody waits for room"
+    assert log.begin_flush() is None, "nor is the disk asked again and again"
+    epochs = log.epochs.entries
+    getattr(rig.disk, end)()
+    log = rig.open(recovery_point=log.recovery_point)
+    assert log.epochs.entries == epochs
+    assert not rig.report.cut
+    rig.disk.hook = lambda *_: None
+    tools.flush(log)
+    assert rig.disk.exists(rig.path("leader-epoch-checkpoint"))
+
+
+def test_an_epoch_checkpoint_that_had_to_go_does_not_come_back(rig, tools):
+    log = rig.open()
+    tools.fill(log, 5, epoch=1)
+    tools.flush(log)
+    rig.disk.hook = full(rig.path("leader-epoch-checkpoint.tmp"))
+    log.epochs.assign(2, 5)
+    tools.flush(log)
+    rig.disk.crash()
+    assert not rig.disk.exists(rig.path("leader-epoch-checkpoint"))
+
+
+def test_an_epoch_checkpoint_that_can_be_neither_replaced_nor_removed_is_fatal(rig, tools):
+    log = rig.open()
+    tools.fill(log, 5, epoch=1)
+    tools.flush(log)
+    tools.fill(log, 1, epoch=2)
+
+    def hook(operation, path):
+        if "leader-epoch-checkpoint" in path and operation in {"open", "remove"}:
+            raise OSError(errno.ENOSPC, "injected")
+
+    rig.disk.hook = hook
+    with pytest.raises(DiskFailure, match="neither replaced nor removed"):
+        log.begin_flush()
+
+
+def test_the_indexes_of_a_segment_that_is_sealed_after_its_last_flush_are_synced(rig, tools):
+    log = rig.open()
+    tools.fill(log, 6)
+    tools.flush(log)
+    log.roll(1)
+    sealed = log.segments[-2]
+    tools.flush(log)
+    rig.disk.crash()
+    for index in (sealed.index, sealed.time_index):
+        assert rig.disk.content(index.path), index.path
     done = []
-    rig.disk.hook = lambda operation, path: done.append((operation, path))
-    ticket = log.begin_flush()
-    temporary, renamed = (rig.path(f"leader-epoch-checkpoint{suffix}") for suffix in (".tmp", ""))
-    steps = [step for step in done if step[1] in {temporary, renamed} and step[0] in {"sync", "rename"}]
-    assert steps == ([("sync", temporary)] if compacted else []) + [("rename", temporary)]
-    done.clear()
-    ticket.run()
-    assert (("sync", renamed) in done) != compacted
+    log = rig.open(recovery_point=6)
+    rig.disk.hook = lambda operation, path: done.append(path) if operation == "sync" else None
+    tools.fill(log, 1)
+    tools.flush(log)
+    assert done == [log.active.path], "once"
 
 
 def test_a_power_loss_after_the_flush_loses_nothing(rig, tools):

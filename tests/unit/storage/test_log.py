@@ -395,31 +395,3 @@ def test_tightening_the_flush_never_takes_back_what_was_reported(rig, tools):
     assert log.flushed_end == 5
     log.truncate_to(4)
     assert log.flushed_end == 4
-
-
-def test_after_a_truncation_memory_indexes_and_epochs_know_nothing_of_the_past(rig, tools):
-    rig.tail_bytes = 100_000
-    rig.config = LogConfig(index_interval_bytes=0)
-    log = rig.open()
-    tools.fill(log, 8, epoch=1, first_timestamp=9000)
-    log.truncate_to(4)
-    tools.fill(log, 4, epoch=2, first_timestamp=1000)
-    content = b"".join(map(bytes, log.read(0, max_bytes=99_999, end=8, minimum_one=True).buffers))
-    log.tail.clear()
-    assert b"".join(map(bytes, log.read(0, max_bytes=99_999, end=8, minimum_one=True).buffers)) == content
-    assert tools.offsets(log) == list(range(8))
-    assert log.max_timestamp(end=8) == (9030, 3, 1)
-    assert log.active.max_timestamp == 9030
-    assert list(log.active.time_index.offsets) == sorted(log.active.time_index.offsets)
-    assert max(log.active.time_index.timestamps) == 9030
-    assert log.epochs.entries == [(1, 0), (2, 4)]
-
-
-def test_the_epochs_are_cut_even_when_the_log_is_not(rig, tools):
-    log = rig.open()
-    tools.fill(log, 3, epoch=1)
-    assert log.epochs.assign(2, 3)
-    generation = log.generation
-    log.truncate_to(3)
-    assert log.epochs.entries == [(1, 0)]
-    assert log.generation == generation

@@ -228,6 +228,42 @@ def test_a_log_start_beyond_the_end_starts_anew_there(rig, tools):
     assert (log.start_offset, log.end_offset) == (40, 40)
 
 
+@pytest.mark.parametrize("flushed", [15, 20])
+def test_a_log_that_ends_below_its_start_keeps_no_producers_and_is_judged_once(rig, tools, flushed):
+    log = rig.open()
+    for sequence in range(20):
+        batch = tools.batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        log.append_as_leader(batch, leader_epoch=1, now_ms=1)
+    tools.flush(log)
+    assert log.snapshots()
+    for segment in log.segments[1:]:
+        segment.remove()
+    rig.disk.kill()
+    log = rig.open(recovery_point=flushed, start_offset=15)
+    assert (log.start_offset, log.end_offset) == (15, 15)
+    assert rig.report.cut_below_flushed == (flushed > 15)
+    assert log.snapshots() == []
+    assert log.producers.entry(7) is None
+    rig.disk.crash()
+    rig.open(recovery_point=15, start_offset=15)
+    assert not rig.report.cut_below_flushed
+
+
+def test_epochs_below_the_start_are_known_if_no_checkpoint_told_of_it(rig, tools):
+    log = rig.open()
+    for epoch in (1, 2, 3):
+        tools.fill(log, 5, epoch=epoch)
+    epochs = log.epochs.entries
+    tools.flush(log)
+    log.advance_start(12)
+    tools.fill(log, 1, epoch=3)
+    tools.flush(log)
+    rig.disk.kill()
+    log = rig.open(recovery_point=16)
+    assert log.start_offset == 0
+    assert log.epochs.entries == epochs
+
+
 def test_segments_below_the_log_start_go_without_a_hole(rig, tools):
     log = rig.open()
     tools.fill(log, 30)

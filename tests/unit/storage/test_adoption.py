@@ -1,0 +1,185 @@
+"""Setting a log aside and adopting it again, on a disk that is full or a broker that dies on the way (S10, S12)."""
+
+import errno
+import re
+import shutil
+
+import pytest
+
+from kafkalite_broker.log.disk import LocalDisk
+from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.storage.errors import DiskFailure
+
+REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
+OTHER = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
+COMPACTED = resolve_topic_config({"segment.bytes": "1024", "cleanup.policy": "compact"})
+LIMITS = {"retention_ms": 0, "deleted_retention_ms": 0}
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Lets an operation of the disk fail for the paths that match a pattern, until it is called without one."""
+
+    def fail(operation="", pattern="", code=errno.ENOSPC):
+        monkeypatch.undo()
+        if not operation:
+            return
+        real = getattr(LocalDisk, operation)
+
+        def replacement(self, path, *rest, **options):
+            if re.fullmatch(pattern, path):
+                raise OSError(code, "injected")
+            return real(self, path, *rest, **options)
+
+        monkeypatch.setattr(LocalDisk, operation, replacement)
+
+    return fail
+
+
+@pytest.fixture
+def opened(manager):
+    def make():
+        one = manager()
+        one.open()
+        return one
+
+    return make
+
+
+def a_log(one, tools, *, config=CONFIG):
+    """Of twelve records, of which three are deleted."""
+    log, _ = one.obtain(REF, 0, config)
+    tools.fill(log, 12)
+    tools.flush(log)
+    log.advance_start(3)
+    return log
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "pattern"),
+    [
+        ("open", r"log-start-offset-checkpoint\.tmp"),
+        ("rename", r"orders-0\..*\.stray"),
+        ("open", r"orders-0/.*\.index"),
+        ("open", r"orders-0/partition\.metadata\.tmp"),
+    ],
+)
+def test_an_adoption_that_a_full_disk_interrupts_is_gone_on_with(opened, tools, failing, operation, pattern, restarted):
+    one = opened()
+    one.set_aside(a_log(one, tools, config=COMPACTED), delete_seen=False)
+    failing(operation, pattern)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            one.obtain(REF, 0, CONFIG)
+    failing()
+    if restarted:
+        one.abandon()
+        one = opened()
+    log, mark = one.obtain(REF, 0, CONFIG)
+    assert (log.start_offset, mark, log.end_offset) == (3, 3, 12)
+    assert one.metadata(log).compacted, "else the next start would take a gap for damage"
+    assert not one.metadata(log).marked
+    assert (one.strays(), one.unclaimed()) == ([], [])
+
+
+@pytest.mark.parametrize("claimed_by", [REF, OTHER])
+def test_a_log_is_a_stray_under_its_own_name_where_there_is_no_room_for_another(opened, tools, failing, claimed_by):
+    one = opened()
+    log = a_log(one, tools)
+    failing("rename", "orders-0")
+    stray = one.set_aside(log, delete_seen=False)
+    assert [known.directory for known in one.strays()] == [stray.directory] == ["orders-0"]
+    if claimed_by is REF:
+        log, mark = one.obtain(REF, 0, CONFIG)
+        assert (log.start_offset, mark, log.end_offset) == (3, 3, 12)
+        assert one.strays() == []
+        return
+    with pytest.raises(StorageError, match="no room to set orders-0 aside"):
+        one.obtain(OTHER, 0, CONFIG)
+    failing()
+    assert one.obtain(OTHER, 0, CONFIG)[0].end_offset == 0
+    (stray,) = one.strays()
+    assert (stray.directory.endswith(".stray"), stray.metadata.topic_id) == (True, REF.topic_id)
+    one.abandon()
+    two = opened()
+    assert two.obtain(REF, 0, CONFIG)[0].end_offset == 12
+
+
+def test_a_power_loss_that_takes_the_name_of_a_stray_back_brings_no_deleted_records_back(opened, tools):
+    one = opened()
+    stray = one.set_aside(a_log(one, tools), delete_seen=False)
+    one.checkpoint({})  # it does not name the log any more
+    one.abandon()
+    (one.root / stray.directory).rename(one.root / "orders-0")
+    two = opened()
+    log, mark = two.obtain(REF, 0, CONFIG)
+    assert (log.start_offset, mark, log.end_offset) == (3, 3, 12)
+
+
+def test_what_an_adopted_log_has_become_is_not_what_was_noted_of_the_stray(opened, tools):
+    """Cut below where the stray began, and killed before a checkpoint: it must not seem to end before it begins."""
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    one.abandon()
+    two = opened()
+    log, _ = two.obtain(REF, 0, CONFIG)
+    log.truncate_to(1)
+    tools.fill(log, 1)
+    tools.flush(log)
+    two.abandon()
+    three = opened()
+    log, _ = three.obtain(REF, 0, CONFIG)
+    assert (log.start_offset, log.end_offset) == (1, 2)
+
+
+def test_the_start_of_an_adopted_log_is_known_before_its_directory_has_its_name(opened, tools, monkeypatch):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    one.checkpoint({})
+    older = one.checkpoint_job({})
+    one.obtain(REF, 0, CONFIG)
+    older()  # taken before, written after
+    one.abandon()
+    (one.root / "orders-0" / "partition.metadata").read_text()
+    two = opened()
+    log, mark = two.obtain(REF, 0, CONFIG)
+    assert (log.start_offset, mark, log.end_offset) == (3, 3, 12)
+
+
+def test_what_is_left_of_a_stray_whose_removal_was_interrupted_is_no_stray(opened, tools, clock, monkeypatch):
+    one = opened()
+    stray = one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+
+    def remove_some(path):
+        next((one.root / stray.directory).parent.glob("*.gone/*.log")).unlink()
+        raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(shutil, "rmtree", remove_some)
+    with pytest.raises(DiskFailure):
+        one.remove_strays(**LIMITS)
+    monkeypatch.undo()
+    assert one.strays() == []
+    one.abandon()
+    two = opened()
+    assert two.strays() == []
+    assert not list(two.root.glob("orders-0*"))
+    assert two.obtain(REF, 0, CONFIG)[0].end_offset == 0
+
+
+def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    failing("rename", r"orders-0\..*")
+    with pytest.raises(StorageError):
+        one.remove_strays(**LIMITS)
+    assert len(one.strays()) == 1
+    failing()
+    assert [reason for _, reason in one.remove_strays(**LIMITS)] == [
+        "absence never deletes: age 1 ms, kept for 0 ms"
+    ]  # fmt: skip
