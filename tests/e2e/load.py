@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.metadata_recorder import MetadataRecorder
 from kafkalite_runtime.kube import KubeClient
 from kafkalite_runtime.kube.config import KubeConfig
-from tests.e2e.cluster import PATIENCE, broker_pod, client_pod
+from tests.e2e.cluster import PATIENCE, CommandError, broker_pod, client_pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,8 @@ CLIENT = {
     "socket.connection.setup.timeout.ms": 2_000,
     "api.version.request.timeout.ms": 2_000,
     "reconnect.backoff.max.ms": 500,
+    # A few lines, in the pod's log: when and why a producer begins a new epoch, after which records may come twice.
+    "debug": "eos",
 }
 
 
@@ -86,6 +89,16 @@ class Load:
     def stop(self) -> dict[str, Any]:
         """The verdict."""
         return self.tell("stop", STOP_LIMIT_S * PATIENCE, limit_s=2 * STOP_LIMIT_S * PATIENCE)
+
+    def story(self) -> str:
+        """What the clients said, and the brokers: for a reader of a failure."""
+        said = []
+        for pod, tail in ((self.pod, 300), *((broker_pod(broker), 60) for broker in range(BROKERS))):
+            try:
+                said.append(f"{pod}:\n{self.cluster.kubectl('logs', pod, f'--tail={tail}')[-24_000:]}")
+            except (CommandError, subprocess.TimeoutExpired) as error:
+                said.append(f"{pod}: {error}")
+        return "\n".join(said)
 
     def victim(self, *, besides: str = "", on: str = "") -> Victim:
         """The broker that leads most partitions, on another node than the load, and than `besides`; or the one of `on`."""
@@ -178,7 +191,7 @@ def under_load(
         metadata = judged()
         assert metadata.ok or not one_history, metadata
     except BaseException:
-        print(cluster.story(), file=sys.stderr)
+        print(cluster.story(), load.story(), sep="\n", file=sys.stderr)
         raise
     finally:
         cluster.kubectl("delete", f"pod/{load.pod}", f"klt/{topic}", "--ignore-not-found", limit_s=120)
