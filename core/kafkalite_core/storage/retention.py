@@ -94,9 +94,9 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
 def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:
     """See `Log.purge`. Oldest first.
 
-    Never is a segment lost before its successor is there for sure. Nor, while the checkpoint does not tell that the log
-    begins behind it, before its predecessors are gone for sure: a start would find a hole in its place, and cut off
-    what lies behind that.
+    Never is a segment lost before its successor is there for sure. While the checkpoint does not tell that the log
+    begins behind it, it is gone for sure before anything else is done: a start would take what a power loss left of it
+    for a part of the log, find a hole behind that, and cut off what follows. No flush under way syncs it any more.
     """
     removed: list[str] = []
     while log.doomed and now_ms - log.doomed[0][0] >= log.config.file_delete_delay_ms:
@@ -107,5 +107,8 @@ def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:
             log.directory_synced = log.directory_version
         segment.remove()
         log.directory_version += 1
+        if not told:
+            sync_directory(log.disk, log.directory)
+            log.directory_synced = log.directory_version
         removed.append(file_name(segment.base_offset, LOG_SUFFIX))
     return removed
