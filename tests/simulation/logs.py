@@ -104,8 +104,8 @@ class Logs:
             missing=missing,
         )
         self.identity, findings = settle_identity(disk, self.identity, findings, f"{new_directory_id}-renewed")
-        for log in self.logs.values():
-            self._before_shrink(log.directory, log.end_offset)
+        for checkpoint in (self._recovery_points, self._high_watermarks, self._log_starts):
+            checkpoint.cap({key: log.end_offset for key, log in self.logs.items()})
         self._write_checkpoints({}, force=True)
         return findings
 
@@ -143,6 +143,7 @@ class Logs:
     def _recover(self, key: TopicPartition, metadata: PartitionMetadata, *, clean: bool) -> None:
         name = directory_name(*key)
         recovery_point = max(self._recovery_points.values.get(key, 0), metadata.kept_recovery_point)
+        clean = clean and not metadata.marked
         if not clean:
             sync_metadata(self.disk, name, flushed=recovery_point > 0)
         log, report = open_log(
@@ -178,6 +179,8 @@ class Logs:
         compacted = self._metadata[log].compacted or log_config.compacts
         known = self._metadata[log].in_use(ref.uid)
         wanted = replace(known, deletion_policy=deletion_policy, compacted=compacted)
+        if self._metadata[log].marked:
+            self._log_starts.begin(key, log.start_offset)
         if wanted != self._metadata[log]:
             self._note(log, wanted)
         self.unclaimed.pop(key, None)
@@ -203,7 +206,9 @@ class Logs:
         if not self.disk.exists(name):
             return
         metadata = read_metadata(self.disk, name)
-        if self.disk.tree_bytes(name) > 0 if metadata is None else metadata.topic_id != topic_id:
+        if not self.disk.tree_bytes(name):
+            self.disk.remove_tree(name)
+        elif metadata is None or metadata.topic_id != topic_id:
             self._stray(name, metadata)
 
     def _adopt(self, ref: TopicRef, number: int, config: LogConfig) -> Log | None:
@@ -214,6 +219,7 @@ class Logs:
             if stray is None or stray.metadata is None:
                 return None
             metadata = stray.metadata
+            self._clear_way(name, ref.topic_id)
             self._begin(name, metadata.kept_start)
             self.disk.rename(stray.directory, name)
             self.disk.sync_directory("")

@@ -104,6 +104,17 @@ class Checkpoints:
             for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.lower(key, offset)
 
+    def recovered(self, ends: Mapping[TopicPartition, int]) -> None:
+        """What recovery has cut off is judged: with the next write no file tells of it any more."""
+        with self._lock:
+            for checkpoint in (*self._all, self.cleaner_offsets):
+                checkpoint.cap(ends)
+
+    def keep_start(self, key: TopicPartition, start_offset: int) -> None:
+        """The checkpoint alone is about to tell where a log begins. Durable; `StorageError`: nothing has changed."""
+        with self._lock:
+            self.log_starts.begin(key, start_offset)
+
     def begin(self, key: TopicPartition, start_offset: int) -> None:
         """A directory is about to become a log that begins at this offset; nothing else is known of it. Durable.
 

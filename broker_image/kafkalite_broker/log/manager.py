@@ -146,8 +146,7 @@ class LogManager:
             missing=expected - set(self._logs) - self._strays.partitions(),
         )
         self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
-        for log in self._logs.values():  # what was cut off is judged: now no file tells of it any more
-            self._checkpoints.before_shrink(log.directory, log.end_offset)
+        self._checkpoints.recovered({key: log.end_offset for key, log in self._logs.items()})
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
@@ -182,7 +181,8 @@ class LogManager:
             name = directory_name(*key)
             kept = directories[key]
             recovery_point = max(self._checkpoints.recovery_points.values.get(key, 0), kept.kept_recovery_point)
-            if not clean:
+            whole = clean and not kept.marked  # a clean stop closes the logs in use only
+            if not whole:
                 sync_metadata(self.disk, name, flushed=recovery_point > 0)
             # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
             loading = load_log(
@@ -191,7 +191,7 @@ class LogManager:
                 LogConfig(gaps=kept.compacted),
                 self._environment,
                 now_ms=self._wall_ms(),
-                clean=clean,
+                clean=whole,
                 recovery_point=recovery_point,
                 start_offset=max(self._checkpoints.log_starts.values.get(key, 0), kept.kept_start),
             )
@@ -236,6 +236,8 @@ class LogManager:
         # Once compacted, always compacted: the gaps stay when the policy changes.
         compacted = known.compacted or log_config.compacts
         wanted = replace(known.in_use(ref.uid), deletion_policy=deletion_policy, compacted=compacted)
+        if known.marked:
+            self._checkpoints.keep_start(key, log.start_offset)
         if wanted != known:
             self._metadata.note(log, wanted)
         self._unclaimed.pop(key, None)
@@ -262,11 +264,14 @@ class LogManager:
             return None
         directory, metadata = found
         name = directory_name(ref.name, number)
+        if directory != name:
+            self._strays.clear_way(name, ref.topic_id)
         self._checkpoints.begin(metadata.key, metadata.kept_start)
         self._strays.give_back(directory, name)
         log_config = replace(config, gaps=metadata.compacted)
         start, now_ms = metadata.kept_start, self._wall_ms()
         log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=now_ms, start_offset=start)
+        self._strays.adopted(name)
         self._metadata.opened(log, metadata)
         return log
 

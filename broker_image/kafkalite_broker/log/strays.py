@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from kafkalite_core.storage.partition_metadata import (
     Stray,
     adoptable,
     directory_name,
+    parse_directory_name,
     read_metadata,
     removed_name,
     stray_name,
@@ -101,7 +103,12 @@ class StrayDirectories:
         if not self._disk.exists(name):
             return
         metadata = read_metadata(self._disk, name)
-        foreign = self._disk.tree_bytes(name) > 0 if metadata is None else metadata.topic_id != topic_id
+        empty = self._disk.tree_bytes(name) == 0
+        if empty:  # a log was begun, and nothing was written
+            self._disk.remove_tree(name)
+            return
+        key = parse_directory_name(name)
+        foreign = metadata is None or metadata.topic_id != topic_id or metadata.key != key
         if foreign and self.set_aside(name, metadata).directory == name:
             raise StorageError(f"no room to set {name} aside: no space left for its new name")
 
@@ -118,12 +125,19 @@ class StrayDirectories:
         return None if stray is None or stray.metadata is None else (stray.directory, stray.metadata)
 
     def give_back(self, directory: str, name: str) -> None:
-        """Gives a stray the name of its log, durably. It is marked as a stray until the log is used."""
+        """Gives a stray the name of its log, durably. It is a stray until `adopted`, and marked until it is used."""
         if directory != name:
             with disk_errors(f"adopt {directory}"):
                 self._disk.rename(directory, name)
         sync_directory(self._disk, "")
-        self._strays.pop(directory, None)
+        stray = self._strays.pop(directory, None)
+        if stray is not None:
+            self._strays[name] = stray._replace(directory=name)
+        self._of_topics = None
+
+    def adopted(self, name: str) -> None:
+        """The log of that name is open."""
+        self._strays.pop(name, None)
         self._of_topics = None
 
     def seen(self, ref: TopicRef, number: int) -> Seen | None:
@@ -151,9 +165,10 @@ class StrayDirectories:
         self._of_topics = None
         for stray, _ in chosen:
             gone = removed_name(stray.directory)
-            with disk_errors(f"remove {stray.directory}"):
+            with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
                 self._disk.rename(stray.directory, gone)
-                del self._strays[stray.directory]
-                self._disk.sync_directory("")
+            del self._strays[stray.directory]
+            sync_directory(self._disk, "")
+            with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):
                 self._disk.remove_tree(gone)
         return [(stray.directory, reason) for stray, reason in chosen]

@@ -111,6 +111,12 @@ class OffsetCheckpoint:
         self._store({**self._stored, key: offset})
         return True
 
+    def cap(self, ends: Mapping[TopicPartition, int]) -> None:
+        """No value of these logs is above their ends any more, in memory: the next write tells the file."""
+        for key, end in ends.items():
+            if self.values.get(key, 0) > end:
+                self.values[key] = end
+
     def begin(self, key: TopicPartition, offset: int) -> bool:
         """The file says `offset` of a log that is about to be opened when this returns; True when it was written.
 

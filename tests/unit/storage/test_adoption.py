@@ -183,3 +183,103 @@ def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, fai
     assert [reason for _, reason in one.remove_strays(**LIMITS)] == [
         "absence never deletes: age 1 ms, kept for 0 ms"
     ]  # fmt: skip
+
+
+def test_an_adoption_waits_for_room_to_set_aside_what_is_in_its_way(opened, tools, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    tools.fill(one.obtain(OTHER, 0, CONFIG)[0], 5)
+    failing("rename", "orders-0")
+    for _ in range(2):
+        with pytest.raises(StorageError, match="no room to set orders-0 aside"):
+            one.obtain(REF, 0, CONFIG)
+    failing()
+    assert one.obtain(REF, 0, CONFIG)[0].end_offset == 12
+    assert [stray.metadata.topic_id for stray in one.strays()] == [OTHER.topic_id]
+
+
+def test_a_log_that_was_only_begun_is_not_in_the_way_of_an_adoption(opened, tools, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    failing("open", r"orders-0/partition\.metadata\.tmp")
+    with pytest.raises(StorageError):
+        one.obtain(OTHER, 0, CONFIG)
+    failing()
+    assert one.obtain(REF, 0, CONFIG)[0].end_offset == 12
+
+
+def test_an_adoption_that_is_under_way_is_listed(opened, tools, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    failing("open", r"orders-0/.*\.index")
+    with pytest.raises(StorageError):
+        one.obtain(REF, 0, CONFIG)
+    assert [stray.directory for stray in one.strays()] == ["orders-0"]
+    assert one.seen(REF, 0, set_aside=True) is not None
+
+
+def test_a_clean_stop_says_nothing_of_a_log_that_it_did_not_close(opened, tools, failing):
+    one = opened()
+    log = a_log(one, tools)
+    tools.fill(log, 4, epoch=5)  # neither flushed nor in the epoch checkpoint
+    failing("rename", "orders-0")
+    one.set_aside(log, delete_seen=False)
+    one.close({}, broker_epoch=1)
+    failing()
+    two = opened()
+    log, _ = two.obtain(REF, 0, CONFIG)
+    assert log.latest_epoch == 5
+    assert log.end_offset_for(1) == (1, 12)
+
+
+def test_a_recovered_log_loses_its_mark_only_when_the_checkpoint_tells_where_it_begins(opened, tools, failing):
+    one = opened()
+    failing("rename", "orders-0")
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    one.checkpoint({})
+    one.abandon()
+    failing("open", r"log-start-offset-checkpoint\.tmp")
+    two = opened()
+    with pytest.raises(StorageError):
+        two.obtain(REF, 0, CONFIG)
+    failing()
+    two.obtain(REF, 0, CONFIG)
+    two.abandon()
+    three = opened()
+    assert three.obtain(REF, 0, CONFIG)[0].start_offset == 3
+
+
+def test_a_stray_that_somebody_else_has_removed_is_forgotten(opened, tools, clock):
+    one = opened()
+    stray = one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    shutil.rmtree(one.root / stray.directory)
+    one.remove_strays(**LIMITS)
+    assert one.strays() == []
+
+
+def test_data_of_another_partition_of_the_topic_are_not_taken_over(opened, tools, failing):
+    one = opened()
+    a_log(one, tools)
+    one.abandon()
+    (one.root / "orders-0").rename(one.root / "orders-1")
+    failing("rename", "orders-1")
+    two = opened()
+    with pytest.raises(StorageError, match="no room to set orders-1 aside"):
+        two.obtain(REF, 1, CONFIG)
+    failing()
+    assert two.obtain(REF, 1, CONFIG)[0].end_offset == 0
+
+
+def test_a_start_on_a_full_disk_that_has_no_room_for_a_checkpoint_opens_what_it_has(opened, tools, failing):
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({log: 12})
+    segment = log.active
+    with (one.root / segment.path).open("r+b") as file:
+        file.truncate(segment.size - 1)
+    one.abandon()
+    failing("open", r".*-checkpoint\.tmp")
+    two = opened()
+    log, mark = two.obtain(REF, 0, CONFIG)
+    assert log.end_offset == mark == 11
