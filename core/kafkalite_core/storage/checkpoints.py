@@ -142,10 +142,14 @@ class OffsetCheckpoint:
 def recovery_points_of(logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, int]:
     """What the recovery-point checkpoint says of open logs; a log that it names must have a directory ever after (R9).
 
-    So it leaves out the empty ones whose directory a power loss may still take: nothing of them was ever flushed, and
-    their absence shall say nothing against the other logs.
+    So it leaves out the empty ones whose directory a power loss may still take, or the file that says whose log it is:
+    nothing of them was ever flushed, and their absence shall say nothing against the other logs.
     """
-    return {key: log.recovery_point for key, log in logs.items() if log.recovery_point or not log.parent_unsynced}
+    return {
+        key: log.recovery_point
+        for key, log in logs.items()
+        if log.recovery_point or not (log.parent_unsynced or log.unsynced_files)
+    }
 
 
 def encode_offsets(values: Mapping[TopicPartition, int]) -> bytes:

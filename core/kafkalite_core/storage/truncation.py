@@ -52,7 +52,7 @@ def reset_to(log: Log, offset: int, now_ms: int) -> None:
     assert offset >= 0
     log.settle_swap()
     everything = [*(segment for _, segment in log.doomed), *log.segments]
-    _announce(log, min(offset, everything[0].base_offset))
+    _announce(log, 0)  # between the last of the old segments and the new one there is nothing
     _begin_cut(log)
     began_ms = now_ms or log.active.created_ms
     with _no_way_back(log):

@@ -270,10 +270,11 @@ def test_which_of_the_two_is_older(epoch, which):  # S11
 
 
 @pytest.mark.parametrize(
-    ("recovery_point", "parent_unsynced", "named"), [(0, True, False), (0, False, True), (7, True, True)]
+    ("recovery_point", "parent_unsynced", "files", "named"),
+    [(0, True, {}, False), (0, False, {}, True), (0, False, {"partition.metadata": None}, False), (7, True, {}, True)],
 )
-def test_a_log_is_named_once_its_directory_is_there_to_stay(recovery_point, parent_unsynced, named):  # R9
-    log = SimpleNamespace(recovery_point=recovery_point, parent_unsynced=parent_unsynced)
+def test_a_log_is_named_once_its_directory_is_there_to_stay(recovery_point, parent_unsynced, files, named):  # R9
+    log = SimpleNamespace(recovery_point=recovery_point, parent_unsynced=parent_unsynced, unsynced_files=files)
     key = TopicPartition("orders", 0)
     assert recovery_points_of({key: log}) == ({key: recovery_point} if named else {})
 

@@ -63,3 +63,22 @@ def test_a_log_that_begins_anew_for_a_follower_knows_when(rig, tools):
     assert log.active.created_ms == 5000
     log.reset_to(200, now_ms=7000)
     assert log.active.created_ms == 7000
+
+
+def test_a_log_that_was_to_begin_anew_when_the_process_died_is_no_loss(rig, tools):
+    log = rig.open()
+    log.reset_to(7)  # the full disk has no room for the checkpoint of the log start
+    tools.fill(log, 5)
+    tools.flush(log)
+    rig.shrunk.clear()
+
+    def hook(operation, path):
+        if operation == "open" and path.endswith("0050.log"):
+            raise OSError(errno.ENOSPC, "injected")
+
+    rig.disk.hook = hook
+    with pytest.raises(DiskFailure):
+        log.reset_to(50)
+    rig.disk.kill()
+    rig.open(recovery_point=min(offset for _, offset in rig.shrunk))
+    assert not rig.report.cut_below_flushed
