@@ -103,8 +103,7 @@ class StrayDirectories:
         if not self._disk.exists(name):
             return
         metadata = read_metadata(self._disk, name)
-        empty = self._disk.tree_bytes(name) == 0
-        if empty:  # a log was begun, and nothing was written
+        if not self._disk.tree_bytes(name):  # a log was begun, and nothing was written
             self._disk.remove_tree(name)
             return
         key = parse_directory_name(name)
