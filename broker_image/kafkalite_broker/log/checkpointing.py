@@ -138,6 +138,13 @@ class Checkpoints:
             for checkpoint in (*self._all, self.cleaner_offsets):
                 checkpoint.forget(key)
 
+    def named_without_log(self, logs: Mapping[TopicPartition, Log]) -> set[TopicPartition]:
+        """What the next start would miss, and call the disk one that loses logs, had it no directory (R9).
+
+        Not only forgotten logs: a new one of the same name counts once its own directory is on disk.
+        """
+        return set(self.recovery_points.stored) - set(recovery_points_of(logs))
+
     def cleaned_job(self, key: TopicPartition, offset: int) -> Callable[[], None]:
         """A pass of compaction ended at this offset now; the job writes that, or less if the log is cut before."""
         self._cleaned[key] = offset

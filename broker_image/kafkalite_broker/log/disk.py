@@ -204,6 +204,17 @@ class LocalDisk:
         """Removes a directory with everything in it (a stray whose time has come)."""
         shutil.rmtree(self._prefix + directory)
 
+    def empty_tree(self, directory: str, keep: str) -> None:
+        """Removes everything in a directory but the entry of that name."""
+        with os.scandir(self._prefix + directory) as entries:
+            for entry in entries:
+                if entry.name == keep:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    Path(entry.path).unlink()
+
     def tree_bytes(self, directory: str) -> int:
         """Bytes of the files of a directory."""
         with os.scandir(self._prefix + directory) as entries:

@@ -148,6 +148,7 @@ class LogManager:
         self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
         self._checkpoints.recovered({key: log.end_offset for key, log in self._logs.items()})
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
+        self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
         self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
 
@@ -336,10 +337,15 @@ class LogManager:
     def remove_strays(
         self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
     ) -> list[tuple[str, str]]:
-        """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason)."""
-        return self._strays.remove(
+        """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason).
+
+        Whose they were is left on disk until a checkpoint leaves them out, and removed by the next call.
+        """
+        removed = self._strays.remove(
             retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=bytes_wanted
         )
+        self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
+        return removed
 
     # ------------------------------------------------------------------------------------------------ housekeeping
 

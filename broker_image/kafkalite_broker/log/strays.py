@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import disk_errors, sync_directory
 from kafkalite_core.storage.partition_metadata import (
+    FILE_NAME,
     REMOVED_SUFFIX,
     STRAY_SUFFIX,
     PartitionMetadata,
@@ -27,7 +28,7 @@ from kafkalite_core.storage.partition_metadata import (
 from kafkalite_core.storage.stray_ends import recovered_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from kafkalite_broker.log.disk import LocalDisk
     from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
@@ -47,15 +48,19 @@ class StrayDirectories:
         self._strays: dict[str, Stray] = {}
         self._of_topics: dict[tuple[str, int], list[Stray]] | None = None
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
+        self._gone: dict[str, TopicPartition | None] = {}
+        """Directories of strays that are removed, by name: see `end_removals`."""
 
     def find(self, threads: int) -> None:
         """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`.
 
-        A removal that the last process did not live to end is ended.
+        A removal that the last process did not live to end is gone on with.
         """
         for name in self._disk.list(""):
             if name.endswith(REMOVED_SUFFIX):
-                self._disk.remove_tree(name)
+                metadata = read_metadata(self._disk, name)
+                self._gone[name] = None if metadata is None else metadata.key
+                self._empty(name)
         names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
         with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
             known = list(pool.map(lambda name: recovered_metadata(self._disk, name, now_ms=self._wall_ms()), names))
@@ -68,12 +73,18 @@ class StrayDirectories:
         return [self._strays[name] for name in sorted(self._strays)]
 
     def partitions(self) -> set[TopicPartition]:
-        """The partitions whose directories were set aside."""
-        return {stray.metadata.key for stray in self._strays.values() if stray.metadata is not None}
+        """The partitions whose directories were set aside, also those whose removal has not ended."""
+        strays = {stray.metadata.key for stray in self._strays.values() if stray.metadata is not None}
+        return strays | {key for key in self._gone.values() if key is not None}
 
     def set_aside(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
-        """Renames a log's directory. After a power loss it may have its old name again; then it is set aside again."""
-        return self.rename(name, None if metadata is None else self.mark(name, metadata), end_offset=end_offset)
+        """Renames a log's directory. After a power loss it may have its old name again; then it is set aside again.
+
+        It has been a stray since the first time: one that had to keep its name shall not always be the youngest.
+        """
+        if metadata is not None and not metadata.marked:
+            metadata = self.mark(name, metadata)
+        return self.rename(name, metadata, end_offset=end_offset)
 
     def mark(self, name: str, metadata: PartitionMetadata) -> PartitionMetadata:
         """Says in a log's directory that it becomes a stray now. `StorageError` on a full disk: nothing has changed.
@@ -152,8 +163,11 @@ class StrayDirectories:
     def remove(self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0) -> list[tuple[str, str]]:
         """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason).
 
-        Each gets another name first, durably: what a crash leaves of it is no stray any more.
+        Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier call
+        could not remove is removed now. Raises `StorageError`, `DiskFailure`.
         """
+        for name in self._gone:
+            self._empty(name)
         chosen = strays_to_remove(
             self._strays.values(),
             self._wall_ms(),
@@ -163,11 +177,26 @@ class StrayDirectories:
         )
         self._of_topics = None
         for stray, _ in chosen:
-            gone = removed_name(stray.directory)
+            gone = removed_name(stray.directory, secrets.token_hex(8))
             with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
                 self._disk.rename(stray.directory, gone)
             del self._strays[stray.directory]
+            self._gone[gone] = None if stray.metadata is None else stray.metadata.key
             sync_directory(self._disk, "")
-            with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):
-                self._disk.remove_tree(gone)
+            self._empty(gone)
         return [(stray.directory, reason) for stray, reason in chosen]
+
+    def _empty(self, name: str) -> None:
+        """All that takes room goes."""
+        with disk_errors(f"remove what is in {name}"), suppress(FileNotFoundError):
+            self._disk.empty_tree(name, FILE_NAME)
+
+    def end_removals(self, missed: Collection[TopicPartition]) -> None:
+        """Removes what is left of the strays that were removed: whose data they were.
+
+        Not of the partitions that the next start would miss: `missed` are those that the checkpoint on disk names.
+        """
+        for name in [name for name, key in self._gone.items() if key not in missed]:
+            with disk_errors(f"remove {name}"), suppress(FileNotFoundError):
+                self._disk.remove_tree(name)
+            del self._gone[name]

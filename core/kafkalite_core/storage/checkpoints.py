@@ -61,6 +61,11 @@ class OffsetCheckpoint:
         self.values: dict[TopicPartition, int] = {}
         self._stored: dict[TopicPartition, int] = {}
 
+    @property
+    def stored(self) -> Mapping[TopicPartition, int]:
+        """What the file holds, forgotten logs too. A later write changes another mapping."""
+        return self._stored
+
     def take(self) -> int:
         """A number that tells when values were taken, for `write`; called just before. Never waits."""
         return next(self._numbers)

@@ -278,9 +278,11 @@ def stray_name(directory: str, unique_hex: str) -> str:
     return directory[: _NAME_LENGTH_MAX - len(suffix)] + suffix
 
 
-def removed_name(stray: str) -> str:
-    """The name that a stray has while it is removed; also one that had to keep the name of its log."""
-    return stray.removesuffix(STRAY_SUFFIX)[: _NAME_LENGTH_MAX - len(REMOVED_SUFFIX)] + REMOVED_SUFFIX
+def removed_name(stray: str, unique_hex: str) -> str:
+    """`<directory>.<hex>.gone`, the name that a stray has while it is removed; the hex is its own where it has one."""
+    suffix = "" if stray.endswith(STRAY_SUFFIX) else f".{unique_hex}"
+    stem = stray.removesuffix(STRAY_SUFFIX)
+    return stem[: _NAME_LENGTH_MAX - len(suffix) - len(REMOVED_SUFFIX)] + suffix + REMOVED_SUFFIX
 
 
 class Stray(NamedTuple):

@@ -149,16 +149,21 @@ def test_the_start_of_an_adopted_log_is_known_before_its_directory_has_its_name(
     assert (log.start_offset, mark, log.end_offset) == (3, 3, 12)
 
 
+def gone_of(one):
+    """What is left of the strays that were removed, by directory."""
+    return [sorted(file.name for file in directory.iterdir()) for directory in one.root.glob("*.gone")]
+
+
 def test_what_is_left_of_a_stray_whose_removal_was_interrupted_is_no_stray(opened, tools, clock, monkeypatch):
     one = opened()
-    stray = one.set_aside(a_log(one, tools), delete_seen=False)
+    one.set_aside(a_log(one, tools), delete_seen=False)
     clock.now_ms += 1
 
-    def remove_some(path):
-        next((one.root / stray.directory).parent.glob("*.gone/*.log")).unlink()
+    def remove_some(disk, name, _keep):
+        next((disk.root / name).glob("*.log")).unlink()
         raise OSError(errno.EIO, "injected")
 
-    monkeypatch.setattr(shutil, "rmtree", remove_some)
+    monkeypatch.setattr(LocalDisk, "empty_tree", remove_some)
     with pytest.raises(DiskFailure):
         one.remove_strays(**LIMITS)
     monkeypatch.undo()
@@ -168,6 +173,92 @@ def test_what_is_left_of_a_stray_whose_removal_was_interrupted_is_no_stray(opene
     assert two.strays() == []
     assert not list(two.root.glob("orders-0*"))
     assert two.obtain(REF, 0, CONFIG)[0].end_offset == 0
+
+
+def test_a_removal_that_found_a_full_disk_is_gone_on_with_by_the_next(opened, tools, clock, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    failing("empty_tree", r".*\.gone")
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            one.remove_strays(**LIMITS)
+    failing()
+    assert one.remove_strays(**LIMITS) == []
+    assert not list(one.root.glob("orders-0*"))
+
+
+def test_a_disk_has_not_lost_the_log_whose_stray_it_removed_before_a_checkpoint_forgot_it(
+    opened, manager, tools, clock, failing
+):
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    one.remove_strays(**LIMITS)
+    assert gone_of(one) == [["partition.metadata"]]
+    one.abandon()
+    next(one.root.glob("*.gone")).joinpath("left.log").touch()
+    failing("open", r"recovery-point-offset-checkpoint\.tmp")
+    for _ in range(2):
+        two = manager()
+        assert not two.open().findings.checkpoint_lost
+        assert gone_of(two) == [["partition.metadata"]]
+        two.abandon()
+    failing()
+    three = manager()
+    assert not three.open().findings.checkpoint_lost
+    assert gone_of(three) == []
+
+
+def test_what_is_left_of_a_removed_stray_goes_when_a_checkpoint_leaves_it_out(opened, tools, clock):
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    one.remove_strays(**LIMITS)
+    one.remove_strays(**LIMITS)
+    assert gone_of(one) == [["partition.metadata"]]
+    one.checkpoint({})
+    one.remove_strays(**LIMITS)
+    assert gone_of(one) == []
+
+
+def test_a_new_log_of_the_name_counts_once_its_directory_is_on_disk(opened, manager, tools, clock):
+    """Until then a power loss may take the directory, and only what is left of the stray tells why."""
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    new, _ = one.obtain(OTHER, 0, CONFIG)
+    one.remove_strays(**LIMITS)
+    assert len(gone_of(one)) == 1
+    tools.fill(new, 1)
+    tools.flush(new)
+    one.remove_strays(**LIMITS)
+    assert gone_of(one) == []
+    one.abandon()
+    assert not manager().open().findings.checkpoint_lost
+
+
+def test_two_strays_with_the_longest_names_are_removed_side_by_side(opened, tools, clock, failing):
+    one = opened()
+    ref = TopicRef("ns", "t" * 249, "uid-1", REF.topic_id, "t" * 249)
+    logs = [one.obtain(ref, number, CONFIG)[0] for number in (0, 1)]
+    for log in logs:
+        tools.fill(log, 2)
+        tools.flush(log)
+    one.checkpoint({})
+    failing("rename", r"t+-[01]")  # they keep their names
+    for log in logs:
+        one.set_aside(log, delete_seen=False)
+    failing()
+    clock.now_ms += 1
+    assert len(one.remove_strays(**LIMITS)) == 2
+    assert gone_of(one) == [["partition.metadata"]] * 2
 
 
 def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, failing):
@@ -268,6 +359,18 @@ def test_data_of_another_partition_of_the_topic_are_not_taken_over(opened, tools
         two.obtain(REF, 1, CONFIG)
     failing()
     assert two.obtain(REF, 1, CONFIG)[0].end_offset == 0
+
+
+def test_what_kept_the_name_of_a_log_has_been_a_stray_since_the_first_time(opened, tools, failing, clock):
+    one = opened()
+    tools.fill(one.obtain(OTHER, 0, CONFIG)[0], 5)
+    failing("rename", "orders-0")
+    since = clock.now_ms
+    for _ in range(3):
+        with pytest.raises(StorageError, match="no room to set orders-0 aside"):
+            one.obtain(REF, 0, CONFIG)
+        clock.now_ms += 1000
+    assert [stray.metadata.stray_since_ms for stray in one.strays()] == [since]
 
 
 def test_a_start_on_a_full_disk_that_has_no_room_for_a_checkpoint_opens_what_it_has(opened, tools, failing):
