@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
-    from kafkalite_broker.log.disk import LocalDisk
     from kafkalite_broker.log.manager import Recovered
     from kafkalite_core.model.partition import Topic, TopicRef
+    from kafkalite_core.storage.disk import Disk
 
 log = get_logger(__name__)
 
@@ -280,7 +280,7 @@ class Broker:
             forget_taken(self._plane.logs.disk)
         self._brokers_changed()
 
-    def _note_registration(self, disk: LocalDisk) -> None:
+    def _note_registration(self, disk: Disk) -> None:
         """On disk before anything is reported under it: should the store lose it, the directory can prove it (R9)."""
         registration = self._link.registration
         assert registration is not None, "it was registered just now"

@@ -11,6 +11,7 @@ from kafkalite_broker.compression import compress, decompress
 from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.groups.offsets_topic import OffsetsTopic
 from kafkalite_broker.log.cleaner import LogCleaner
+from kafkalite_broker.log.disk import LocalDisk
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.kernel_sync import kernel_sync_for
 from kafkalite_broker.log.manager import LogManager
@@ -25,7 +26,6 @@ from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
 from kafkalite_core.model.config import broker_integer
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.model.limits import STRAYS_LISTED_MAX
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.flushing import names_job
 from kafkalite_core.storage.stray_ends import listed
@@ -99,7 +99,7 @@ class DataPlane:
         threads = broker_integer(config, "num.io.threads")
         self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
         self.logs = LogManager(
-            settings.data_directory,
+            LocalDisk(settings.data_directory),
             cluster_id=cluster_id,
             broker_id=settings.broker_id,
             wall_ms=wall_ms,
@@ -236,15 +236,7 @@ class DataPlane:
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
-        known = [stray for stray in self.logs.strays() if stray.metadata is not None]
-        known.sort(key=lambda stray: -1 if stray.metadata is None else stray.metadata.stray_since_ms)
-        self._link.report_strays(
-            [
-                listed(stray.metadata, end_offset=stray.end_offset)
-                for stray in known[-STRAYS_LISTED_MAX:]
-                if stray.metadata is not None
-            ]
-        )
+        self._link.report_strays(listed(self.logs.listed_strays()))
 
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
@@ -293,6 +285,7 @@ class DataPlane:
                 self.partitions.deletable_up_to(),
                 retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
                 deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
+                told=self._link.settled,
             )
         except StorageError as error:
             log.error("no room could be made", error=str(error))
@@ -300,6 +293,9 @@ class DataPlane:
             self._on_fatal(error)
         else:
             log.warning("the disk is full: made room", free_bytes=self.logs.disk.free_bytes(), strays_removed=removed)
+            self.report_strays()
+            if self.logs.strays_leaving:
+                asyncio.get_running_loop().call_later(MAKE_ROOM_INTERVAL_S, self._make_room)
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -347,6 +343,7 @@ class DataPlane:
         removed = self.logs.remove_strays(
             retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
             deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
+            told=self._link.settled,
         )
         for directory, reason in removed:
             log.info("stray removed", directory=directory, reason=reason)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite_broker.log.manager import LogManager
 from kafkalite_core.membership.lease import plan_renewal
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.membership.registration_events import Identity
@@ -20,7 +22,6 @@ from tests.simulation.driver import Produce
 from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
 from tests.simulation.link import Link
-from tests.simulation.logs import Logs
 from tests.simulation.oracles import noting
 from tests.simulation.partitions import Partitions
 from tests.simulation.producer_ids import Draws
@@ -28,7 +29,7 @@ from tests.simulation.registrar import Registrar
 from tests.simulation.world import Process, ProcessDied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kafkalite_core.membership.metadata_cache import MetadataCache
     from kafkalite_core.model.partition import Topic, TopicRef
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 HAND_OVER_BY_OPERATOR_MS = 2_000.0
 HAND_OVER_LIMIT_MS = 6_000.0
 CLOSE_MS = 300.0
+MAKE_ROOM_INTERVAL_MS = 1_000.0
+LATE_JOBS, LATE_JOB_MS = 0.3, 300.0
+"""Share of the checkpoints that another thread writes some time after their values were taken."""
+
+STRAYS_STAY: Final = {"retention_ms": 7 * 86_400_000, "deleted_retention_ms": 3_600_000}
 
 
 class Broker:
@@ -70,11 +76,12 @@ class Broker:
         self._opening = False
         self._running_said = False
         self._ticked_ms = 0.0
+        self._room_wanted_ms = float("-inf")
         self.registrar: Registrar | None = None
         self.link = Link(self)
         self.producer_ids = ProducerIds()
         self.draws = Draws(self)
-        self.logs: Logs
+        self.logs: LogManager
         self.partitions: Partitions
         self.groups = Groups(self)
 
@@ -140,20 +147,25 @@ class Broker:
             self.world.at(1.0 + self.chance() * 50.0, self.process, self._open, self.link.cluster.cluster_id)
 
     def _open(self, cluster_id: str) -> None:
-        self.logs = Logs(
+        self.logs = LogManager(
             self.host.disk,
             broker_id=self.host.id,
             cluster_id=cluster_id,
             wall_ms=self.wall_ms,
+            mono_ms=self.mono_ms,
+            incarnation=self.incarnation,
             tail_bytes=self.shape.tail_bytes,
+            reserve_bytes=self.shape.reserve_bytes,
+            unique_hex=self.host.unique_hex,
         )
         try:
-            findings = self.logs.open(self.incarnation)
+            recovered = self.logs.open(threads=1)
         except (StorageError, DiskFailure) as error:
             self.die(f"cannot open the data directory: {error}")
+        findings = recovered.findings
         self.partitions = Partitions(self, self.logs)
         self.producer_ids.raise_floor(self.logs.highest_producer_id())
-        self.trace(f"recovered: {findings} {[(r.directory, r.end_offset, r.reason) for r in self.logs.reports]}")
+        self.trace(f"recovered: {findings} {[(r.directory, r.end_offset, r.reason) for r in recovered.reports]}")
         identity = Identity(
             broker_id=self.host.id,
             incarnation=self.incarnation,
@@ -178,7 +190,7 @@ class Broker:
     def _tick(self) -> None:
         self._ticked_ms = self.mono_ms()
         self.partitions.tick()
-        if self.logs.unclaimed:
+        if self.logs.unclaimed():
             self._set_unclaimed_aside()
         self.groups.tick()
         assert self.registrar is not None
@@ -186,23 +198,70 @@ class Broker:
         self.after(self.shape.tick_ms, self._tick)
 
     def _set_unclaimed_aside(self) -> None:
-        try:
-            self.logs.set_unclaimed_aside(self.partitions.moved_away)
-        except StorageError as error:
-            self.trace(f"no room to set logs aside: {error}")
+        for log, metadata in self.logs.unclaimed():
+            moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
+            try:
+                self.logs.set_aside(log, delete_seen=False, moved_away=moved_away)
+            except StorageError as error:
+                self.trace(f"no room to set a log aside: {error}")
+                self.disk_full()
+                break
         self.report_strays()
 
     def _checkpoint(self) -> None:
         marks = self.partitions.high_watermarks()
         names_job(marks)()
-        self.logs.checkpoint(marks)
-        noting.checked(self)
-        if self.shape.retention:
-            try:
-                self.logs.retention_pass(marks, self.partitions.deletable_up_to())
-            except StorageError:
-                self.trace("no room for retention")
+        if self.chance() < LATE_JOBS:
+            self.after(LATE_JOB_MS * self.chance(), self.logs.checkpoint_job(marks))
+        else:
+            self.logs.checkpoint(marks)
+            noting.checked(self)
+        self._retain()
         self.after(self.shape.checkpoint_ms, self._checkpoint)
+
+    def _retain(self) -> None:
+        try:
+            if self.shape.retention:
+                self.logs.retention_pass(self.partitions.deletable_up_to())
+            with self._strays_watched():
+                self.logs.remove_strays(told=self.told, **STRAYS_STAY)
+        except StorageError as error:
+            self.trace(f"no room for retention: {error}")
+        self.report_strays()
+
+    @property
+    def told(self) -> bool:
+        """The store says all that this broker wants it to say."""
+        return self.registrar is not None and self.registrar.settled
+
+    @contextmanager
+    def _strays_watched(self) -> Iterator[None]:
+        before = {stray.directory: stray.metadata for stray in self.logs.strays()}
+        try:
+            yield
+        finally:  # also when the process dies
+            for directory, metadata in before.items():
+                if metadata is not None and not self.host.disk.exists(directory):
+                    self.trace(f"{directory} is removed")
+                    self.oracles.stray_removed((metadata.topic_id, metadata.partition))
+
+    def disk_full(self) -> None:
+        """Something found no room: make some, later and not with every append."""
+        if self.mono_ms() - self._room_wanted_ms >= MAKE_ROOM_INTERVAL_MS:
+            self._room_wanted_ms = self.mono_ms()
+            self.after(0.0, self._make_room)
+
+    def _make_room(self) -> None:
+        deletable = self.partitions.deletable_up_to() if self.shape.retention else {}
+        try:
+            with self._strays_watched():
+                self.logs.make_room(deletable, told=self.told, **STRAYS_STAY)
+        except StorageError as error:
+            self.trace(f"no room could be made: {error}")
+            return
+        self.report_strays()
+        if self.logs.strays_leaving:
+            self.after(MAKE_ROOM_INTERVAL_MS, self._make_room)
 
     def stop(self) -> None:
         """SIGTERM: the controlled shutdown."""
@@ -228,7 +287,7 @@ class Broker:
             self.after(2.0, self._close)
             return
         try:
-            self.logs.close(self.partitions.high_watermarks(), broker_epoch=self.broker_epoch)
+            self.logs.close(self.partitions.high_watermarks(), broker_epoch=self.broker_epoch, threads=1)
         except StorageError as error:
             self.die(f"no room to close: {error}")
         self.die("stopped in order")
@@ -271,10 +330,7 @@ class Broker:
     def report_strays(self) -> None:
         """List the directories that were set aside (S10)."""
         assert self.registrar is not None
-        known = [stray for _, stray in sorted(self.logs.strays.items()) if stray.metadata is not None]
-        self.registrar.want_strays(
-            tuple(listed(stray.metadata, end_offset=stray.end_offset) for stray in known if stray.metadata is not None)
-        )
+        self.registrar.want_strays(tuple(listed(self.logs.listed_strays())))
 
     # ------------------------------------------------------------ what others ask
 

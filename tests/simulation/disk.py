@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kafkalite_core.storage.checkpoints import RECOVERY_POINT, decode_offsets
 from kafkalite_core.storage.errors import CorruptCheckpoint, ReadInterrupted
 from kafkalite_core.storage.identity import CLEAN_SHUTDOWN_FILE
-from kafkalite_core.storage.partition_metadata import read_metadata
+from kafkalite_core.storage.partition_metadata import FILE_NAME as METADATA
+from kafkalite_core.storage.partition_metadata import REMOVED_SUFFIX, read_metadata
 from tests.simulation.platter import HEADER, LENGTH_OVERHEAD, Directory, Inode, Mark, Tag, mark_of, torn
 from tests.simulation.world import ProcessDied
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process
 
 Buffer = bytes | bytearray | memoryview
+
+NAME_BYTES = 512
+"""With less room than this some names find none."""
 
 BASE_TO = 8
 EPOCH_FROM, EPOCH_TO = 12, 16
@@ -130,8 +134,15 @@ class SimFile:
         self._closed = True
 
 
+class Held:
+    """See `DataDirectory.take`."""
+
+    def release(self) -> None:
+        """See there."""
+
+
 class SimDisk:
-    """One data directory, one level of directories deep.
+    """One data directory, one level of directories deep; a `kafkalite_broker.log.directory.DataDirectory`.
 
     Attributes:
         room: Bytes that may still be written.
@@ -152,6 +163,7 @@ class SimDisk:
         self.forgot_unsynced = False
         self.fuse = 0
         self.fuse_power = False
+        self._names_wanted = 0
         self.process: Process | None = None
         self.root = Directory()
 
@@ -174,6 +186,14 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, path)
         return directory, name
 
+    def _name_finds_room(self, path: str) -> None:
+        """A disk that is as good as full has no room for every third new name."""
+        if self.room < NAME_BYTES:
+            self._names_wanted += 1
+            if self._names_wanted % 3 == 0:
+                self.bite("disk_full")
+                raise OSError(errno.ENOSPC, f"No space left on device: {path}")
+
     def open(self, path: str, *, create: bool = False) -> SimFile:
         """See `kafkalite_core.storage.disk.Disk`."""
         directory, name = self._place(path)
@@ -182,6 +202,7 @@ class SimDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, path)
             self.step()
+            self._name_finds_room(path)
             node = directory.entries[name] = Inode(is_log=name.endswith(".log"))
             directory.note("set", name, node=node)
         assert isinstance(node, Inode), path
@@ -216,12 +237,14 @@ class SimDisk:
         """See `Disk`."""
         if directory not in self.root.entries:
             self.step()
+            self._name_finds_room(directory)
             made = self.root.entries[directory] = Directory()
             self.root.note("set", directory, node=made)
 
     def rename(self, source: str, target: str) -> None:
         """See `Disk`; always within one directory."""
         self.step()
+        self._name_finds_room(target)
         directory, name = self._place(source)
         other, new_name = self._place(target)
         assert other is directory, (source, target)
@@ -233,6 +256,10 @@ class SimDisk:
             self.room += len(replaced.data)
         directory.entries[new_name] = node
         directory.note("move", name, new_name, node)
+        if new_name == METADATA:
+            metadata = read_metadata(self, source.rpartition("/")[0])
+            assert metadata is not None, target
+            directory.tag = (metadata.topic_id, metadata.partition)
 
     def remove(self, path: str) -> None:
         """See `Disk`."""
@@ -266,6 +293,16 @@ class SimDisk:
         for entry in list(self.directory(name).entries):
             self.remove(f"{name}/{entry}")
         self.remove(name)
+
+    def empty_tree(self, name: str, keep: str) -> None:
+        """All files of a directory but one."""
+        for entry in list(self.directory(name).entries):
+            if entry != keep:
+                self.remove(f"{name}/{entry}")
+
+    def take(self) -> Held:
+        """See `DataDirectory`: one process after the other uses it."""
+        return Held()
 
     def tree_bytes(self, name: str) -> int:
         """Bytes of all files of a directory."""
@@ -351,10 +388,10 @@ class SimDisk:
 
     # ------------------------------------------------------------------------------------------------ the truth
 
-    def tagged(self) -> dict[Tag, Directory]:
-        """Directories that hold a partition's log, strays left out."""
-        return {
-            node.tag: node
+    def of(self, tag: Tag) -> list[tuple[str, Directory]]:
+        """The logs of a partition, also those that were set aside, with the names of their directories."""
+        return [
+            (name, node)
             for name, node in self.root.entries.items()
-            if isinstance(node, Directory) and node.tag is not None and not name.endswith(".stray")
-        }
+            if isinstance(node, Directory) and node.tag == tag and not name.endswith(REMOVED_SUFFIX)
+        ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalite_broker.replication.driver import DISK_FULL_EVENTS
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role, Tick
 from kafkalite_core.storage.errors import OffsetOutOfRange, ReadInterrupted
@@ -211,3 +212,5 @@ class Driver:
         broker = self.partitions.broker
         if broker.world.tracing and effect.event != "replica_role":
             broker.trace(f"{self.name} {effect.event}: {dict(effect.facts)}")
+        if effect.event in DISK_FULL_EVENTS:
+            broker.disk_full()

@@ -53,6 +53,12 @@ class Host:
         self.silent = False
         self.late_completions = 0
         self._starts = 0
+        self._numbers = 0
+
+    def unique_hex(self) -> str:
+        """32 hexadecimal digits that are never given again."""
+        self._numbers += 1
+        return f"{self.id:08x}{self._numbers:024x}"
 
     def start(self, delay_ms: float = 0.0) -> None:
         """Start a broker after a while, unless there is one then."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+import kafkalite_broker
 import kafkalite_core
 from tools.tree_hash import tree_hash
 
@@ -80,8 +81,9 @@ def identity() -> tuple[str, str]:
 
 
 def runs_own_core() -> bool:
-    """Whether the core that was imported is the one that the hash speaks of, not a copy with a mutant."""
-    return Path(kafkalite_core.__file__).resolve().is_relative_to(ROOT / "core")
+    """Whether what was imported is what the hash speaks of, not a copy with a mutant."""
+    imported = {"core": kafkalite_core, "broker_image": kafkalite_broker}
+    return all(Path(str(one.__file__)).resolve().is_relative_to(ROOT / name) for name, one in imported.items())
 
 
 def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, seconds: float) -> Line:

@@ -18,6 +18,7 @@ from tests.simulation.writer import PartitionWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kafkalite_broker.log.manager import LogManager
     from kafkalite_core.membership.settlement import Settlement
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Partition, Topic, TopicRef
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
-    from tests.simulation.logs import Logs
 
 _CONFIGS: dict[tuple[tuple[tuple[str, str], ...], bool], TopicConfig] = {}
 
@@ -42,7 +42,7 @@ def config_of(topic: Topic) -> TopicConfig:
 class Partitions:
     """See the module."""
 
-    def __init__(self, broker: Broker, logs: Logs) -> None:
+    def __init__(self, broker: Broker, logs: LogManager) -> None:
         self.broker = broker
         self.logs = logs
         self.flusher = Flusher(broker)
@@ -77,6 +77,8 @@ class Partitions:
         try:
             self._reconcile(name, number)
         except StorageError:
+            if (name, number) not in self._unsettled:
+                self.broker.disk_full()
             self._unsettled[name, number] = None
         else:
             self._unsettled.pop((name, number), None)
@@ -148,7 +150,7 @@ class Partitions:
         topic = broker.cache.topic(ref.name)
         assert topic is not None
         config = config_of(topic)
-        log, high_watermark = self.logs.obtain(ref, number, config, topic.deletion_policy)
+        log, high_watermark = self.logs.obtain(ref, number, config, deletion_policy=topic.deletion_policy)
         replica = Replica(
             broker_id=broker.host.id,
             number=number,

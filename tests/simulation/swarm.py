@@ -91,6 +91,7 @@ class Shape:
     request_timeout_ms: float
     tail_bytes: int
     disk_room: int
+    reserve_bytes: int
     retention: bool
     producers: int
     pause_ms: float
@@ -147,6 +148,7 @@ def draw(seed: int) -> Shape:
         request_timeout_ms=chance.choice((1_500.0, 5_000.0)),
         tail_bytes=chance.choice((0, 3_000, 1_000_000, 1_000_000)),
         disk_room=8_000_000,
+        reserve_bytes=Random(f"{seed}/reserve").choice((0, 4_096, 16_384)),
         retention=chance.random() < 0.2 or tidy.random() < 0.3,
         producers=chance.choice((1, 2, 2, 3)),
         pause_ms=chance.uniform(0.5, 2.0) * 32.0 * partitions,

@@ -170,6 +170,11 @@ class ClusterLink:
         if self._registrar is not None:
             self._registrar.want_strays(self._strays)
 
+    @property
+    def settled(self) -> bool:
+        """The API server has confirmed all that this broker's object is to say."""
+        return self._registrar is not None and self._registrar.settled
+
     def report_holdings(self) -> None:
         """Say in this broker's status what `holdings` says by now, if that is news (S11)."""
         if self._registrar is not None:

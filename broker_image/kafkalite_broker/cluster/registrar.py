@@ -131,6 +131,11 @@ class Registrar:
         if broker is not None and self.registered and (broker.strays, broker.holdings) != wanted:
             self._feed(machine.StraysChanged())
 
+    @property
+    def settled(self) -> bool:
+        """The object says all that the broker wants it to say."""
+        return self._machine.settled
+
     def want_strays(self, strays: Sequence[Stray]) -> None:
         """List these in the status from now on."""
         wanted = tuple(strays)[:STRAYS_MAX]

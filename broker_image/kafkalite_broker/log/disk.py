@@ -150,7 +150,7 @@ class LocalFile:
 
 
 class LocalDisk:
-    """A data directory of the local file system; see `kafkalite_core.storage.disk.Disk`.
+    """A data directory of the local file system; see `kafkalite_broker.log.directory.DataDirectory`.
 
     Args:
         root: The directory; it is made when absent.
@@ -176,9 +176,17 @@ class LocalDisk:
             self.acquired(file)
         return file
 
+    def take(self) -> LockedDirectory:
+        """See `DataDirectory`."""
+        return LockedDirectory(self.root)
+
     def exists(self, path: str) -> bool:
         """See `Disk`."""
         return Path(self._prefix + path).exists()
+
+    def is_directory(self, name: str) -> bool:
+        """See `DataDirectory`."""
+        return Path(self._prefix + name).is_dir()
 
     def list(self, directory: str) -> list[str]:
         """See `Disk`."""
@@ -201,11 +209,11 @@ class LocalDisk:
             full_path.unlink()
 
     def remove_tree(self, directory: str) -> None:
-        """Removes a directory with everything in it (a stray whose time has come)."""
+        """See `DataDirectory`."""
         shutil.rmtree(self._prefix + directory)
 
     def empty_tree(self, directory: str, keep: str) -> None:
-        """Removes everything in a directory but the entry of that name."""
+        """See `DataDirectory`."""
         with os.scandir(self._prefix + directory) as entries:
             for entry in entries:
                 if entry.name == keep:
@@ -216,7 +224,7 @@ class LocalDisk:
                     Path(entry.path).unlink()
 
     def tree_bytes(self, directory: str) -> int:
-        """Bytes of the files of a directory."""
+        """See `DataDirectory`."""
         with os.scandir(self._prefix + directory) as entries:
             return sum(entry.stat().st_size for entry in entries if entry.is_file())
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from kafkalite_broker.clock import now_ms
 from kafkalite_broker.log.checkpointing import Checkpoints
-from kafkalite_broker.log.disk import LocalDisk, LockedDirectory
+from kafkalite_broker.log.directory import each
 from kafkalite_broker.log.metadata_files import MetadataFiles
 from kafkalite_broker.log.recovery_tally import RecoveryTally
 from kafkalite_broker.log.strays import StrayDirectories
@@ -30,7 +30,6 @@ from kafkalite_core.storage.partition_metadata import (
     PartitionMetadata,
     directory_name,
     parse_directory_name,
-    read_metadata,
     sync_metadata,
     write_metadata,
 )
@@ -41,8 +40,8 @@ from kafkalite_core.storage.tail import TailBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
+    from kafkalite_broker.log.directory import DataDirectory, Held
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Seen, TopicRef
     from kafkalite_core.protocol.record_batch import Compress, Decompress
@@ -70,40 +69,44 @@ class LogManager:
     """One data directory. `open` may run on any thread; everything after it on the loop's thread, jobs excepted.
 
     Args:
-        root: The data directory.
+        disk: The data directory.
         cluster_id: `status.clusterId`.
         broker_id: Broker id.
         wall_ms: Wall clock.
+        mono_ms: Monotonic clock.
         incarnation: Of this process.
         tail_bytes: `kafkalite.log.tail.cache.bytes`.
         decompress: For look-ups by timestamp inside compressed batches, and for compaction.
         compress: For compaction.
         reserve_bytes: Size of the preallocated reserve.
+        unique_hex: 32 hexadecimal digits that are never given again.
     """
 
     def __init__(
         self,
-        root: Path,
+        disk: DataDirectory,
         *,
         cluster_id: str,
         broker_id: int,
         wall_ms: Callable[[], int],
+        mono_ms: Callable[[], float] = now_ms,
         incarnation: str = "",
         tail_bytes: int = 67_108_864,
         decompress: Decompress | None = None,
         compress: Compress | None = None,
         reserve_bytes: int = RESERVE_BYTES,
+        unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        self.root = root
-        self.disk = LocalDisk(root)
+        self.disk = disk
         self.identity: Identity
         self.reserve = Reserve(self.disk, reserve_bytes)
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._wall_ms = wall_ms
+        self._mono_ms = mono_ms
         self._incarnation = incarnation
         self._closed = CleanShutdown(None, None)
-        self._lock: LockedDirectory | None = None
+        self._lock: Held | None = None
         self._checkpoints = Checkpoints(self.disk)
         self._environment = LogEnvironment(
             TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress, compress, self.allow_gaps
@@ -111,14 +114,15 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._metadata = MetadataFiles(self.disk)
         self._unclaimed: dict[TopicPartition, Log] = {}
-        self._strays = StrayDirectories(self.disk, wall_ms)
+        self._unique_hex = unique_hex
+        self._strays = StrayDirectories(self.disk, wall_ms, unique_hex)
 
     # ------------------------------------------------------------------------------------------------ opening
 
     def lock(self) -> None:
         """Takes the directory's lock. Raises `DirectoryLocked`. Nothing is read or written before."""
         if self._lock is None:
-            self._lock = LockedDirectory(self.root)
+            self._lock = self.disk.take()
 
     def open(self, *, threads: int = 4, on_progress: Callable[[int], None] | None = None) -> Recovered:
         """Lock, identity, clean marker, checkpoints, recovery of every log (blocking).
@@ -128,7 +132,7 @@ class LogManager:
         """
         self.lock()
         found = establish_identity(
-            self.disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=str(uuid.uuid4())
+            self.disk, cluster_id=self._cluster_id, broker_id=self._broker_id, new_directory_id=self._new_id()
         )
         self.identity = found.identity
         self.reserve.lend()
@@ -136,7 +140,7 @@ class LogManager:
         flushed_ends_known = self._checkpoints.load()
         expected = set(self._checkpoints.recovery_points.values)
         self._strays.find(threads)
-        directories = self._find_directories()
+        directories = self._strays.find_logs()
         loaded = self._recover(directories, clean=closed.epoch is not None, threads=threads, on_progress=on_progress)
         findings = directory_findings(
             found,
@@ -145,28 +149,15 @@ class LogManager:
             flushed_ends_known=flushed_ends_known,
             missing=expected - set(self._logs) - self._strays.partitions(),
         )
-        self.identity, findings = settle_identity(self.disk, self.identity, findings, str(uuid.uuid4()))
+        self.identity, findings = settle_identity(self.disk, self.identity, findings, self._new_id())
         self._checkpoints.recovered({key: log.end_offset for key, log in self._logs.items()})
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
         self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
 
-    def _find_directories(self) -> dict[TopicPartition, PartitionMetadata]:
-        """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
-        found: dict[TopicPartition, PartitionMetadata] = {}
-        for name in self.disk.list(""):
-            key = parse_directory_name(name)
-            if key is None or not (self.root / name).is_dir():
-                continue
-            metadata = read_metadata(self.disk, name)
-            if metadata is not None and metadata.key == key:
-                found[key] = metadata
-            elif self.disk.tree_bytes(name):
-                self._strays.set_aside(name, metadata)
-            else:
-                self.disk.remove_tree(name)  # made, but nothing was written before the crash
-        return found
+    def _new_id(self) -> str:
+        return str(uuid.UUID(self._unique_hex()))
 
     def _recover(
         self,
@@ -199,12 +190,11 @@ class LogManager:
             return key, *progress.follow(name, loading)
 
         reports = []
-        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
-            for key, log, report in pool.map(recover, directories):
-                self._logs[key] = log
-                self._unclaimed[key] = log
-                self._metadata.opened(log, directories[key])
-                reports.append(report)
+        for key, log, report in each(recover, directories, threads, "recovery"):
+            self._logs[key] = log
+            self._unclaimed[key] = log
+            self._metadata.opened(log, directories[key])
+            reports.append(report)
         return reports
 
     # ------------------------------------------------------------------------------------------------ logs
@@ -331,18 +321,33 @@ class LogManager:
             return self._strays.rename(log.directory, metadata, end_offset=log.flushed_end)
 
     def strays(self) -> list[Stray]:
-        """Directories that were set aside, for the broker's status."""
+        """Directories that were set aside."""
         return self._strays.all()
 
+    def listed_strays(self) -> list[Stray]:
+        """Those that the broker's status names, since they may be taken over."""
+        return self._strays.listed()
+
+    @property
+    def strays_leaving(self) -> bool:
+        """Whether some are listed no more, and removed by a later call of `remove_strays` or `make_room`."""
+        return self._strays.leaving
+
     def remove_strays(
-        self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
+        self, *, retention_ms: int, deleted_retention_ms: int, told: bool, bytes_wanted: int = 0
     ) -> list[tuple[str, str]]:
         """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason).
 
-        Whose they were is left on disk until a checkpoint leaves them out, and removed by the next call.
+        None that the store says is there: the status is to be written after each call, and `told` says whether it was
+        after the last one. See `StrayDirectories.remove`. Whose they were is left on disk until a checkpoint leaves
+        them out, and removed by the next call.
         """
         removed = self._strays.remove(
-            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=bytes_wanted
+            retention_ms=retention_ms,
+            deleted_retention_ms=deleted_retention_ms,
+            told=told,
+            now_ms=self._mono_ms(),
+            bytes_wanted=bytes_wanted,
         )
         self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
         return removed
@@ -391,7 +396,7 @@ class LogManager:
         return retired
 
     def make_room(
-        self, high_watermarks: Mapping[Log, int], *, retention_ms: int, deleted_retention_ms: int
+        self, high_watermarks: Mapping[Log, int], *, retention_ms: int, deleted_retention_ms: int, told: bool
     ) -> list[tuple[str, str]]:
         """The disk is full: the reserve is given up, retention runs, and the oldest strays go; (stray, reason).
 
@@ -405,7 +410,7 @@ class LogManager:
         self._checkpoints.purge(self._logs, now_ms)
         wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0)
         return self.remove_strays(
-            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, bytes_wanted=wanted
+            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, told=told, bytes_wanted=wanted
         )
 
     def highest_producer_id(self) -> int:
@@ -422,8 +427,8 @@ class LogManager:
             log.close(high_watermark=min(high_watermarks.get(log, log.start_offset), log.end_offset))
 
         checkpoint()
-        with ThreadPoolExecutor(threads, thread_name_prefix="close") as pool:
-            list(pool.map(close_log, self._logs.values()))
+        for _ in each(close_log, self._logs.values(), threads, "close"):
+            pass
         self._checkpoints.write(self._checkpoints.take(self._logs, high_watermarks), force=True)
         leave_clean_shutdown(self.disk, broker_epoch, self._closed)
         self.abandon()

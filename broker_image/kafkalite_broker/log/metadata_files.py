@@ -32,7 +32,7 @@ class MetadataFiles:
         self._disk = disk
         self.writing = threading.Lock()
         self._known: dict[Log, PartitionMetadata] = {}
-        self._dirty: set[Log] = set()
+        self._dirty: dict[Log, None] = {}  # in the order of the news: the simulator replays it
         self._failed: deque[Log] = deque()
         self._gaps_allowed: set[Log] = set()
 
@@ -56,7 +56,7 @@ class MetadataFiles:
             self.write_now(log, metadata)
             return
         self._known[log] = metadata
-        self._dirty.add(log)
+        self._dirty[log] = None
 
     def remember(self, log: Log, metadata: PartitionMetadata) -> None:
         """News of a log whose file says them soon, or else may never do."""
@@ -70,7 +70,7 @@ class MetadataFiles:
 
     def closed(self, log: Log) -> PartitionMetadata:
         """The log is given up, and its file is somebody else's; what was known."""
-        self._dirty.discard(log)
+        self._dirty.pop(log, None)
         self._gaps_allowed.discard(log)
         return self._known.pop(log)
 
@@ -88,8 +88,8 @@ class MetadataFiles:
     def job(self) -> Callable[[], None]:
         """What was noted until now; the job writes it, on whatever thread. What finds no room is left for the next."""
         while self._failed:
-            self._dirty.add(self._failed.popleft())
-        dirty, self._dirty = self._dirty, set()
+            self._dirty[self._failed.popleft()] = None
+        dirty, self._dirty = self._dirty, {}
 
         def write() -> None:
             for log in dirty:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from kafkalite_broker.log.directory import each
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import disk_errors, sync_directory
 from kafkalite_core.storage.partition_metadata import (
@@ -30,8 +29,15 @@ from kafkalite_core.storage.stray_ends import recovered_metadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from kafkalite_broker.log.disk import LocalDisk
+    from kafkalite_broker.log.directory import DataDirectory
     from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
+
+
+UNLISTED_MS: Final = 60_000.0
+"""So long a stray stays that the broker's status names no more: an operator may have read the list just before, and
+take over what it names (`controller/adoption.py`). Whoever is called in sync then has to have it. It waits for no
+answer of the API server for longer.
+"""
 
 
 class StrayDirectories:
@@ -40,14 +46,18 @@ class StrayDirectories:
     Args:
         disk: The data directory.
         wall_ms: Wall clock.
+        unique_hex: Hexadecimal digits that are never given again.
     """
 
-    def __init__(self, disk: LocalDisk, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, disk: DataDirectory, wall_ms: Callable[[], int], unique_hex: Callable[[], str]) -> None:
         self._disk = disk
         self._wall_ms = wall_ms
+        self._unique_hex = unique_hex
         self._strays: dict[str, Stray] = {}
         self._of_topics: dict[tuple[str, int], list[Stray]] | None = None
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
+        self._leaving: dict[str, float | None] = {}
+        """Since when the store knows that they are listed no more, monotonic ms; None: it does not."""
         self._gone: dict[str, TopicPartition | None] = {}
         """Directories of strays that are removed, by name: see `end_removals`."""
 
@@ -62,15 +72,42 @@ class StrayDirectories:
                 self._gone[name] = None if metadata is None else metadata.key
                 self._empty(name)
         names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
-        with ThreadPoolExecutor(threads, thread_name_prefix="recovery") as pool:
-            known = list(pool.map(lambda name: recovered_metadata(self._disk, name, now_ms=self._wall_ms()), names))
-        for name, metadata in zip(names, known, strict=True):
+
+        def recovered(name: str) -> PartitionMetadata | None:
+            return recovered_metadata(self._disk, name, now_ms=self._wall_ms())
+
+        for name, metadata in zip(names, each(recovered, names, threads, "recovery"), strict=True):
             self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
         self._of_topics = None
+
+    def find_logs(self) -> dict[TopicPartition, PartitionMetadata]:
+        """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
+        found: dict[TopicPartition, PartitionMetadata] = {}
+        for name in self._disk.list(""):
+            key = parse_directory_name(name)
+            if key is None or not self._disk.is_directory(name):
+                continue
+            metadata = read_metadata(self._disk, name)
+            if metadata is not None and metadata.key == key:
+                found[key] = metadata
+            elif self._disk.tree_bytes(name):
+                self.set_aside(name, metadata)
+            else:
+                self._disk.remove_tree(name)  # made, but nothing was written before the crash
+        return found
 
     def all(self) -> list[Stray]:
         """Every stray, by name."""
         return [self._strays[name] for name in sorted(self._strays)]
+
+    def listed(self) -> list[Stray]:
+        """Those that may be taken over, by name: not who is about to be removed."""
+        return [stray for stray in self.all() if stray.directory not in self._leaving]
+
+    @property
+    def leaving(self) -> bool:
+        """Whether some are about to be removed."""
+        return bool(self._leaving)
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions whose directories were set aside, also those whose removal has not ended."""
@@ -97,7 +134,7 @@ class StrayDirectories:
 
     def rename(self, name: str, metadata: PartitionMetadata | None, *, end_offset: int = -1) -> Stray:
         """Gives a marked directory its name as a stray. A disk without room for a name leaves it the one it has."""
-        target = stray_name(name, secrets.token_hex(8))
+        target = stray_name(name, self._unique_hex())
         try:
             with disk_errors(f"set {name} aside"):
                 self._disk.rename(name, target)
@@ -143,6 +180,7 @@ class StrayDirectories:
         stray = self._strays.pop(directory, None)
         if stray is not None:
             self._strays[name] = stray._replace(directory=name)
+        self._leaving.pop(directory, None)
         self._of_topics = None
 
     def adopted(self, name: str) -> None:
@@ -160,11 +198,14 @@ class StrayDirectories:
         found = adoptable(self._of_topics.get((ref.topic_id, number), ()), ref.name, number, ref.topic_id)
         return None if found is None or found.metadata is None else found.metadata.newest
 
-    def remove(self, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0) -> list[tuple[str, str]]:
+    def remove(
+        self, *, retention_ms: int, deleted_retention_ms: int, told: bool, now_ms: float, bytes_wanted: int = 0
+    ) -> list[tuple[str, str]]:
         """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason).
 
-        Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier call
-        could not remove is removed now. Raises `StorageError`, `DiskFailure`.
+        The first call that finds one only leaves it out of `listed`; then the store has to be `told`, and `UNLISTED_MS`
+        pass. Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier
+        call could not remove is removed now. Raises `StorageError`, `DiskFailure`.
         """
         for name in self._gone:
             self._empty(name)
@@ -175,16 +216,31 @@ class StrayDirectories:
             deleted_retention_ms=deleted_retention_ms,
             bytes_wanted=bytes_wanted,
         )
+        removed = self._may_go(chosen, told=told, now_ms=now_ms)
         self._of_topics = None
-        for stray, _ in chosen:
-            gone = removed_name(stray.directory, secrets.token_hex(8))
+        for stray, _ in removed:
+            gone = removed_name(stray.directory, self._unique_hex())
             with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
                 self._disk.rename(stray.directory, gone)
             del self._strays[stray.directory]
             self._gone[gone] = None if stray.metadata is None else stray.metadata.key
             sync_directory(self._disk, "")
             self._empty(gone)
-        return [(stray.directory, reason) for stray, reason in chosen]
+        return [(stray.directory, reason) for stray, reason in removed]
+
+    def _may_go(self, chosen: list[tuple[Stray, str]], *, told: bool, now_ms: float) -> list[tuple[Stray, str]]:
+        before, self._leaving = self._leaving, {}
+        removed: list[tuple[Stray, str]] = []
+        for stray, reason in chosen:
+            name = stray.directory
+            since = before.get(name)
+            if stray.metadata is None or (since is not None and now_ms - since >= UNLISTED_MS):
+                removed.append((stray, reason))
+            elif since is None and told and name in before:
+                self._leaving[name] = now_ms
+            else:
+                self._leaving[name] = since
+        return removed
 
     def _empty(self, name: str) -> None:
         """All that takes room goes."""

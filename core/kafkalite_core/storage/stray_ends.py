@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.limits import STRAYS_LISTED_MAX
 from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.epoch_cache import epoch_of_records
 from kafkalite_core.storage.flushing import begin_flush, complete_flush
@@ -26,9 +27,12 @@ from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kafkalite_core.storage.disk import Disk
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.partition_metadata import PartitionMetadata
+    from kafkalite_core.storage.partition_metadata import Stray as StrayDirectory
 
 
 def noted_of_stray(
@@ -86,7 +90,21 @@ def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionM
     return metadata
 
 
-def listed(metadata: PartitionMetadata, *, end_offset: int) -> Stray:
+def listed(strays: Iterable[StrayDirectory]) -> list[Stray]:
+    """What a broker's status says of its strays: of the youngest, oldest first, where there are more than it may list.
+
+    None of those whose metadata can't be read.
+    """
+    known = [(stray.metadata.stray_since_ms, stray) for stray in strays if stray.metadata is not None]
+    known.sort(key=lambda each: each[0])
+    return [
+        listed_of(stray.metadata, end_offset=stray.end_offset)
+        for _, stray in known[-STRAYS_LISTED_MAX:]
+        if stray.metadata is not None
+    ]
+
+
+def listed_of(metadata: PartitionMetadata, *, end_offset: int) -> Stray:
     """What a broker's status says of a stray. `end_offset`: flushed end of its log, -1 where it is not known."""
     return Stray(
         topic=metadata.topic,

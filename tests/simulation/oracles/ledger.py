@@ -90,12 +90,10 @@ class Ledger:
 
     def directory(self, host: Host) -> Directory | None:
         """The log of this very partition on a machine's disk, as a running process sees it; also when set aside."""
-        entries = host.disk.root.entries
-        found = entries.get(self.directory_name)
+        found = host.disk.root.entries.get(self.directory_name)
         if isinstance(found, Directory) and found.tag == self.tag:
             return found
-        strays = (node for node in entries.values() if isinstance(node, Directory) and node.tag == self.tag)
-        return next(strays, None)
+        return next((node for _, node in host.disk.of(self.tag)), None)
 
     def durable_end(self, host: Host) -> int:
         """Everything of this partition below it outlives a power failure of that machine."""
@@ -114,6 +112,11 @@ class Ledger:
         """A disk is about to be lost."""
         has = {other.id for other, _, directory in self.logs() if last_batch(directory) is not None}
         if has == {host.id}:
+            self.destroyed = True
+
+    def stray_removed(self) -> None:
+        """A log that was set aside is removed, by age or from a full disk, as users are told that it may."""
+        if all(last_batch(directory) is None for _, _, directory in self.logs()):
             self.destroyed = True
 
     def process_ended(self, broker: Broker) -> None:
@@ -140,12 +143,7 @@ class Ledger:
 
     def logs(self) -> list[tuple[Host, str, Directory]]:
         """All logs of the partition: the machine, the name of the directory, which may be set aside, and what is in it."""
-        return [
-            (host, name, node)
-            for host in self.oracles.hosts.values()
-            for name, node in host.disk.root.entries.items()
-            if isinstance(node, Directory) and node.tag == self.tag
-        ]
+        return [(host, name, node) for host in self.oracles.hosts.values() for name, node in host.disk.of(self.tag)]
 
     def forget(self, epoch: int) -> None:
         """Of leader epochs above that one nobody knows any more, but by the batches that are left of them."""

@@ -94,6 +94,12 @@ class Oracles:
             ledger.process_ended(broker)
         self.metadata.forget(broker)
 
+    def stray_removed(self, tag: Tag) -> None:
+        """A log of that partition that was set aside is removed, by age or from a full disk."""
+        ledger = self.ledgers.get(tag)
+        if ledger is not None:
+            ledger.stray_removed()
+
     # ------------------------------------------------------------------------------------------------ the store
 
     def store_changed(self, kind: str, old: Json | None, new: Json | None) -> None:

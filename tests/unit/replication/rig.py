@@ -13,6 +13,7 @@ import uvloop
 from kafkalite_broker.cluster.topic_changes import TopicChanges
 from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.groups.offsets_topic import OffsetsTopic
+from kafkalite_broker.log.disk import LocalDisk
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.replication.fetcher import FetchSettings
@@ -115,7 +116,7 @@ class Rig:
         loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(2)
         self.logs = LogManager(
-            self.root, cluster_id="c", broker_id=self.id, wall_ms=lambda: 1_000_000, reserve_bytes=4096
+            LocalDisk(self.root), cluster_id="c", broker_id=self.id, wall_ms=lambda: 1_000_000, reserve_bytes=4096
         )
         self.logs.open()
         self.flusher = GroupFlusher(

@@ -252,7 +252,8 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
 
 def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledger, monkeypatch) -> None:  # S11
     now = healthy.api.objects["brokers"][healthy.hosts[0].object_name]
-    for directory, damaged in (("d-i0-1", False), ("another", True)):
+    mine = broker_of(now).registration.directory_id
+    for directory, damaged in ((mine, False), ("another", True)):
         known = replace(broker_of(now).registration, broker_epoch=0, directory_id=directory)
         before = {**healthy.oracles.brokers, 0: replace(broker_of(now), registration=known)}
         monkeypatch.setattr(healthy.oracles, "brokers", before)

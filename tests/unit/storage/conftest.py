@@ -1,7 +1,9 @@
 import pytest
 
 from kafkalite_broker.compression import compress, decompress
+from kafkalite_broker.log.disk import LocalDisk
 from kafkalite_broker.log.manager import LogManager
+from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
@@ -99,6 +101,7 @@ def tools():
 
 class Clock:
     now_ms = 1_000_000
+    mono_ms = 0.0
 
     def __call__(self):
         return self.now_ms
@@ -110,12 +113,32 @@ def clock():
 
 
 @pytest.fixture
+def removing(clock):
+    """Removes the strays of a manager whose time has come, once the store knows and has known for long enough."""
+
+    def remove(one, **limits):
+        one.remove_strays(told=False, **limits)
+        one.remove_strays(told=True, **limits)
+        clock.mono_ms += UNLISTED_MS
+        return one.remove_strays(told=True, **limits)
+
+    return remove
+
+
+@pytest.fixture
 def manager(tmp_path, clock):
     made = []
 
     def make(**options):
-        options = {"cluster_id": "c", "broker_id": 0, "wall_ms": clock, "reserve_bytes": 4096, **options}
-        manager = LogManager(tmp_path / "data", **options)
+        options = {
+            "cluster_id": "c",
+            "broker_id": 0,
+            "wall_ms": clock,
+            "mono_ms": lambda: clock.mono_ms,
+            "reserve_bytes": 4096,
+            **options,
+        }
+        manager = LogManager(LocalDisk(tmp_path / "data"), **options)
         made.append(manager)
         return manager
 

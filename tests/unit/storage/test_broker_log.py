@@ -248,7 +248,7 @@ def test_a_foreign_directory_is_refused(manager):
         manager(broker_id=1).open()
 
 
-def test_another_topic_id_makes_a_stray_and_the_same_one_adopts_it(manager, tools, clock):
+def test_another_topic_id_makes_a_stray_and_the_same_one_adopts_it(manager, tools, clock, removing):
     one = manager()
     one.open()
     log, _ = one.obtain(REF, 0, CONFIG)
@@ -264,11 +264,11 @@ def test_another_topic_id_makes_a_stray_and_the_same_one_adopts_it(manager, tool
     again, mark = one.obtain(REF, 0, CONFIG)
     assert (again.end_offset, again.flushed_end) == (5, 5)
     assert [stray.metadata.delete_seen for stray in one.strays()] == [True]
-    assert one.remove_strays(retention_ms=10**9, deleted_retention_ms=100) == []
+    assert removing(one, retention_ms=10**9, deleted_retention_ms=100) == []
     clock.now_ms += 101
-    ((name, reason),) = one.remove_strays(retention_ms=10**9, deleted_retention_ms=100)
+    ((name, reason),) = removing(one, retention_ms=10**9, deleted_retention_ms=100)
     assert "delete seen" in reason
-    assert not (one.root / name).exists()
+    assert not (one.disk.root / name).exists()
     one.abandon()
     two = manager()
     assert not two.open().findings.checkpoint_lost
@@ -437,7 +437,7 @@ def test_a_retention_pass_checkpoints_before_it_removes(manager, tools, clock, m
     assert len(retired["orders-0"]) >= 2
     assert 0 < log.start_offset <= 25
     assert told == [{"durable_start": log.start_offset}]
-    left = sorted(path.name for path in (one.root / "orders-0").glob("*.log"))
+    left = sorted(path.name for path in (one.disk.root / "orders-0").glob("*.log"))
     assert len(left) == len(log.segments)
     one.abandon()
     two = manager()

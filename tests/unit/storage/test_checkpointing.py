@@ -43,7 +43,7 @@ def test_nothing_outlives_what_a_recovery_cuts_off(manager, tools):
     two = manager()
     assert two.open().reports[0].end_offset == 4
     for name in ("cleaner", "replication", "recovery-point", "log-start"):
-        checkpoint = (two.root / f"{name}-offset-checkpoint").read_text()
+        checkpoint = (two.disk.root / f"{name}-offset-checkpoint").read_text()
         assert checkpoint in {"0\n1\norders 0 4\n", "0\n1\norders 0 0\n"}, name
     log, mark = two.obtain(REF, 0, COMPACTED)
     assert (mark, two.cleaner_offset(log)) == (4, 4)
@@ -144,9 +144,9 @@ def test_retention_on_a_full_disk_takes_old_segments_though_no_new_one_can_be_be
         return real(path, create=create)
 
     monkeypatch.setattr(one.disk, "open", find_no_room)
-    one.make_room({log: end}, retention_ms=10**9, deleted_retention_ms=10**9)
+    one.make_room({log: end}, told=True, retention_ms=10**9, deleted_retention_ms=10**9)
     assert (segments > 2, len(log.segments), log.end_offset) == (True, 1, end)
-    assert len(list((one.root / log.directory).glob("*.log"))) == 1
+    assert len(list((one.disk.root / log.directory).glob("*.log"))) == 1
 
 
 @pytest.mark.parametrize("free", [0, 4095])
@@ -157,8 +157,8 @@ def test_a_broker_that_was_killed_on_a_full_disk_starts_again(manager, tools, mo
     tools.fill(log, 5)
     tools.flush(log)
     one.abandon()
-    assert (one.root / ".reserve").exists()
+    assert (one.disk.root / ".reserve").exists()
     two = manager()
     monkeypatch.setattr(two.disk, "free_bytes", lambda: free)
     two.open()
-    assert not (two.root / ".reserve").exists()
+    assert not (two.disk.root / ".reserve").exists()

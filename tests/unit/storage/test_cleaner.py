@@ -106,7 +106,7 @@ async def test_what_was_compacted_is_known_after_a_restart(open_manager, manager
         assert await cleaner.clean_once()
     offset = open_manager.cleaner_offset(log)
     assert offset == log.active.base_offset
-    content = (open_manager.root / "cleaner-offset-checkpoint").read_text()
+    content = (open_manager.disk.root / "cleaner-offset-checkpoint").read_text()
     assert content == f"0\n1\norders 0 {offset}\n"
     state = state_of(log)
     open_manager.close({log: log.end_offset}, broker_epoch=1)
@@ -130,7 +130,7 @@ async def test_what_is_written_after_a_cut_counts_as_dirty(open_manager, clock):
         assert end <= 20
         job()  # taken before the cut, written after it
         assert open_manager.cleaner_offset(log) == end
-        assert (open_manager.root / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
+        assert (open_manager.disk.root / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {end}\n"
         put(log, 60, tag="w")
         assert await cleaner.clean_once()
         assert state_of(log)[1] < 30
@@ -168,7 +168,7 @@ async def test_a_policy_may_change_and_the_gaps_are_still_no_damage(open_manager
     end, state = log.end_offset, state_of(log)
     open_manager.abandon()
     for policy in ("delete", "compact", "delete"):
-        (open_manager.root / "recovery-point-offset-checkpoint").unlink()  # so that every batch is looked at
+        (open_manager.disk.root / "recovery-point-offset-checkpoint").unlink()  # so that every batch is looked at
         again = manager(decompress=decompress)
         [report] = again.open().reports
         assert (report.cut, report.end_offset) == (False, end)
@@ -197,7 +197,7 @@ async def test_a_damaged_log_waits_for_a_restart_and_others_go_on(open_manager, 
     logs = [open_manager.obtain(REF, number, COMPACTED)[0] for number in range(2)]
     for log in logs:
         put(log, 60)
-    path = open_manager.root / logs[0].segments[1].path
+    path = open_manager.disk.root / logs[0].segments[1].path
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from kafkalite_broker.log.flusher import GroupFlusher
+from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import Seen, TopicRef
 
@@ -190,7 +191,11 @@ def test_a_full_disk_gives_up_the_reserve_and_the_oldest_strays(manager, tools, 
     assert one.disk.exists(".reserve")
     monkeypatch.setattr(one.disk, "free_bytes", lambda: 4096)
     limits = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
-    ((_, reason),) = one.make_room({}, **limits)
+    assert one.make_room({}, told=True, **limits) == []
+    assert one.make_room({}, told=True, **limits) == []
+    assert one.strays_leaving
+    clock.mono_ms += UNLISTED_MS
+    ((_, reason),) = one.make_room({}, told=True, **limits)
     assert "nearly full" in reason
     assert not one.disk.exists(".reserve")
     one.retention_pass({})

@@ -8,6 +8,7 @@ from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import IsrEntry, TopicRef
 from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.partition_metadata import PartitionMetadata, read_metadata, write_metadata
+from kafkalite_core.storage.partition_metadata import Stray as Directory
 from kafkalite_core.storage.stray_ends import listed, noted_of_stray, recovered_metadata
 
 TOPIC_ID = "5f0c1c2e-0000-4000-8000-000000000001"
@@ -168,7 +169,7 @@ def test_a_broker_lists_what_its_disk_has_after_the_power_failed(manager, tools,
     directory = one.set_aside(log, delete_seen=True).directory
     assert [stray.end_offset for stray in one.strays()] == [9], "as long as it lives a relaxed flush counts"
     one.close({}, broker_epoch=1)
-    with (one.root / directory / f"{0:020}.log").open("r+b") as file:
+    with (one.disk.root / directory / f"{0:020}.log").open("r+b") as file:
         file.truncate(sizes[kept])  # a clean stop does not flush what was set aside
     two = manager()
     two.open()
@@ -187,15 +188,18 @@ def test_what_a_broker_lists_of_a_stray():
         topic="a", topic_id="id", partition=3, leader_epoch=8, partition_epoch=9, log_epoch=7, end_offset=30,
         isr=(IsrEntry(1, 4),), isr_epoch=6, isr_leader_epoch=5, relaxed_flush=True, deleted=True,
     )  # fmt: skip
-    assert listed(noted, end_offset=-1) == told
-    assert listed(replace(noted, deletion_policy="Retain"), end_offset=31) == replace(
-        told, deleted=False, end_offset=31
-    )
-    older = listed(replace(noted, end_offset=-1), end_offset=-1)
+
+    def as_listed(metadata, end_offset=-1):
+        (one,) = listed([Directory("a-3.0.stray", metadata, end_offset=end_offset), Directory("nobody's.stray", None)])
+        return one
+
+    assert as_listed(noted) == told
+    assert as_listed(replace(noted, deletion_policy="Retain"), 31) == replace(told, deleted=False, end_offset=31)
+    older = as_listed(replace(noted, end_offset=-1))
     assert (older.log_epoch, older.end_offset) == (None, -1), "an earlier version noted neither"
-    empty = listed(replace(noted, log_epoch=-1, end_offset=0), end_offset=0)
+    empty = as_listed(replace(noted, log_epoch=-1, end_offset=0), 0)
     assert empty.reach == (-1, 0), "no record is of the epoch that it was told of"
-    assert not listed(replace(noted, delete_seen=False), end_offset=-1).deleted
+    assert not as_listed(replace(noted, delete_seen=False)).deleted
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -219,3 +223,12 @@ def test_what_was_deleted_before_a_log_was_set_aside_stays_deleted_when_it_is_ad
     adopted, mark = one.obtain(REF, 0, config)
     assert (adopted.start_offset, mark) == (3, 3)
     assert adopted.end_offset == 11
+
+
+def test_of_too_many_strays_the_youngest_are_listed_oldest_first(monkeypatch):
+    monkeypatch.setattr("kafkalite_core.storage.stray_ends.STRAYS_LISTED_MAX", 2)
+    noted = [
+        PartitionMetadata(topic="a", partition=n, topic_id="id", uid="u", stray_since_ms=since)
+        for n, since in enumerate((3, 1, 2))
+    ]
+    assert [one.partition for one in listed([Directory(f"a-{one.partition}", one) for one in noted])] == [2, 0]
