@@ -1,6 +1,7 @@
 """Compaction over a faulty disk against the list of all records ever written: whatever happens, no key loses its value."""
 
 import contextlib
+import copy
 
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,7 @@ from kafkalite_core.protocol.record_batch import (
     parse_batch_header,
     validate_crc,
 )
+from kafkalite_core.storage import epoch_cache
 from kafkalite_core.storage.compaction import plan_compaction
 from kafkalite_core.storage.compaction_filter import DELETE_HORIZON, ENTRY_OVERHEAD_BYTES
 from kafkalite_core.storage.compaction_pass import compact
@@ -328,6 +330,28 @@ class CompactionMachine(RuleBasedStateMachine):
                     self.disk.remove(f"{NAME}/{name}")
         self.open(clean=False)
         assert not self.report.cut
+
+    @rule()
+    def epochs_of_the_batches_that_are_left(self):
+        """Without the epoch file an epoch may seem to end earlier than it did, never later: too much is cut, or nothing."""
+        self.flush()
+        disk = copy.deepcopy(self.disk)
+        disk.kill()
+        path = f"{NAME}/{epoch_cache.FILE_NAME}"
+        if disk.exists(path):
+            disk.remove(path)
+        left, _ = open_log(
+            disk,
+            NAME,
+            self.config,
+            LogEnvironment(TailBudget(0), lambda _directory, _offset: None, decompress, compress),
+            now_ms=self.clock,
+            recovery_point=self.recovery_point,
+            start_offset=self.start_checkpoint,
+        )
+        assert left.end_offset == self.log.end_offset
+        for epoch in range(self.epoch + 1):
+            assert left.end_offset_for(epoch)[1] <= self.log.end_offset_for(epoch)[1], epoch
 
     # ------------------------------------------------------------------------------------------------ always
 
