@@ -96,6 +96,7 @@ class DataPlane:
         self.recovering = False
         """Threads are writing into the data directory, and cannot be told to stop."""
         self._room_wanted_s = float("-inf")
+        self._closing = False
         threads = broker_integer(config, "num.io.threads")
         self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
         self.logs = LogManager(
@@ -240,6 +241,7 @@ class DataPlane:
 
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
+        self._closing = True
         await self.server.stop()
         self.groups.close()
         await self.partitions.stop_fetching()
@@ -280,6 +282,8 @@ class DataPlane:
             loop.call_soon(self._make_room)
 
     def _make_room(self) -> None:
+        if self._closing:
+            return
         try:
             removed = self.logs.make_room(
                 self.partitions.deletable_up_to(),

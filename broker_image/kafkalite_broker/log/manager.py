@@ -13,6 +13,7 @@ from kafkalite_broker.log.metadata_files import MetadataFiles
 from kafkalite_broker.log.recovery_tally import RecoveryTally
 from kafkalite_broker.log.strays import StrayDirectories
 from kafkalite_core.model.partition import TopicPartition
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.identity import (
     CleanShutdown,
     DirectoryFindings,
@@ -262,6 +263,9 @@ class LogManager:
         log_config = replace(config, gaps=metadata.compacted)
         start, now_ms = metadata.kept_start, self._wall_ms()
         log, _ = open_log(self.disk, name, log_config, self._environment, now_ms=now_ms, start_offset=start)
+        if log.end_offset < metadata.kept_recovery_point:
+            # It was called in sync for what it has lost. The mark tells the next start, which distrusts the disk.
+            raise DiskFailure(f"{name}: {metadata.kept_recovery_point} was flushed, and {log.end_offset} is left")
         self._strays.adopted(name)
         self._metadata.opened(log, metadata)
         return log

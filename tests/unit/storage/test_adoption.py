@@ -340,6 +340,23 @@ def test_an_adoption_waits_for_room_to_set_aside_what_is_in_its_way(opened, tool
     assert [stray.metadata.topic_id for stray in one.strays()] == [OTHER.topic_id]
 
 
+def test_who_adopts_less_than_was_flushed_is_no_more_in_sync(opened, manager, tools):
+    """The operator called the broker in sync by what is noted of the stray; a bit of it has rotted since (S2, S10)."""
+    one = opened()
+    log = a_log(one, tools)
+    directory = one.set_aside(log, delete_seen=False).directory
+    (one.disk.root / directory / f"{log.segments[-1].base_offset:020}.log").write_bytes(b"rotten")
+    with pytest.raises(DiskFailure, match=r"orders-0: 12 was flushed, and \d+ is left"):
+        one.obtain(REF, 0, CONFIG)
+    one.abandon()
+    two = manager()
+    found = two.open().findings
+    assert (found.cut_below_flushed, found.trusted) == (True, False)
+    assert two.obtain(REF, 0, CONFIG)[0].end_offset < 12
+    two.abandon()
+    assert manager().open().findings.trusted
+
+
 def test_a_log_that_was_only_begun_is_not_in_the_way_of_an_adoption(opened, tools, failing):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)
