@@ -70,6 +70,8 @@ class DataPlane:
         on_tick: Called with every turn of the housekeeping loop: the sign of life for the Lease thread.
     """
 
+    _closing = False
+
     def __init__(
         self,
         settings: BrokerSettings,
@@ -96,7 +98,6 @@ class DataPlane:
         self.recovering = False
         """Threads are writing into the data directory, and cannot be told to stop."""
         self._room_wanted_s = float("-inf")
-        self._closing = False
         threads = broker_integer(config, "num.io.threads")
         self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
         self.logs = LogManager(

@@ -1,3 +1,6 @@
+import errno
+import re
+
 import pytest
 
 from kafkalite_broker.compression import compress, decompress
@@ -145,3 +148,33 @@ def manager(tmp_path, clock):
     yield make
     for one in made:
         one.abandon()
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Lets an operation of the disk fail for the paths that match a pattern, until it is called without one."""
+
+    def fail(operation="", pattern="", code=errno.ENOSPC):
+        monkeypatch.undo()
+        if not operation:
+            return
+        real = getattr(LocalDisk, operation)
+
+        def replacement(self, path, *rest, **options):
+            if re.fullmatch(pattern, path):
+                raise OSError(code, "injected")
+            return real(self, path, *rest, **options)
+
+        monkeypatch.setattr(LocalDisk, operation, replacement)
+
+    return fail
+
+
+@pytest.fixture
+def opened(manager):
+    def make():
+        one = manager()
+        one.open()
+        return one
+
+    return make

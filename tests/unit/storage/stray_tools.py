@@ -1,0 +1,19 @@
+"""A log that is set aside, for the tests of adoption and of removal."""
+
+from kafkalite_core.model.config import resolve_topic_config
+from kafkalite_core.model.partition import TopicRef
+
+REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
+OTHER = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
+CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
+COMPACTED = resolve_topic_config({"segment.bytes": "1024", "cleanup.policy": "compact"})
+LIMITS = {"retention_ms": 0, "deleted_retention_ms": 0}
+
+
+def a_log(one, tools, *, config=CONFIG):
+    """Of twelve records, of which three are deleted."""
+    log, _ = one.obtain(REF, 0, config)
+    tools.fill(log, 12)
+    tools.flush(log)
+    log.advance_start(3)
+    return log

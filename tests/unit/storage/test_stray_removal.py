@@ -1,0 +1,199 @@
+"""Removing what was set aside: when, and what a full disk or a crash leaves of it (S10)."""
+
+import errno
+import shutil
+
+import pytest
+
+from kafkalite_broker.log.disk import LocalDisk
+from kafkalite_broker.log.strays import UNLISTED_MS
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.partition import TopicRef
+from kafkalite_core.storage.errors import DiskFailure
+from tests.unit.storage.stray_tools import CONFIG, LIMITS, OTHER, REF, a_log
+
+
+def gone_of(one):
+    """What is left of the strays that were removed, by directory."""
+    return [sorted(file.name for file in directory.iterdir()) for directory in one.disk.root.glob("*.gone")]
+
+
+def test_what_is_left_of_a_stray_whose_removal_was_interrupted_is_no_stray(opened, tools, clock, removing, monkeypatch):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+
+    def remove_some(disk, name, _keep):
+        next((disk.root / name).glob("*.log")).unlink()
+        raise OSError(errno.EIO, "injected")
+
+    monkeypatch.setattr(LocalDisk, "empty_tree", remove_some)
+    with pytest.raises(DiskFailure):
+        removing(one, **LIMITS)
+    monkeypatch.undo()
+    assert one.strays() == []
+    one.abandon()
+    two = opened()
+    assert two.strays() == []
+    assert not list(two.disk.root.glob("orders-0*"))
+    assert two.obtain(REF, 0, CONFIG)[0].end_offset == 0
+
+
+def test_a_removal_that_found_a_full_disk_is_gone_on_with_by_the_next(opened, tools, clock, removing, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    failing("empty_tree", r".*\.gone")
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            removing(one, **LIMITS)
+    failing()
+    assert removing(one, **LIMITS) == []
+    assert not list(one.disk.root.glob("orders-0*"))
+
+
+def test_a_disk_has_not_lost_the_log_whose_stray_it_removed_before_a_checkpoint_forgot_it(
+    opened, manager, tools, clock, removing, failing
+):
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    removing(one, **LIMITS)
+    assert gone_of(one) == [["partition.metadata"]]
+    one.abandon()
+    next(one.disk.root.glob("*.gone")).joinpath("left.log").touch()
+    failing("open", r"recovery-point-offset-checkpoint\.tmp")
+    for _ in range(2):
+        two = manager()
+        assert not two.open().findings.checkpoint_lost
+        assert gone_of(two) == [["partition.metadata"]]
+        two.abandon()
+    failing()
+    three = manager()
+    assert not three.open().findings.checkpoint_lost
+    assert gone_of(three) == []
+
+
+def test_what_is_left_of_a_removed_stray_goes_when_a_checkpoint_leaves_it_out(opened, tools, clock, removing):
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    removing(one, **LIMITS)
+    removing(one, **LIMITS)
+    assert gone_of(one) == [["partition.metadata"]]
+    one.checkpoint({})
+    removing(one, **LIMITS)
+    assert gone_of(one) == []
+
+
+def test_a_new_log_of_the_name_counts_once_its_directory_is_on_disk(opened, manager, tools, clock, removing):
+    """Until then a power loss may take the directory, and only what is left of the stray tells why."""
+    one = opened()
+    log = a_log(one, tools)
+    one.checkpoint({})
+    one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    new, _ = one.obtain(OTHER, 0, CONFIG)
+    removing(one, **LIMITS)
+    assert len(gone_of(one)) == 1
+    tools.fill(new, 1)
+    tools.flush(new)
+    removing(one, **LIMITS)
+    assert gone_of(one) == []
+    one.abandon()
+    assert not manager().open().findings.checkpoint_lost
+
+
+def test_two_strays_with_the_longest_names_are_removed_side_by_side(opened, tools, clock, removing, failing):
+    one = opened()
+    ref = TopicRef("ns", "t" * 249, "uid-1", REF.topic_id, "t" * 249)
+    logs = [one.obtain(ref, number, CONFIG)[0] for number in (0, 1)]
+    for log in logs:
+        tools.fill(log, 2)
+        tools.flush(log)
+    one.checkpoint({})
+    failing("rename", r"t+-[01]")  # they keep their names
+    for log in logs:
+        one.set_aside(log, delete_seen=False)
+    failing()
+    clock.now_ms += 1
+    assert len(removing(one, **LIMITS)) == 2
+    assert gone_of(one) == [["partition.metadata"]] * 2
+
+
+def test_a_stray_is_removed_when_the_store_has_long_known_that_it_will_be(opened, tools, clock):
+    """Who reads the list may take over what it names, and calls its broker in sync (S10)."""
+    one = opened()
+    name = one.set_aside(a_log(one, tools), delete_seen=False).directory
+    clock.now_ms += 1
+    assert [stray.directory for stray in one.listed_strays()] == [name]
+    for told in (True, False, False):  # of what the store was told before the first call nobody asks
+        assert one.remove_strays(told=told, **LIMITS) == []
+        assert (one.listed_strays(), one.strays_leaving) == ([], True)
+        clock.mono_ms += UNLISTED_MS
+    assert one.remove_strays(told=True, **LIMITS) == []
+    clock.mono_ms += UNLISTED_MS - 1
+    assert one.remove_strays(told=False, **LIMITS) == []
+    assert [stray.directory for stray in one.strays()] == [name]
+    clock.mono_ms += 1
+    assert [gone for gone, _ in one.remove_strays(told=False, **LIMITS)] == [name]
+    assert (one.strays(), one.strays_leaving) == ([], False)
+
+
+def test_a_stray_that_may_stay_after_all_is_listed_again(opened, tools, clock):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    full = {"retention_ms": 10**9, "deleted_retention_ms": 10**9, "told": True}
+    one.remove_strays(bytes_wanted=1, **full)
+    one.remove_strays(bytes_wanted=1, **full)
+    one.remove_strays(**full)
+    assert len(one.listed_strays()) == 1
+    clock.mono_ms += UNLISTED_MS
+    assert one.remove_strays(bytes_wanted=1, **full) == [], "the time begins anew"
+
+
+def test_a_stray_that_is_about_to_be_removed_may_still_be_taken_over(opened, tools, clock):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    one.remove_strays(told=True, **LIMITS)
+    assert one.obtain(REF, 0, CONFIG)[0].end_offset == 12
+    assert not one.strays_leaving
+
+
+def test_what_is_nobodys_is_removed_at_once(opened, tools, clock):
+    one = opened()
+    log = a_log(one, tools)
+    one.abandon()
+    (one.disk.root / log.directory / "partition.metadata").write_text("garbage")
+    two = opened()
+    assert [stray.metadata for stray in two.strays()] == [None]
+    full = {"retention_ms": 10**9, "deleted_retention_ms": 10**9, "told": False}
+    assert len(two.remove_strays(bytes_wanted=1, **full)) == 1
+
+
+def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, removing, failing):
+    one = opened()
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    failing("rename", r"orders-0\..*")
+    with pytest.raises(StorageError):
+        removing(one, **LIMITS)
+    assert len(one.strays()) == 1
+    failing()
+    assert [reason for _, reason in removing(one, **LIMITS)] == [
+        "absence never deletes: age 1 ms, kept for 0 ms"
+    ]  # fmt: skip
+
+
+def test_a_stray_that_somebody_else_has_removed_is_forgotten(opened, tools, clock, removing):
+    one = opened()
+    stray = one.set_aside(a_log(one, tools), delete_seen=False)
+    clock.now_ms += 1
+    shutil.rmtree(one.disk.root / stray.directory)
+    removing(one, **LIMITS)
+    assert one.strays() == []
