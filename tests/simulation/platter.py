@@ -176,6 +176,9 @@ def durable_last(directory: Directory) -> Mark | None:
         if directory.durable.get(name) is not inode:
             break
         marks = inode.marks or []
+        if inode.synced == len(inode.data) and inode.old is None and not inode.lost:
+            last = marks[-1] if marks else last
+            continue
         prefix = inode.durable_prefix
         place = len(marks) if prefix == len(inode.data) else bisect_right(marks, (prefix, INFINITE))
         if place:
