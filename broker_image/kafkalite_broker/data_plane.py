@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.clock import wall_ms
@@ -15,6 +16,7 @@ from kafkalite_broker.log.disk import LocalDisk
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.kernel_sync import kernel_sync_for
 from kafkalite_broker.log.manager import LogManager
+from kafkalite_broker.log.stray_removal import StrayRemoval
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
@@ -24,6 +26,7 @@ from kafkalite_broker.server.handlers import handlers
 from kafkalite_broker.server.listener import Server
 from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
+from kafkalite_core.membership.claims import is_claimed
 from kafkalite_core.model.config import broker_integer
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.errors import DiskFailure
@@ -69,8 +72,6 @@ class DataPlane:
         on_fatal: Told the error after which the process must end (R12).
         on_tick: Called with every turn of the housekeeping loop: the sign of life for the Lease thread.
     """
-
-    _closing = False
 
     def __init__(
         self,
@@ -141,12 +142,22 @@ class DataPlane:
             on_fatal=on_fatal,
         )
         self.groups = self._make_groups()
-        self.cleaner = self._make_cleaner()
+        self.cleaner, self._stray_removal = self._make_cleaner(), self._make_stray_removal()
         self.server = self._make_server(cluster_id, producer_ids)
         telemetry.drivers = self.partitions.drivers
         telemetry.connections = lambda: len(self.server.connections)
         telemetry.in_flight_bytes = lambda: self.server.budget.used_bytes
         telemetry.flushes = lambda: self.flusher.flushes
+
+    def _make_stray_removal(self) -> StrayRemoval:
+        return StrayRemoval(
+            self.logs,
+            config=self._config,
+            told_ms=self._link.strays_told_ms,
+            claimed=partial(is_claimed, self._link.cache, self._settings.broker_id),
+            report=self.report_strays,
+            on_fatal=self._on_fatal,
+        )
 
     def _make_cleaner(self) -> LogCleaner:
         return LogCleaner(
@@ -242,7 +253,7 @@ class DataPlane:
 
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
-        self._closing = True
+        self._stray_removal.close()
         await self.server.stop()
         self.groups.close()
         await self.partitions.stop_fetching()
@@ -283,24 +294,15 @@ class DataPlane:
             loop.call_soon(self._make_room)
 
     def _make_room(self) -> None:
-        if self._closing:
-            return
         try:
-            removed = self.logs.make_room(
-                self.partitions.deletable_up_to(),
-                retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
-                deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
-                told=self._link.settled,
-            )
+            self.logs.make_room(self.partitions.deletable_up_to())
+            self._stray_removal.look()
         except StorageError as error:
             log.error("no room could be made", error=str(error))
         except Exception as error:
             self._on_fatal(error)
         else:
-            log.warning("the disk is full: made room", free_bytes=self.logs.disk.free_bytes(), strays_removed=removed)
-            self.report_strays()
-            if self.logs.strays_leaving:
-                asyncio.get_running_loop().call_later(MAKE_ROOM_INTERVAL_S, self._make_room)
+            log.warning("the disk is full: made room", free_bytes=self.logs.disk.free_bytes())
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -345,11 +347,4 @@ class DataPlane:
         )
         for directory, segments in retired.items():
             log.info("segments beyond retention", directory=directory, segments=segments)
-        removed = self.logs.remove_strays(
-            retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
-            deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
-            told=self._link.settled,
-        )
-        for directory, reason in removed:
-            log.info("stray removed", directory=directory, reason=reason)
-        self.report_strays()
+        self._stray_removal.look()

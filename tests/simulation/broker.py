@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.log.manager import LogManager
+from kafkalite_broker.log.strays import StrayRules
+from kafkalite_core.membership.claims import is_claimed
 from kafkalite_core.membership.lease import plan_renewal
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.membership.registration_events import Identity
@@ -42,10 +45,9 @@ HAND_OVER_BY_OPERATOR_MS = 2_000.0
 HAND_OVER_LIMIT_MS = 6_000.0
 CLOSE_MS = 300.0
 MAKE_ROOM_INTERVAL_MS = 1_000.0
+STRAY_RETENTION_MS = 7 * 86_400_000
 LATE_JOBS, LATE_JOB_MS = 0.3, 300.0
 """Share of the checkpoints that another thread writes some time after their values were taken."""
-
-STRAYS_STAY: Final = {"retention_ms": 7 * 86_400_000, "deleted_retention_ms": 3_600_000}
 
 
 class Broker:
@@ -223,16 +225,35 @@ class Broker:
         try:
             if self.shape.retention:
                 self.logs.retention_pass(self.partitions.deletable_up_to())
-            with self._strays_watched():
-                self.logs.remove_strays(told=self.told, **STRAYS_STAY)
+            self._look_at_strays()
         except StorageError as error:
             self.trace(f"no room for retention: {error}")
-        self.report_strays()
 
-    @property
-    def told(self) -> bool:
-        """The store says all that this broker wants it to say."""
-        return self.registrar is not None and self.registrar.settled
+    def _look_at_strays(self) -> None:
+        """What `StrayRemoval` does, but that it is asked for often enough to need no timer of its own."""
+        rules = StrayRules(
+            retention_ms=STRAY_RETENTION_MS,
+            deleted_retention_ms=self.shape.stray_deleted_retention_ms,
+            told_ms=self.link.strays_told_ms(),
+            claimed=partial(is_claimed, self.cache, self.host.id),
+            unlisted_ms=self.shape.stray_unlisted_ms,
+        )
+        try:
+            with self._strays_watched():
+                self.logs.remove_strays(rules)
+        except StorageError:
+            self.report_strays()
+            raise
+        listed = {stray.directory for stray in self.logs.listed_strays()}
+        self.oracles.strays_leave(
+            self.host.id,
+            {
+                (stray.metadata.topic_id, stray.metadata.partition)
+                for stray in self.logs.strays()
+                if stray.metadata is not None and stray.directory not in listed
+            },
+        )
+        self.report_strays()
 
     @contextmanager
     def _strays_watched(self) -> Iterator[None]:
@@ -243,7 +264,7 @@ class Broker:
             for directory, metadata in before.items():
                 if metadata is not None and not self.host.disk.exists(directory):
                     self.trace(f"{directory} is removed")
-                    self.oracles.stray_removed((metadata.topic_id, metadata.partition))
+                    self.oracles.stray_removed(self.host.id, (metadata.topic_id, metadata.partition))
 
     def disk_full(self) -> None:
         """Something found no room: make some, later and not with every append."""
@@ -252,16 +273,11 @@ class Broker:
             self.after(0.0, self._make_room)
 
     def _make_room(self) -> None:
-        deletable = self.partitions.deletable_up_to() if self.shape.retention else {}
         try:
-            with self._strays_watched():
-                self.logs.make_room(deletable, told=self.told, **STRAYS_STAY)
+            self.logs.make_room(self.partitions.deletable_up_to() if self.shape.retention else {})
+            self._look_at_strays()
         except StorageError as error:
             self.trace(f"no room could be made: {error}")
-            return
-        self.report_strays()
-        if self.logs.strays_leaving:
-            self.after(MAKE_ROOM_INTERVAL_MS, self._make_room)
 
     def stop(self) -> None:
         """SIGTERM: the controlled shutdown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.cluster import entry_counts
 from tests.simulation.users import UserActions
 
@@ -164,7 +165,8 @@ class Faults(UserActions):
         taken = host.disk.room - self._chance.randrange(2_000)
         if taken > 0:
             host.disk.room -= taken
-            self._until(8_000.0, self._free, host, taken)
+            short = self._cluster.shape.stray_unlisted_ms == UNLISTED_MS
+            self._until(8_000.0 if short else 25_000.0, self._free, host, taken)
 
     @staticmethod
     def _free(host: Host, taken: int) -> None:

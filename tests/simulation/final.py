@@ -79,9 +79,9 @@ def _replica(cluster: SimCluster, ledger: Ledger, broker_id: int) -> None:
     lacking = next((m for m in ledger.committed if m.next > ledger.deletable and m[1:] not in have), None)
     if lacking is not None:
         raise Violation("equal replicas", f"{ledger}: broker {broker_id} lacks {lacking}; deleted: {ledger.deletable}")
-    if not ledger.committed:
+    if not ledger.committed or not marks:  # without a batch it begins behind all that was deleted
         return
-    start = max(marks[0].base if marks else 0, ledger.committed[0].base)
+    start = max(marks[0].base, ledger.committed[0].base)
     marks = [mark for mark in marks if mark.base >= start]
     wanted = [mark[1:] for mark in ledger.committed if mark.base >= start]
     if [mark[1:] for mark in marks[: len(wanted)]] != wanted:

@@ -49,6 +49,12 @@ class Link:
             and bool(self.cluster.cluster_id)
         )
 
+    def strays_told_ms(self) -> float:
+        """For how long the API server is known to list the strays that the broker wants it to; 0 out of contact."""
+        registrar = self._broker.registrar
+        in_contact = all(reflector.alive for reflector in self._reflectors)
+        return registrar.strays_told_ms() if in_contact and registrar is not None else 0.0
+
     def knows_of_the_restore(self) -> bool:
         """Everything was listed since the store went back in time, if it ever did (S11)."""
         restored = self._broker.api.restored

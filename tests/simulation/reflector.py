@@ -53,6 +53,11 @@ class Reflector:
         """Whether what it knows is of that version of the store or a later one."""
         return self._version >= version
 
+    @property
+    def alive(self) -> bool:
+        """A stream tells what changes, as far as is known."""
+        return self._watch is not None and not self._watch.dead
+
     def start(self) -> None:
         """Begin."""
         self._list()

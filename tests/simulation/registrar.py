@@ -43,6 +43,7 @@ class Registrar:
         self._failures = 0
         self._predecessor = Predecessor()
         self._strays: tuple[Stray, ...] = ()
+        self._told_since_ms: float | None = None
         self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
         broker.world.at(LOOK_AGAIN_MS, broker.process, self._tick)
@@ -81,6 +82,18 @@ class Registrar:
             return
         if (broker.strays, broker.holdings) != (self._strays, self._holdings):
             self._begin(machine.StraysChanged())  # a store that went back does not say it any more
+
+    def strays_told_ms(self) -> float:
+        """For how long the object is known to list the strays of `want_strays`, and no others."""
+        since = self._told_since_ms
+        return 0.0 if since is None else self._broker.mono_ms() - since
+
+    def _look_at_told(self) -> None:
+        lists = self._seen is not None and self._seen.strays == self._strays
+        if not (lists and self._machine.confirmed):
+            self._told_since_ms = None
+        elif self._told_since_ms is None:
+            self._told_since_ms = self._broker.mono_ms()
 
     def want_state(self, state: BrokerState) -> None:
         """Say that state from now on."""
@@ -130,6 +143,7 @@ class Registrar:
                 broker.trace(f"not registered: {effect.reason}")
             else:
                 self._work(effect)
+        self._look_at_told()
 
     def _work(self, work: machine.Work) -> None:
         broker = self._broker

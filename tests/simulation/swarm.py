@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from random import Random
 
+from kafkalite_broker.log.strays import UNLISTED_MS
+
 FAULTS: dict[str, float] = {
     "crash": 4.0,
     "power": 4.0,
@@ -52,6 +54,9 @@ FAULTS: dict[str, float] = {
 GROUP_TOPIC = "t0"
 """The topic that members of the group read; every history has it."""
 
+UNDONE = frozenset({"lose_topic", "remake_cluster", "restore"})
+"""Faults after which users want back what brokers set aside."""
+
 KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
 """All of them: these three have a stream of their own in `draw`."""
 
@@ -92,6 +97,8 @@ class Shape:
     tail_bytes: int
     disk_room: int
     reserve_bytes: int
+    stray_deleted_retention_ms: int
+    stray_unlisted_ms: float
     retention: bool
     producers: int
     pause_ms: float
@@ -130,6 +137,12 @@ def draw(seed: int) -> Shape:
     for topic in topics:
         if tidy.random() < 0.6:
             topic.config["file.delete.delay.ms"] = str(tidy.choice((0, 500, 3_000)))
+    hasty = Random(f"{seed}/strays").random()  # as if the history took hours
+    if hasty < 0.25:
+        # Who undoes a deletion, or the loss of a topic that some brokers took for one, has to do so in time.
+        faults = {kind: weight for kind, weight in faults.items() if kind not in UNDONE} or {"crash": 1.0}
+    elif hasty < 0.5:
+        faults["disk_full"] = max(3.0, faults["disk_full"])
     return Shape(
         brokers=brokers,
         operators=chance.choice((1, 1, 2, 2, 3)),
@@ -150,6 +163,8 @@ def draw(seed: int) -> Shape:
         disk_room=8_000_000,
         reserve_bytes=Random(f"{seed}/reserve").choice((0, 4_096, 16_384)),
         retention=chance.random() < 0.2 or tidy.random() < 0.3,
+        stray_deleted_retention_ms=3_000 if hasty < 0.25 else 3_600_000,
+        stray_unlisted_ms=6_000.0 if hasty < 0.5 else UNLISTED_MS,
         producers=chance.choice((1, 2, 2, 3)),
         pause_ms=chance.uniform(0.5, 2.0) * 32.0 * partitions,
         consumers=chance.choice((1, 2)),

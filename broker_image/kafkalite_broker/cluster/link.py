@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube import Kind, KubeClient
 
 SILENCE_LIMIT_S = 10.0
+CONTACT_AGE_MAX_S = SILENCE_LIMIT_S + 2.0
 """A watch without event or bookmark for so long is dead (threat 5)."""
 
 STATE_DEADLINE_S = 5.0
@@ -170,10 +171,14 @@ class ClusterLink:
         if self._registrar is not None:
             self._registrar.want_strays(self._strays)
 
-    @property
-    def settled(self) -> bool:
-        """The API server has confirmed all that this broker's object is to say."""
-        return self._registrar is not None and self._registrar.settled
+    def strays_told_ms(self) -> float:
+        """For how long the API server is known to list the strays of `report_strays`, and no others; 0 out of contact.
+
+        While it is away an operator may change what this broker has not heard of.
+        """
+        if self._registrar is None or self.contact_age_s() > CONTACT_AGE_MAX_S:
+            return 0.0
+        return self._registrar.strays_told_ms()
 
     def report_holdings(self) -> None:
         """Say in this broker's status what `holdings` says by now, if that is news (S11)."""

@@ -92,6 +92,7 @@ class Registrar:
         self._progress = asyncio.Event()
         self._object: dict[str, Any] | None = None
         self._broker: Broker | None = None
+        self._told_since_s: float | None = None
         self._complaint = ""
         self._lease_complaint = ""
 
@@ -131,10 +132,17 @@ class Registrar:
         if broker is not None and self.registered and (broker.strays, broker.holdings) != wanted:
             self._feed(machine.StraysChanged())
 
-    @property
-    def settled(self) -> bool:
-        """The object says all that the broker wants it to say."""
-        return self._machine.settled
+    def strays_told_ms(self) -> float:
+        """For how long the object is known to list the strays of `want_strays`, and no others."""
+        since = self._told_since_s
+        return 0.0 if since is None else (monotonic() - since) * 1000.0
+
+    def _look_at_told(self) -> None:
+        lists = self._broker is not None and self._broker.strays == self._strays
+        if not (lists and self._machine.confirmed):
+            self._told_since_s = None
+        elif self._told_since_s is None:
+            self._told_since_s = monotonic()
 
     def want_strays(self, strays: Sequence[Stray]) -> None:
         """List these in the status from now on."""
@@ -241,6 +249,7 @@ class Registrar:
                     log.warning("not registered", reason=reason)
                 case _:
                     self._work.put_nowait(effect)
+        self._look_at_told()
         self._progress.set()
 
     async def _carry_out(self, work: machine.Work) -> tuple[machine.Event, Exception | None]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite_broker.log.directory import DataDirectory, Held
+    from kafkalite_broker.log.strays import StrayRules
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Seen, TopicRef
     from kafkalite_core.protocol.record_batch import Compress, Decompress
@@ -101,6 +102,7 @@ class LogManager:
         self.disk = disk
         self.identity: Identity
         self.reserve = Reserve(self.disk, reserve_bytes)
+        self._full = False
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._wall_ms = wall_ms
@@ -140,13 +142,17 @@ class LogManager:
         closed = self._closed = take_clean_shutdown(self.disk, self._incarnation)
         flushed_ends_known = self._checkpoints.load()
         expected = set(self._checkpoints.recovery_points.values)
-        self._strays.find(threads)
+        whole = self._strays.find(threads)
         directories = self._strays.find_logs()
         loaded = self._recover(directories, clean=closed.epoch is not None, threads=threads, on_progress=on_progress)
+        cut = [report.cut_below_flushed for report in loaded]
+        if any(cut) or not whole:
+            self._strays.verify(threads)  # of one loss the disk is distrusted once
+            cut.append(not whole)
         findings = directory_findings(
             found,
             closed,
-            cut_below_flushed=[report.cut_below_flushed for report in loaded],
+            cut_below_flushed=cut,
             flushed_ends_known=flushed_ends_known,
             missing=expected - set(self._logs) - self._strays.partitions(),
         )
@@ -334,25 +340,18 @@ class LogManager:
 
     @property
     def strays_leaving(self) -> bool:
-        """Whether some are listed no more, and removed by a later call of `remove_strays` or `make_room`."""
+        """Whether some are listed no more, and removed by a later call of `remove_strays`."""
         return self._strays.leaving
 
-    def remove_strays(
-        self, *, retention_ms: int, deleted_retention_ms: int, told: bool, bytes_wanted: int = 0
-    ) -> list[tuple[str, str]]:
-        """Removes the strays whose time has come, and the oldest until `bytes_wanted` are free; (name, reason).
+    def remove_strays(self, rules: StrayRules) -> list[tuple[str, str]]:
+        """Removes the strays whose time has come, and on a full disk the oldest; (name, reason).
 
-        None that the store says is there: the status is to be written after each call, and `told` says whether it was
-        after the last one. See `StrayDirectories.remove`. Whose they were is left on disk until a checkpoint leaves
-        them out, and removed by the next call.
+        None that the store says is there: whatever this does, the status is to be written afterwards. See
+        `StrayDirectories.remove`. Whose they were is left on disk until a checkpoint leaves them out, and removed by
+        the next call. Raises `StorageError`, `DiskFailure`.
         """
-        removed = self._strays.remove(
-            retention_ms=retention_ms,
-            deleted_retention_ms=deleted_retention_ms,
-            told=told,
-            now_ms=self._mono_ms(),
-            bytes_wanted=bytes_wanted,
-        )
+        wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0) if self._full else 0
+        removed = self._strays.remove(rules, now_ms=self._mono_ms(), bytes_wanted=wanted)
         self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
         return removed
 
@@ -396,26 +395,22 @@ class LogManager:
         if retired:
             self.checkpoint(high_watermarks)
         self._checkpoints.purge(self._logs, now_ms)
-        self.reserve.ensure()
+        if self.reserve.ensure():
+            self._full = False
         return retired
 
-    def make_room(
-        self, high_watermarks: Mapping[Log, int], *, retention_ms: int, deleted_retention_ms: int, told: bool
-    ) -> list[tuple[str, str]]:
-        """The disk is full: the reserve is given up, retention runs, and the oldest strays go; (stray, reason).
+    def make_room(self, high_watermarks: Mapping[Log, int]) -> None:
+        """The disk is full: the reserve is given up, retention runs; `remove_strays` takes the oldest from now on.
 
-        The reserve is taken again by a later `retention_pass`, when twice its size is free.
+        Until a later `retention_pass` takes the reserve again, when twice its size is free.
         """
+        self._full = True
         self.reserve.release()
         now_ms = self._wall_ms()
         retired = [log.retention(now_ms, mark) for log, mark in high_watermarks.items()]
         if any(retired):
             self.checkpoint(high_watermarks)
         self._checkpoints.purge(self._logs, now_ms)
-        wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0)
-        return self.remove_strays(
-            retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms, told=told, bytes_wanted=wanted
-        )
 
     def highest_producer_id(self) -> int:
         """The greatest producer id in any log, -1 for none (S11)."""

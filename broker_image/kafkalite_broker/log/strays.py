@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_broker.log.directory import each
 from kafkalite_core.model.errors import StorageError
@@ -33,11 +33,29 @@ if TYPE_CHECKING:
     from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
 
 
-UNLISTED_MS: Final = 60_000.0
+UNLISTED_MS: Final = 75_000.0
 """So long a stray stays that the broker's status names no more: an operator may have read the list just before, and
-take over what it names (`controller/adoption.py`). Whoever is called in sync then has to have it. It waits for no
-answer of the API server for longer.
+take over what it names (`controller/adoption.py`). Whoever is called in sync then has to have it. The operator waits
+for no answer of the API server for a minute, and the broker may hear of what it has written 10 s later.
 """
+
+
+class StrayRules(NamedTuple):
+    """What decides over the removal of strays.
+
+    Attributes:
+        retention_ms: So long one stays whose topic was lost.
+        deleted_retention_ms: So long one stays whose topic was deleted, or that was moved away.
+        told_ms: For how long the store is known to list what `StrayDirectories.listed` gives, and no more.
+        claimed: Whether a topic that lives has this replica here: its stray is about to be adopted.
+        unlisted_ms: See `UNLISTED_MS`.
+    """
+
+    retention_ms: int
+    deleted_retention_ms: int
+    told_ms: float
+    claimed: Callable[[PartitionMetadata], bool]
+    unlisted_ms: float = UNLISTED_MS
 
 
 class StrayDirectories:
@@ -56,15 +74,16 @@ class StrayDirectories:
         self._strays: dict[str, Stray] = {}
         self._of_topics: dict[tuple[str, int], list[Stray]] | None = None
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
-        self._leaving: dict[str, float | None] = {}
-        """Since when the store knows that they are listed no more, monotonic ms; None: it does not."""
+        self._leaving: dict[str, float] = {}
+        """Since when they are listed no more, since they are about to be removed; monotonic ms."""
         self._gone: dict[str, TopicPartition | None] = {}
         """Directories of strays that are removed, by name: see `end_removals`."""
 
-    def find(self, threads: int) -> None:
+    def find(self, threads: int) -> bool:
         """Reads which there are, and the end of a log that was not flushed. Raises `DiskFailure`, `StorageError`.
 
-        A removal that the last process did not live to end is gone on with.
+        A removal that the last process did not live to end is gone on with. Returns whether they had all that was
+        flushed of them, as far as they were read.
         """
         for name in self._disk.list(""):
             if name.endswith(REMOVED_SUFFIX):
@@ -73,12 +92,22 @@ class StrayDirectories:
                 self._empty(name)
         names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
 
-        def recovered(name: str) -> PartitionMetadata | None:
-            return recovered_metadata(self._disk, name, now_ms=self._wall_ms())
+        return self._recover(names, threads, thoroughly=False)
 
-        for name, metadata in zip(names, each(recovered, names, threads, "recovery"), strict=True):
+    def verify(self, threads: int) -> None:
+        """Reads all strays whole: the disk has lost flushed records. What they say they have is true afterwards."""
+        self._recover(list(self._strays), threads, thoroughly=True)
+
+    def _recover(self, names: list[str], threads: int, *, thoroughly: bool) -> bool:
+        def recovered(name: str) -> tuple[PartitionMetadata | None, bool]:
+            return recovered_metadata(self._disk, name, now_ms=self._wall_ms(), thoroughly=thoroughly)
+
+        whole = True
+        for name, (metadata, cut) in zip(names, each(recovered, names, threads, "recovery"), strict=True):
             self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
+            whole = whole and not cut
         self._of_topics = None
+        return whole
 
     def find_logs(self) -> dict[TopicPartition, PartitionMetadata]:
         """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
@@ -141,6 +170,7 @@ class StrayDirectories:
         except StorageError:
             target = name
         self._strays.pop(name, None)
+        self._leaving.pop(name, None)
         stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
         self._strays[target] = stray
         self._of_topics = None
@@ -186,6 +216,7 @@ class StrayDirectories:
     def adopted(self, name: str) -> None:
         """The log of that name is open."""
         self._strays.pop(name, None)
+        self._leaving.pop(name, None)
         self._of_topics = None
 
     def seen(self, ref: TopicRef, number: int) -> Seen | None:
@@ -198,49 +229,40 @@ class StrayDirectories:
         found = adoptable(self._of_topics.get((ref.topic_id, number), ()), ref.name, number, ref.topic_id)
         return None if found is None or found.metadata is None else found.metadata.newest
 
-    def remove(
-        self, *, retention_ms: int, deleted_retention_ms: int, told: bool, now_ms: float, bytes_wanted: int = 0
-    ) -> list[tuple[str, str]]:
+    def remove(self, rules: StrayRules, *, now_ms: float, bytes_wanted: int = 0) -> list[tuple[str, str]]:
         """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason).
 
-        The first call that finds one only leaves it out of `listed`; then the store has to be `told`, and `UNLISTED_MS`
-        pass. Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier
+        The first call that finds one only leaves it out of `listed`; it goes when the store has known that for long
+        enough. Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier
         call could not remove is removed now. Raises `StorageError`, `DiskFailure`.
         """
         for name in self._gone:
             self._empty(name)
         chosen = strays_to_remove(
-            self._strays.values(),
+            [stray for stray in self._strays.values() if stray.metadata is None or not rules.claimed(stray.metadata)],
             self._wall_ms(),
-            retention_ms=retention_ms,
-            deleted_retention_ms=deleted_retention_ms,
+            retention_ms=rules.retention_ms,
+            deleted_retention_ms=rules.deleted_retention_ms,
             bytes_wanted=bytes_wanted,
         )
-        removed = self._may_go(chosen, told=told, now_ms=now_ms)
+        self._leaving = {stray.directory: self._leaving.get(stray.directory, now_ms) for stray, _ in chosen}
         self._of_topics = None
-        for stray, _ in removed:
-            gone = removed_name(stray.directory, self._unique_hex())
-            with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
-                self._disk.rename(stray.directory, gone)
-            del self._strays[stray.directory]
-            self._gone[gone] = None if stray.metadata is None else stray.metadata.key
-            sync_directory(self._disk, "")
-            self._empty(gone)
-        return [(stray.directory, reason) for stray, reason in removed]
-
-    def _may_go(self, chosen: list[tuple[Stray, str]], *, told: bool, now_ms: float) -> list[tuple[Stray, str]]:
-        before, self._leaving = self._leaving, {}
-        removed: list[tuple[Stray, str]] = []
+        removed: list[tuple[str, str]] = []
         for stray, reason in chosen:
-            name = stray.directory
-            since = before.get(name)
-            if stray.metadata is None or (since is not None and now_ms - since >= UNLISTED_MS):
-                removed.append((stray, reason))
-            elif since is None and told and name in before:
-                self._leaving[name] = now_ms
-            else:
-                self._leaving[name] = since
+            unlisted_ms = min(rules.told_ms, now_ms - self._leaving[stray.directory])
+            if stray.metadata is None or unlisted_ms >= rules.unlisted_ms:
+                self._remove(stray)
+                removed.append((stray.directory, reason))
         return removed
+
+    def _remove(self, stray: Stray) -> None:
+        gone = removed_name(stray.directory, self._unique_hex())
+        with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
+            self._disk.rename(stray.directory, gone)
+        del self._strays[stray.directory], self._leaving[stray.directory]
+        self._gone[gone] = None if stray.metadata is None else stray.metadata.key
+        sync_directory(self._disk, "")
+        self._empty(gone)
 
     def _empty(self, name: str) -> None:
         """All that takes room goes."""

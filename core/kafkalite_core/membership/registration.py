@@ -149,6 +149,11 @@ class RegistrationMachine:
             self.registered and not self._dirty and self._seen is not None and self._seen.registration == self._target()
         )
 
+    @property
+    def confirmed(self) -> bool:
+        """`settled`, and the answer to the last write has come: one that is under way may be lost."""
+        return self.settled and not self._busy
+
     def step(self, event: Event) -> list[Effect]:
         """Take in one event; the effects are to be carried out in order."""
         if self.superseded:

@@ -64,30 +64,33 @@ def _noted(log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_aw
     )
 
 
-def recovered_metadata(disk: Disk, directory: str, *, now_ms: int) -> PartitionMetadata | None:
-    """The metadata of a stray that an earlier process made, true of its log; None when they can't be read.
+def recovered_metadata(
+    disk: Disk, directory: str, *, now_ms: int, thoroughly: bool = False
+) -> tuple[PartitionMetadata | None, bool]:
+    """The metadata of a stray that an earlier process made, true of its log, and whether the disk has lost some of it.
 
-    A log that no disk had all of when it was set aside is recovered like one in use, from where the disk had it on,
-    after a clean stop too: that closes the logs in use only. What is found is synced, so this happens once. Raises
-    `DiskFailure`, `StorageError`.
+    None when they can't be read. A log that no disk had all of when it was set aside is recovered like one in use, from
+    where the disk had it on, after a clean stop too: that closes the logs in use only. What is found is synced, so this
+    happens once. `thoroughly`: whatever is noted, and from the first batch on. Raises `DiskFailure`, `StorageError`.
     """
     metadata = read_metadata(disk, directory)
-    if metadata is None or metadata.recovery_point >= metadata.end_offset:
-        return metadata
-    log, _ = open_log(
+    if metadata is None or not (thoroughly or metadata.recovery_point < metadata.end_offset):
+        return metadata, False
+    log, report = open_log(
         disk,
         directory,
         LogConfig(gaps=metadata.compacted),
         LogEnvironment(TailBudget(0)),
         now_ms=now_ms,
-        recovery_point=max(metadata.recovery_point, 0),
+        recovery_point=0 if thoroughly else max(metadata.recovery_point, 0),
         start_offset=max(metadata.start_offset, 0),
     )
     log.abandon()
+    cut = report.end_offset < metadata.recovery_point
     metadata = _noted(log, metadata, delete_seen=False, moved_away=False)
     with suppress(StorageError):  # the disk is full: it is read once more after the next start
         write_metadata(disk, directory, metadata)
-    return metadata
+    return metadata, cut
 
 
 def listed(strays: Iterable[StrayDirectory]) -> list[Stray]:

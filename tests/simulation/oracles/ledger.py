@@ -38,6 +38,7 @@ class Ledger:
         behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
+        lag_known: The topic's status says that records may be acknowledged before they are flushed (S4).
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
         destroyed: The last disk that had a batch of it was lost, and none was written since.
@@ -68,7 +69,7 @@ class Ledger:
         self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
-        self.relaxed = False
+        self.relaxed = self.lag_known = False
         self.lossy = self.unnoticed = False
         self.lossy_since = -1
         self._ended: dict[str, int] = {}
@@ -114,9 +115,10 @@ class Ledger:
         if has == {host.id}:
             self.destroyed = True
 
-    def stray_removed(self) -> None:
-        """A log that was set aside is removed, by age or from a full disk, as users are told that it may."""
-        if all(last_batch(directory) is None for _, _, directory in self.logs()):
+    def stray_leaves(self, brokers: set[int]) -> None:
+        """What these have of it is removed, by age or from a full disk, as users are told that it may."""
+        ends = [last_batch(directory) for host, _, directory in self.logs() if host.id not in brokers]
+        if all(last is None or last.next < self.committed_end for last in ends):
             self.destroyed = True
 
     def process_ended(self, broker: Broker) -> None:

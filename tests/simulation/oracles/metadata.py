@@ -141,7 +141,9 @@ class PermittedElections:
             # By somebody who has not listed the brokers since the store went back, and knows a registration that the
             # store has lost: that incarnation was a candidate, and it alone leads by the entry (S1).
             return
-        if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.relaxed):
+        # As long as the topic does not say that records may lag behind their flush, none are acknowledged before it, so
+        # whoever restarted uncleanly may lead (S4); the operator asks for more.
+        if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.lag_known):
             if not unclean_allowed and self._answers(ledger, old, new):
                 self.recovered(ledger, new)
                 return

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+STRAYS_STAY = "what may be adopted stays"
+
+
 class Oracles:
     """See the module.
 
@@ -54,6 +57,7 @@ class Oracles:
         self.shape = shape
         self.hosts: dict[int, Host] = {}
         self.ledgers: dict[Tag, Ledger] = {}
+        self._leaving: dict[int, set[Tag]] = {}
         self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
         self.elections_seen = 0
         self.one_leader = OneLeader()
@@ -93,12 +97,28 @@ class Oracles:
         for ledger in self.ledgers.values():
             ledger.process_ended(broker)
         self.metadata.forget(broker)
+        self._leaving.pop(broker.host.id, None)
 
-    def stray_removed(self, tag: Tag) -> None:
-        """A log of that partition that was set aside is removed, by age or from a full disk."""
-        ledger = self.ledgers.get(tag)
-        if ledger is not None:
-            ledger.stray_removed()
+    def strays_leave(self, broker_id: int, tags: set[Tag]) -> None:
+        """Logs of these partitions are set aside there and not to be adopted any more: they are about to be removed."""
+        self._leaving[broker_id] = tags
+        for tag in sorted(tags):
+            ledger = self.ledgers.get(tag)
+            if ledger is not None:
+                ledger.stray_leaves({number for number, known in self._leaving.items() if tag in known})
+
+    def stray_removed(self, broker_id: int, tag: Tag) -> None:
+        """A log of that partition that was set aside is removed, by age or from a full disk. Raises `Violation`."""
+        ledger, broker = self.ledgers.get(tag), self.brokers.get(broker_id)
+        if ledger is None:
+            return
+        ledger.stray_leaves(set())
+        if self.hosts[broker_id].disk.of(tag):
+            return  # there is another one
+        if broker is not None and any((stray.topic_id, stray.partition) == tag for stray in broker.strays):
+            raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and lists it")
+        if ledger.entry is not None and broker_id in ledger.entry.replicas:
+            raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and {ledger.entry}")
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -262,6 +282,7 @@ class Oracles:
             ledger = self.ledger(after.ref, number)
             recover = ANNOTATION_RECOVER_STORE in consents and ledger.damaged
             was_relaxed, ledger.relaxed = ledger.relaxed, relaxed
+            ledger.lag_known = relaxed and (before is None or before.flush_lag_known)
             self._wanted_min_isr(ledger, new["spec"], entry)
             if known == entry:
                 continue

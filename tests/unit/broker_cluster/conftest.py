@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
 from kafkalite_core.membership.registration import Identity
 from kafkalite_core.model.listener import Listener
@@ -212,3 +213,38 @@ async def eventually(condition, *, limit_s=30.0):
     async with asyncio.timeout(limit_s):
         while not condition():  # noqa: ASYNC110 - the condition is anything
             await asyncio.sleep(0.01)
+
+
+class Told:
+    """What a link told its broker."""
+
+    def __init__(self):
+        self.partitions = set()
+        self.brokers = 0
+        self.epochs = []
+        self.superseded = []
+
+    def callbacks(self):
+        return {
+            "on_partitions_changed": lambda changed: self.partitions.update((ref.name, n) for ref, n in changed),
+            "on_brokers_changed": lambda: setattr(self, "brokers", self.brokers + 1),
+            "on_registered": self.epochs.append,
+            "on_superseded": self.superseded.append,
+        }
+
+
+@pytest.fixture
+async def linked(world, settings):
+    """Makes started links; all are stopped at the end."""
+    links = []
+
+    async def make(**changes):
+        told, client = Told(), world.new_client()
+        link = ClusterLink(client, replace(settings, **changes), **told.callbacks())
+        links.append(link)
+        await link.start()
+        return link, told, client
+
+    yield make
+    for link in links:
+        await link.stop()

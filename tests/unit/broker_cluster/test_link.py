@@ -9,7 +9,6 @@ import pytest
 
 from kafkalite_broker.cluster import link as link_module
 from kafkalite_broker.cluster import registrar
-from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_core.membership import predecessor
 from kafkalite_core.model.cluster import BrokerState, Registration
 from kafkalite_core.model.topic import Holding, Stray
@@ -17,41 +16,6 @@ from kafkalite_core.resources.brokers import render_registration
 from kafkalite_core.resources.leases import render_lease
 from kafkalite_runtime.kube import BROKERS, LEASES, TOPICS, KubeClient
 from tests.unit.broker_cluster.conftest import ENTRY, NAMESPACE, TOPIC_ID, eventually, identity_of
-
-
-class Told:
-    """What a link told its broker."""
-
-    def __init__(self):
-        self.partitions = set()
-        self.brokers = 0
-        self.epochs = []
-        self.superseded = []
-
-    def callbacks(self):
-        return {
-            "on_partitions_changed": lambda changed: self.partitions.update((ref.name, n) for ref, n in changed),
-            "on_brokers_changed": lambda: setattr(self, "brokers", self.brokers + 1),
-            "on_registered": self.epochs.append,
-            "on_superseded": self.superseded.append,
-        }
-
-
-@pytest.fixture
-async def linked(world, settings):
-    """Makes started links; all are stopped at the end."""
-    links = []
-
-    async def make(**changes):
-        told, client = Told(), world.new_client()
-        link = ClusterLink(client, replace(settings, **changes), **told.callbacks())
-        links.append(link)
-        await link.start()
-        return link, told, client
-
-    yield make
-    for link in links:
-        await link.stop()
 
 
 async def test_registers_catches_up_and_runs(world, settings, linked):

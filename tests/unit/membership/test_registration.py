@@ -248,3 +248,15 @@ def test_a_predecessor_that_registers_again_is_alive():
     assert machine.step(reg.BrokerRead(again)) == [reg.Waits(machine.waiting)]
     assert "with epoch 6" in machine.waiting
     assert machine.predecessor == 6
+
+
+def test_what_is_being_written_is_not_confirmed():
+    """The answer may be lost, and the object still say what it said before (S10)."""
+    machine, _ = registered()
+    machine.step(reg.CaughtUp(6))
+    target = machine._target()
+    assert machine.confirmed
+    assert machine.step(reg.StraysChanged()) == [reg.WriteRegistration(target, update=True)]
+    assert (machine.settled, machine.confirmed) == (True, False)
+    machine.step(reg.RegistrationAnswered(target, Settled.UNKNOWN))
+    assert not machine.confirmed

@@ -14,6 +14,7 @@ from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
 from tests.unit.storage.compaction_tools import CONFIG
+from tests.unit.storage.stray_tools import rules
 
 
 class Rig:
@@ -120,10 +121,9 @@ def removing(clock):
     """Removes the strays of a manager whose time has come, once the store knows and has known for long enough."""
 
     def remove(one, **limits):
-        one.remove_strays(told=False, **limits)
-        one.remove_strays(told=True, **limits)
+        one.remove_strays(rules(**limits))
         clock.mono_ms += UNLISTED_MS
-        return one.remove_strays(told=True, **limits)
+        return one.remove_strays(rules(**limits))
 
     return remove
 

@@ -1,5 +1,6 @@
 """A log that is set aside, for the tests of adoption and of removal."""
 
+from kafkalite_broker.log.strays import StrayRules
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import TopicRef
 
@@ -7,7 +8,13 @@ REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", 
 OTHER = TopicRef("ns", "orders", "uid-2", REF.topic_id[:-1] + "2", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
 COMPACTED = resolve_topic_config({"segment.bytes": "1024", "cleanup.policy": "compact"})
-LIMITS = {"retention_ms": 0, "deleted_retention_ms": 0}
+AT_ONCE = {"retention_ms": 0, "deleted_retention_ms": 0}
+NEVER = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
+
+
+def rules(*, told_ms=float("inf"), claimed=(), **retention):
+    """`StrayRules` for strays that are removed at once, unless it is said when; `claimed`: partition numbers."""
+    return StrayRules(**(AT_ONCE | retention), told_ms=told_ms, claimed=lambda metadata: metadata.partition in claimed)
 
 
 def a_log(one, tools, *, config=CONFIG):

@@ -128,6 +128,29 @@ def test_who_adopts_less_than_was_flushed_is_no_more_in_sync(opened, manager, to
     assert manager().open().findings.trusted
 
 
+def test_a_disk_that_lost_records_of_many_strays_is_distrusted_once(opened, manager, tools):
+    one = opened()
+    for number in range(6):
+        log, _ = one.obtain(REF, number, CONFIG)
+        tools.fill(log, 4)
+        tools.flush(log)
+        one.checkpoint({})
+        directory = one.set_aside(log, delete_seen=False).directory
+        if number:
+            (one.disk.root / directory / f"{0:020}.log").write_bytes(b"rotten")
+    one.checkpoint({})
+    assert one.obtain(REF, 0, CONFIG)[0].end_offset == 4
+    with pytest.raises(DiskFailure):
+        one.obtain(REF, 1, CONFIG)
+    one.abandon()
+    two = manager()
+    assert not two.open().findings.trusted
+    assert [stray.metadata.end_offset for stray in two.strays()] == [0] * 4, "what they list is true again"
+    assert [two.obtain(REF, number, CONFIG)[0].end_offset for number in range(6)] == [4, 0, 0, 0, 0, 0]
+    two.abandon()
+    assert manager().open().findings.trusted
+
+
 def test_a_log_that_was_only_begun_is_not_in_the_way_of_an_adoption(opened, tools, failing):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)

@@ -144,7 +144,7 @@ def test_retention_on_a_full_disk_takes_old_segments_though_no_new_one_can_be_be
         return real(path, create=create)
 
     monkeypatch.setattr(one.disk, "open", find_no_room)
-    one.make_room({log: end}, told=True, retention_ms=10**9, deleted_retention_ms=10**9)
+    one.make_room({log: end})
     assert (segments > 2, len(log.segments), log.end_offset) == (True, 1, end)
     assert len(list((one.disk.root / log.directory).glob("*.log"))) == 1
 

@@ -13,6 +13,7 @@ from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import Seen, TopicRef
+from tests.unit.storage.stray_tools import NEVER, rules
 
 REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
@@ -190,19 +191,39 @@ def test_a_full_disk_gives_up_the_reserve_and_the_oldest_strays(manager, tools, 
     one.set_aside(log, delete_seen=False)
     assert one.disk.exists(".reserve")
     monkeypatch.setattr(one.disk, "free_bytes", lambda: 4096)
-    limits = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
-    assert one.make_room({}, told=True, **limits) == []
-    assert one.make_room({}, told=True, **limits) == []
+    kept = rules(**NEVER)
+    assert one.remove_strays(kept) == []
+    assert not one.strays_leaving, "nothing has found no room so far"
+    one.make_room({})
+    assert not one.disk.exists(".reserve")
+    assert one.remove_strays(kept) == []
     assert one.strays_leaving
     clock.mono_ms += UNLISTED_MS
-    ((_, reason),) = one.make_room({}, told=True, **limits)
+    ((_, reason),) = one.remove_strays(kept)  # whoever asks: the disk is still full
     assert "nearly full" in reason
-    assert not one.disk.exists(".reserve")
     one.retention_pass({})
     assert not one.disk.exists(".reserve")
     monkeypatch.undo()
     one.retention_pass({})
     assert one.disk.exists(".reserve")
+
+
+def test_a_disk_that_has_room_again_keeps_its_strays(manager, tools, clock, monkeypatch):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.set_aside(log, delete_seen=False)
+    monkeypatch.setattr(one.disk, "free_bytes", lambda: 4096)
+    one.make_room({})
+    one.remove_strays(rules(**NEVER))
+    clock.mono_ms += UNLISTED_MS
+    monkeypatch.undo()
+    one.retention_pass({})
+    monkeypatch.setattr(one.disk, "free_bytes", lambda: 4096)
+    assert one.remove_strays(rules(**NEVER)) == []
+    assert len(one.listed_strays()) == 1
 
 
 def test_a_full_disk_only_delays_the_metadata(manager, monkeypatch):

@@ -85,7 +85,7 @@ def test_an_epoch_without_a_record_does_not_make_a_log_newer(rig, tools):
 
 def test_what_a_power_loss_took_is_noted_no_more(rig, stray):
     rig.disk.crash()
-    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]
     assert reach(found) == (3, 5, 5)
     assert (found.leader_epoch, found.delete_seen) == (4, True), "epochs are used once, and what was given up stays so"
     rig.disk.crash()
@@ -94,25 +94,25 @@ def test_what_a_power_loss_took_is_noted_no_more(rig, stray):
 
 def test_what_a_mere_crash_left_is_durable_then(rig, stray):
     rig.disk.kill()
-    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (4, 9, 9)
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]) == (4, 9, 9)
     rig.disk.crash()
     assert rig.open().end_offset == 9
 
 
 def test_a_log_that_the_disk_has_is_not_read_again(rig, stray, tools):
     rig.disk.kill()
-    known = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    known = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]
     opened = []
     rig.disk.hook = lambda operation, path: opened.append(path) if operation == "open" else None
-    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS) == known
+    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0] == known
     assert [path for path in opened if not path.endswith("partition.metadata")] == []
-    assert recovered_metadata(rig.disk, "elsewhere", now_ms=NOW_MS) is None
+    assert recovered_metadata(rig.disk, "elsewhere", now_ms=NOW_MS)[0] is None
 
 
 def test_what_an_earlier_version_noted_is_read_once(rig, stray):
     write_metadata(rig.disk, rig.name, replace(stray, recovery_point=-1, delete_seen=False))
     rig.disk.crash()
-    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)
+    found = recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]
     assert reach(found) == (3, 5, 5)
     assert (found.delete_seen, found.moved_away) == (False, False), "to be read is not to be given up"
 
@@ -128,7 +128,7 @@ def test_a_log_is_read_from_where_the_disk_had_it_on(rig, tools, damaged, end):
     write_metadata(rig.disk, rig.name, noted_of_stray(log, metadata, delete_seen=True))
     log.abandon()
     rig.disk.content(rig.path(f"{damaged:020}.log"))[-1] ^= 1
-    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS).end_offset == end
+    assert recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0].end_offset == end
 
 
 @pytest.mark.parametrize(("compacted", "reached"), [(True, (4, 21, 21)), (False, (4, 6, 6))])
@@ -142,16 +142,16 @@ def test_a_gap_is_no_damage_of_a_compacted_log(rig, stray, tools, compacted, rea
         log.append_as_follower(memoryview(batch), max_epoch=4, now_ms=NOW_MS)
     log.abandon()
     write_metadata(rig.disk, rig.name, replace(stray, compacted=compacted, end_offset=21))
-    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == reached
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]) == reached
 
 
 def test_a_full_disk_does_not_keep_a_broker_from_knowing_the_end(rig, stray):
     rig.disk.crash()
     rig.disk.capacity = 0
-    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]) == (3, 5, 5)
     assert read_metadata(rig.disk, rig.name) == stray, "and so it is read once more"
     rig.disk.capacity = None
-    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)) == (3, 5, 5)
+    assert reach(recovered_metadata(rig.disk, rig.name, now_ms=NOW_MS)[0]) == (3, 5, 5)
 
 
 @pytest.mark.parametrize("lost_batches", [0, 3])
@@ -232,3 +232,20 @@ def test_of_too_many_strays_the_youngest_are_listed_oldest_first(monkeypatch):
         for n, since in enumerate((3, 1, 2))
     ]
     assert [one.partition for one in listed([Directory(f"a-{one.partition}", one) for one in noted])] == [2, 0]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_stray_that_is_read_at_a_start_and_lost_what_was_flushed_is_a_loss_of_the_disk(manager, tools, damaged):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, resolve_topic_config(RELAXED))
+    tools.fill(log, 8)
+    tools.flush(log)
+    tools.fill(log, 4)  # no disk has these
+    directory = one.set_aside(log, delete_seen=True).directory
+    one.close({}, broker_epoch=5)
+    if damaged:
+        (one.disk.root / directory / f"{0:020}.log").write_bytes(b"rotten")
+    two = manager()
+    found = two.open().findings
+    assert (found.cut_below_flushed, found.trusted) == (damaged, not damaged)

@@ -10,7 +10,7 @@ from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_core.storage.errors import DiskFailure
-from tests.unit.storage.stray_tools import CONFIG, LIMITS, OTHER, REF, a_log
+from tests.unit.storage.stray_tools import CONFIG, NEVER, OTHER, REF, a_log, rules
 
 
 def gone_of(one):
@@ -29,7 +29,7 @@ def test_what_is_left_of_a_stray_whose_removal_was_interrupted_is_no_stray(opene
 
     monkeypatch.setattr(LocalDisk, "empty_tree", remove_some)
     with pytest.raises(DiskFailure):
-        removing(one, **LIMITS)
+        removing(one)
     monkeypatch.undo()
     assert one.strays() == []
     one.abandon()
@@ -46,9 +46,9 @@ def test_a_removal_that_found_a_full_disk_is_gone_on_with_by_the_next(opened, to
     failing("empty_tree", r".*\.gone")
     for _ in range(2):
         with pytest.raises(StorageError):
-            removing(one, **LIMITS)
+            removing(one)
     failing()
-    assert removing(one, **LIMITS) == []
+    assert removing(one) == []
     assert not list(one.disk.root.glob("orders-0*"))
 
 
@@ -60,7 +60,7 @@ def test_a_disk_has_not_lost_the_log_whose_stray_it_removed_before_a_checkpoint_
     one.checkpoint({})
     one.set_aside(log, delete_seen=False)
     clock.now_ms += 1
-    removing(one, **LIMITS)
+    removing(one)
     assert gone_of(one) == [["partition.metadata"]]
     one.abandon()
     next(one.disk.root.glob("*.gone")).joinpath("left.log").touch()
@@ -82,11 +82,11 @@ def test_what_is_left_of_a_removed_stray_goes_when_a_checkpoint_leaves_it_out(op
     one.checkpoint({})
     one.set_aside(log, delete_seen=False)
     clock.now_ms += 1
-    removing(one, **LIMITS)
-    removing(one, **LIMITS)
+    removing(one)
+    removing(one)
     assert gone_of(one) == [["partition.metadata"]]
     one.checkpoint({})
-    removing(one, **LIMITS)
+    removing(one)
     assert gone_of(one) == []
 
 
@@ -98,11 +98,11 @@ def test_a_new_log_of_the_name_counts_once_its_directory_is_on_disk(opened, mana
     one.set_aside(log, delete_seen=False)
     clock.now_ms += 1
     new, _ = one.obtain(OTHER, 0, CONFIG)
-    removing(one, **LIMITS)
+    removing(one)
     assert len(gone_of(one)) == 1
     tools.fill(new, 1)
     tools.flush(new)
-    removing(one, **LIMITS)
+    removing(one)
     assert gone_of(one) == []
     one.abandon()
     assert not manager().open().findings.checkpoint_lost
@@ -121,7 +121,7 @@ def test_two_strays_with_the_longest_names_are_removed_side_by_side(opened, tool
         one.set_aside(log, delete_seen=False)
     failing()
     clock.now_ms += 1
-    assert len(removing(one, **LIMITS)) == 2
+    assert len(removing(one)) == 2
     assert gone_of(one) == [["partition.metadata"]] * 2
 
 
@@ -131,49 +131,67 @@ def test_a_stray_is_removed_when_the_store_has_long_known_that_it_will_be(opened
     name = one.set_aside(a_log(one, tools), delete_seen=False).directory
     clock.now_ms += 1
     assert [stray.directory for stray in one.listed_strays()] == [name]
-    for told in (True, False, False):  # of what the store was told before the first call nobody asks
-        assert one.remove_strays(told=told, **LIMITS) == []
-        assert (one.listed_strays(), one.strays_leaving) == ([], True)
-        clock.mono_ms += UNLISTED_MS
-    assert one.remove_strays(told=True, **LIMITS) == []
+    assert one.remove_strays(rules()) == [], "of what the store was told before nobody asks"
+    assert (one.listed_strays(), one.strays_leaving) == ([], True)
     clock.mono_ms += UNLISTED_MS - 1
-    assert one.remove_strays(told=False, **LIMITS) == []
+    assert one.remove_strays(rules()) == []
+    clock.mono_ms += 10 * UNLISTED_MS
+    for told_ms in (0, UNLISTED_MS - 1):  # it has been told, has been away since, or shows an older list
+        assert one.remove_strays(rules(told_ms=told_ms)) == []
     assert [stray.directory for stray in one.strays()] == [name]
-    clock.mono_ms += 1
-    assert [gone for gone, _ in one.remove_strays(told=False, **LIMITS)] == [name]
+    assert [gone for gone, _ in one.remove_strays(rules(told_ms=UNLISTED_MS))] == [name]
     assert (one.strays(), one.strays_leaving) == ([], False)
 
 
-def test_a_stray_that_may_stay_after_all_is_listed_again(opened, tools, clock):
+def test_a_stray_that_a_topic_claims_is_not_removed(opened, tools, clock, removing):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)
-    full = {"retention_ms": 10**9, "deleted_retention_ms": 10**9, "told": True}
-    one.remove_strays(bytes_wanted=1, **full)
-    one.remove_strays(bytes_wanted=1, **full)
-    one.remove_strays(**full)
-    assert len(one.listed_strays()) == 1
+    clock.now_ms += 1
+    one.remove_strays(rules())
     clock.mono_ms += UNLISTED_MS
-    assert one.remove_strays(bytes_wanted=1, **full) == [], "the time begins anew"
+    assert one.remove_strays(rules(claimed=[0])) == []
+    assert [stray.metadata.partition for stray in one.listed_strays()] == [0]
+    assert len(removing(one, claimed=[1])) == 1
 
 
 def test_a_stray_that_is_about_to_be_removed_may_still_be_taken_over(opened, tools, clock):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)
     clock.now_ms += 1
-    one.remove_strays(told=True, **LIMITS)
+    one.remove_strays(rules())
     assert one.obtain(REF, 0, CONFIG)[0].end_offset == 12
     assert not one.strays_leaving
 
 
-def test_what_is_nobodys_is_removed_at_once(opened, tools, clock):
+def test_another_stray_of_the_name_is_not_removed_for_the_first_one(opened, tools, clock, failing):
+    one = opened()
+    failing("rename", "orders-0")  # it has to keep the name of its log
+    one.set_aside(a_log(one, tools), delete_seen=False)
+    failing()
+    clock.now_ms += 1
+    one.remove_strays(rules())
+    clock.mono_ms += UNLISTED_MS
+    other, _ = one.obtain(OTHER, 0, CONFIG)
+    tools.fill(other, 1)
+    tools.flush(other)
+    failing("rename", "orders-0")
+    one.set_aside(other, delete_seen=False)
+    clock.now_ms += 1
+    assert OTHER.topic_id in [stray.metadata.topic_id for stray in one.listed_strays()]
+    one.remove_strays(rules())
+    assert OTHER.topic_id in [stray.metadata.topic_id for stray in one.strays()]
+
+
+def test_what_is_nobodys_is_removed_at_once(opened, tools, clock, monkeypatch):
     one = opened()
     log = a_log(one, tools)
     one.abandon()
     (one.disk.root / log.directory / "partition.metadata").write_text("garbage")
     two = opened()
     assert [stray.metadata for stray in two.strays()] == [None]
-    full = {"retention_ms": 10**9, "deleted_retention_ms": 10**9, "told": False}
-    assert len(two.remove_strays(bytes_wanted=1, **full)) == 1
+    monkeypatch.setattr(two.disk, "free_bytes", lambda: 0)
+    two.make_room({})
+    assert len(two.remove_strays(rules(told_ms=0, **NEVER))) == 1
 
 
 def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, removing, failing):
@@ -182,10 +200,10 @@ def test_a_stray_that_cannot_be_renamed_is_not_removed(opened, tools, clock, rem
     clock.now_ms += 1
     failing("rename", r"orders-0\..*")
     with pytest.raises(StorageError):
-        removing(one, **LIMITS)
+        removing(one)
     assert len(one.strays()) == 1
     failing()
-    assert [reason for _, reason in removing(one, **LIMITS)] == [
+    assert [reason for _, reason in one.remove_strays(rules())] == [
         "absence never deletes: age 1 ms, kept for 0 ms"
     ]  # fmt: skip
 
@@ -195,5 +213,5 @@ def test_a_stray_that_somebody_else_has_removed_is_forgotten(opened, tools, cloc
     stray = one.set_aside(a_log(one, tools), delete_seen=False)
     clock.now_ms += 1
     shutil.rmtree(one.disk.root / stray.directory)
-    removing(one, **LIMITS)
+    removing(one)
     assert one.strays() == []
