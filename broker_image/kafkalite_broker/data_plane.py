@@ -153,7 +153,7 @@ class DataPlane:
         return StrayRemoval(
             self.logs,
             config=self._config,
-            told_ms=self._link.strays_told_ms,
+            told_ms=lambda metadata: self._link.unlisted_ms(metadata.topic_id, metadata.partition),
             claimed=partial(is_claimed, self._link.cache, self._settings.broker_id),
             report=self.report_strays,
             on_fatal=self._on_fatal,

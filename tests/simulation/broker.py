@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.api import Outcome
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
+    from tests.simulation.platter import Tag
 
 HAND_OVER_BY_OPERATOR_MS = 2_000.0
 HAND_OVER_LIMIT_MS = 6_000.0
@@ -234,26 +235,28 @@ class Broker:
         rules = StrayRules(
             retention_ms=STRAY_RETENTION_MS,
             deleted_retention_ms=self.shape.stray_deleted_retention_ms,
-            told_ms=self.link.strays_told_ms(),
+            told_ms=lambda metadata: self.link.unlisted_ms(metadata.topic_id, metadata.partition),
             claimed=partial(is_claimed, self.cache, self.host.id),
             unlisted_ms=self.shape.stray_unlisted_ms,
         )
+        self._tell_leaving()
         try:
             with self._strays_watched():
                 self.logs.remove_strays(rules)
         except StorageError:
             self.report_strays()
             raise
-        listed = {stray.directory for stray in self.logs.listed_strays()}
-        self.oracles.strays_leave(
-            self.host.id,
-            {
-                (stray.metadata.topic_id, stray.metadata.partition)
-                for stray in self.logs.strays()
-                if stray.metadata is not None and stray.directory not in listed
-            },
-        )
+        self._tell_leaving()
         self.report_strays()
+
+    def _tell_leaving(self) -> None:
+        listed = {stray.directory for stray in self.logs.listed_strays()}
+        leaving: dict[Tag, set[str]] = {}
+        for stray in self.logs.strays():
+            if stray.metadata is not None and stray.directory not in listed:
+                tag = stray.metadata.topic_id, stray.metadata.partition
+                leaving.setdefault(tag, set()).add(stray.directory)
+        self.oracles.strays_leave(self.host.id, leaving)
 
     @contextmanager
     def _strays_watched(self) -> Iterator[None]:

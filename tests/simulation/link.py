@@ -49,11 +49,12 @@ class Link:
             and bool(self.cluster.cluster_id)
         )
 
-    def strays_told_ms(self) -> float:
-        """For how long the API server is known to list the strays that the broker wants it to; 0 out of contact."""
+    def unlisted_ms(self, topic_id: str, partition: int) -> float:
+        """For how long the API server is known not to list that stray of this broker; 0 out of contact."""
         registrar = self._broker.registrar
-        in_contact = all(reflector.alive for reflector in self._reflectors)
-        return registrar.strays_told_ms() if in_contact and registrar is not None else 0.0
+        if registrar is None or not all(reflector.alive for reflector in self._reflectors):
+            return 0.0
+        return registrar.listing.unlisted_ms(topic_id, partition, self._broker.mono_ms())
 
     def knows_of_the_restore(self) -> bool:
         """Everything was listed since the store went back in time, if it ever did (S11)."""

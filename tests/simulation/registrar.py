@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.membership import registration as machine
 from kafkalite_core.membership.predecessor import Predecessor
 from kafkalite_core.membership.settlement import Attempt, Settled
+from kafkalite_core.membership.stray_listing import StrayListing
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.leases import parse_lease
 from tests.simulation.api import Outcome
@@ -43,7 +44,7 @@ class Registrar:
         self._failures = 0
         self._predecessor = Predecessor()
         self._strays: tuple[Stray, ...] = ()
-        self._told_since_ms: float | None = None
+        self.listing = StrayListing()
         self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
         broker.world.at(LOOK_AGAIN_MS, broker.process, self._tick)
@@ -76,6 +77,7 @@ class Registrar:
     def seen(self, broker: BrokerObject | None) -> None:
         """The watch showed this broker's own object."""
         self._seen = broker
+        self.listing.may_say(() if broker is None else broker.strays)
         self._begin(machine.BrokerSeen(broker))
         registration = None if broker is None else broker.registration
         if broker is None or registration is None or registration.incarnation != self._broker.incarnation:
@@ -83,17 +85,9 @@ class Registrar:
         if (broker.strays, broker.holdings) != (self._strays, self._holdings):
             self._begin(machine.StraysChanged())  # a store that went back does not say it any more
 
-    def strays_told_ms(self) -> float:
-        """For how long the object is known to list the strays of `want_strays`, and no others."""
-        since = self._told_since_ms
-        return 0.0 if since is None else self._broker.mono_ms() - since
-
-    def _look_at_told(self) -> None:
-        lists = self._seen is not None and self._seen.strays == self._strays
-        if not (lists and self._machine.confirmed):
-            self._told_since_ms = None
-        elif self._told_since_ms is None:
-            self._told_since_ms = self._broker.mono_ms()
+    def _look_at_listing(self) -> None:
+        if self._seen is not None and self._seen.strays == self._strays and self._machine.confirmed:
+            self.listing.says(self._strays, self._broker.mono_ms())
 
     def want_state(self, state: BrokerState) -> None:
         """Say that state from now on."""
@@ -103,6 +97,7 @@ class Registrar:
         """List these from now on."""
         if strays != self._strays:
             self._strays = strays
+            self.listing.may_say(strays)
             self._begin(machine.StraysChanged())
 
     def look_at_holdings(self) -> None:
@@ -143,7 +138,7 @@ class Registrar:
                 broker.trace(f"not registered: {effect.reason}")
             else:
                 self._work(effect)
-        self._look_at_told()
+        self._look_at_listing()
 
     def _work(self, work: machine.Work) -> None:
         broker = self._broker
@@ -171,6 +166,7 @@ class Registrar:
     def _took(self, found: Json | None) -> None:
         self._object = found
         self._seen = None if found is None else broker_of(found)
+        self.listing.may_say(() if self._seen is None else self._seen.strays)
 
     def _read(self, outcome: Outcome, result: Any) -> None:
         if outcome not in {Outcome.OK, Outcome.NOT_FOUND}:

@@ -171,14 +171,14 @@ class ClusterLink:
         if self._registrar is not None:
             self._registrar.want_strays(self._strays)
 
-    def strays_told_ms(self) -> float:
-        """For how long the API server is known to list the strays of `report_strays`, and no others; 0 out of contact.
+    def unlisted_ms(self, topic_id: str, partition: int) -> float:
+        """For how long the API server is known not to list that stray of this broker; 0 out of contact, see there.
 
         While it is away an operator may change what this broker has not heard of.
         """
         if self._registrar is None or self.contact_age_s() > CONTACT_AGE_MAX_S:
             return 0.0
-        return self._registrar.strays_told_ms()
+        return self._registrar.listing.unlisted_ms(topic_id, partition, monotonic() * 1000.0)
 
     def report_holdings(self) -> None:
         """Say in this broker's status what `holdings` says by now, if that is news (S11)."""

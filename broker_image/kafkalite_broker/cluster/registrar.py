@@ -11,6 +11,7 @@ from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
 from kafkalite_core.membership import registration as machine
 from kafkalite_core.membership.predecessor import Predecessor
 from kafkalite_core.membership.settlement import Attempt, Settled
+from kafkalite_core.membership.stray_listing import StrayListing
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
@@ -92,7 +93,8 @@ class Registrar:
         self._progress = asyncio.Event()
         self._object: dict[str, Any] | None = None
         self._broker: Broker | None = None
-        self._told_since_s: float | None = None
+        self.listing = StrayListing()
+        self.listing.may_say(self._strays)
         self._complaint = ""
         self._lease_complaint = ""
 
@@ -121,6 +123,7 @@ class Registrar:
     def seen(self, broker: Broker | None) -> None:
         """The watch showed this broker's own object; None when it was deleted."""
         self._broker = broker
+        self.listing.may_say(() if broker is None else broker.strays)
         self._feed(machine.BrokerSeen(broker))
 
     def current(self, broker: Broker | None) -> None:
@@ -132,23 +135,16 @@ class Registrar:
         if broker is not None and self.registered and (broker.strays, broker.holdings) != wanted:
             self._feed(machine.StraysChanged())
 
-    def strays_told_ms(self) -> float:
-        """For how long the object is known to list the strays of `want_strays`, and no others."""
-        since = self._told_since_s
-        return 0.0 if since is None else (monotonic() - since) * 1000.0
-
-    def _look_at_told(self) -> None:
-        lists = self._broker is not None and self._broker.strays == self._strays
-        if not (lists and self._machine.confirmed):
-            self._told_since_s = None
-        elif self._told_since_s is None:
-            self._told_since_s = monotonic()
+    def _look_at_listing(self) -> None:
+        if self._broker is not None and self._broker.strays == self._strays and self._machine.confirmed:
+            self.listing.says(self._strays, monotonic() * 1000.0)
 
     def want_strays(self, strays: Sequence[Stray]) -> None:
         """List these in the status from now on."""
         wanted = tuple(strays)[:STRAYS_MAX]
         if wanted != self._strays:
             self._strays = wanted
+            self.listing.may_say(wanted)
             self._feed(machine.StraysChanged())
 
     def look_at_holdings(self) -> None:
@@ -249,7 +245,7 @@ class Registrar:
                     log.warning("not registered", reason=reason)
                 case _:
                     self._work.put_nowait(effect)
-        self._look_at_told()
+        self._look_at_listing()
         self._progress.set()
 
     async def _carry_out(self, work: machine.Work) -> tuple[machine.Event, Exception | None]:
@@ -279,6 +275,7 @@ class Registrar:
 
     def _took(self, found: dict[str, Any]) -> None:
         self._broker = parse_broker(found)
+        self.listing.may_say(self._broker.strays)
         self._object = found
 
     async def _draw(self, minimum: int) -> machine.Event:

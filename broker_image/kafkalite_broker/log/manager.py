@@ -157,10 +157,12 @@ class LogManager:
             missing=expected - set(self._logs) - self._strays.partitions(),
         )
         self.identity, findings = settle_identity(self.disk, self.identity, findings, self._new_id())
+        self._strays.note_losses()
+        self._metadata.note_losses()
         self._checkpoints.recovered({key: log.end_offset for key, log in self._logs.items()})
         self._checkpoints.write(self._checkpoints.take(self._logs, {}), force=True)
         self._strays.end_removals(self._checkpoints.named_without_log(self._logs))
-        self.reserve.ensure()
+        self._full = not self.reserve.ensure()
         return Recovered(findings=findings, reports=tuple(loaded))
 
     def _new_id(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,13 @@ class MetadataFiles:
         with self.writing:
             write_metadata(self._disk, log.directory, metadata)
             self._known[log] = metadata
+
+    def note_losses(self) -> None:
+        """What marked logs have lost is noted in them: the disk is distrusted for it, durably, and shall be so once."""
+        for log, known in list(self._known.items()):
+            if log.end_offset < known.kept_recovery_point:
+                with suppress(StorageError):
+                    self.write_now(log, replace(known, recovery_point=log.end_offset, end_offset=log.end_offset))
 
     def closed(self, log: Log) -> PartitionMetadata:
         """The log is given up, and its file is somebody else's; what was known."""

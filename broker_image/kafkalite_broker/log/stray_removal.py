@@ -27,7 +27,7 @@ class StrayRemoval:
     Args:
         logs: The logs, and the strays.
         config: Of the broker.
-        told_ms: For how long the store is known to list the strays that `report` told it of, and no others.
+        told_ms: For how long the store is known not to list a stray; 0 when it may list it, or is out of contact.
         claimed: Whether a topic that lives has this replica here: its stray is adopted when there is room.
         report: Called after each look: tells the store which strays may be taken over.
         on_fatal: Told of an error of which the process must end.
@@ -38,7 +38,7 @@ class StrayRemoval:
         logs: LogManager,
         *,
         config: Mapping[str, str],
-        told_ms: Callable[[], float],
+        told_ms: Callable[[PartitionMetadata], float],
         claimed: Callable[[PartitionMetadata], bool],
         report: Callable[[], None],
         on_fatal: Callable[[Exception], None],
@@ -60,7 +60,7 @@ class StrayRemoval:
         rules = StrayRules(
             retention_ms=broker_integer(self._config, "kafkalite.stray.retention.ms"),
             deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
-            told_ms=self._told_ms(),
+            told_ms=self._told_ms,
             claimed=self._claimed,
         )
         try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kafkalite_broker.log.directory import each
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import disk_errors, sync_directory
+from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.partition_metadata import (
     FILE_NAME,
     REMOVED_SUFFIX,
@@ -46,14 +47,14 @@ class StrayRules(NamedTuple):
     Attributes:
         retention_ms: So long one stays whose topic was lost.
         deleted_retention_ms: So long one stays whose topic was deleted, or that was moved away.
-        told_ms: For how long the store is known to list what `StrayDirectories.listed` gives, and no more.
+        told_ms: For how long the store is known not to list a stray; 0 when it may list it.
         claimed: Whether a topic that lives has this replica here: its stray is about to be adopted.
         unlisted_ms: See `UNLISTED_MS`.
     """
 
     retention_ms: int
     deleted_retention_ms: int
-    told_ms: float
+    told_ms: Callable[[PartitionMetadata], float]
     claimed: Callable[[PartitionMetadata], bool]
     unlisted_ms: float = UNLISTED_MS
 
@@ -76,6 +77,8 @@ class StrayDirectories:
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
         self._leaving: dict[str, float] = {}
         """Since when they are listed no more, since they are about to be removed; monotonic ms."""
+        self._lossy: dict[str, PartitionMetadata] = {}
+        """What is to be noted in strays that lack flushed records."""
         self._gone: dict[str, TopicPartition | None] = {}
         """Directories of strays that are removed, by name: see `end_removals`."""
 
@@ -95,19 +98,39 @@ class StrayDirectories:
         return self._recover(names, threads, thoroughly=False)
 
     def verify(self, threads: int) -> None:
-        """Reads all strays whole: the disk has lost flushed records. What they say they have is true afterwards."""
+        """Reads all strays whole: the disk has lost flushed records. What they say they have is true afterwards.
+
+        One that can't be read, or not without room, says what it said: who adopts it finds out.
+        """
         self._recover(list(self._strays), threads, thoroughly=True)
 
     def _recover(self, names: list[str], threads: int, *, thoroughly: bool) -> bool:
-        def recovered(name: str) -> tuple[PartitionMetadata | None, bool]:
-            return recovered_metadata(self._disk, name, now_ms=self._wall_ms(), thoroughly=thoroughly)
+        def recovered(name: str) -> tuple[PartitionMetadata | None, bool] | None:
+            try:
+                return recovered_metadata(self._disk, name, now_ms=self._wall_ms(), thoroughly=thoroughly)
+            except (DiskFailure, StorageError):
+                if not thoroughly:
+                    raise
+                return None
 
         whole = True
-        for name, (metadata, cut) in zip(names, each(recovered, names, threads, "recovery"), strict=True):
+        for name, found in zip(names, each(recovered, names, threads, "recovery"), strict=True):
+            if found is None:
+                continue
+            metadata, cut = found
             self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
-            whole = whole and not cut
+            if cut and metadata is not None:
+                self._lossy[name] = metadata
+                whole = False
         self._of_topics = None
         return whole
+
+    def note_losses(self) -> None:
+        """What strays have lost is noted in them: the disk is distrusted for it, durably, so the evidence may go."""
+        for name, metadata in self._lossy.items():
+            with suppress(StorageError):  # an adoption finds it once more
+                write_metadata(self._disk, name, metadata)
+        self._lossy.clear()
 
     def find_logs(self) -> dict[TopicPartition, PartitionMetadata]:
         """Logs by partition; whatever has no readable metadata or another name than they say becomes a stray."""
@@ -249,8 +272,8 @@ class StrayDirectories:
         self._of_topics = None
         removed: list[tuple[str, str]] = []
         for stray, reason in chosen:
-            unlisted_ms = min(rules.told_ms, now_ms - self._leaving[stray.directory])
-            if stray.metadata is None or unlisted_ms >= rules.unlisted_ms:
+            left_out_ms = now_ms - self._leaving[stray.directory]
+            if stray.metadata is None or min(rules.told_ms(stray.metadata), left_out_ms) >= rules.unlisted_ms:
                 self._remove(stray)
                 removed.append((stray.directory, reason))
         return removed

@@ -70,8 +70,9 @@ def recovered_metadata(
     """The metadata of a stray that an earlier process made, true of its log, and whether the disk has lost some of it.
 
     None when they can't be read. A log that no disk had all of when it was set aside is recovered like one in use, from
-    where the disk had it on, after a clean stop too: that closes the logs in use only. What is found is synced, so this
-    happens once. `thoroughly`: whatever is noted, and from the first batch on. Raises `DiskFailure`, `StorageError`.
+    where the disk had it on, after a clean stop too: that closes the logs in use only. What is found is synced and
+    noted, so this happens once; who has lost some is to be noted when the disk is distrusted for it. `thoroughly`:
+    whatever is noted, and from the first batch on. Raises `DiskFailure`, `StorageError`.
     """
     metadata = read_metadata(disk, directory)
     if metadata is None or not (thoroughly or metadata.recovery_point < metadata.end_offset):
@@ -88,8 +89,9 @@ def recovered_metadata(
     log.abandon()
     cut = report.end_offset < metadata.recovery_point
     metadata = _noted(log, metadata, delete_seen=False, moved_away=False)
-    with suppress(StorageError):  # the disk is full: it is read once more after the next start
-        write_metadata(disk, directory, metadata)
+    if not cut:
+        with suppress(StorageError):  # the disk is full: it is read once more after the next start
+            write_metadata(disk, directory, metadata)
     return metadata, cut
 
 

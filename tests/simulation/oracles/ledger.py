@@ -38,6 +38,7 @@ class Ledger:
         behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
+        unlisted: Some of its data were once set aside and not to be adopted any more.
         lag_known: The topic's status says that records may be acknowledged before they are flushed (S4).
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
@@ -69,7 +70,7 @@ class Ledger:
         self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
-        self.relaxed = self.lag_known = False
+        self.relaxed = self.lag_known = self.unlisted = False
         self.lossy = self.unnoticed = False
         self.lossy_since = -1
         self._ended: dict[str, int] = {}
@@ -115,10 +116,17 @@ class Ledger:
         if has == {host.id}:
             self.destroyed = True
 
-    def stray_leaves(self, brokers: set[int]) -> None:
-        """What these have of it is removed, by age or from a full disk, as users are told that it may."""
-        ends = [last_batch(directory) for host, _, directory in self.logs() if host.id not in brokers]
-        if all(last is None or last.next < self.committed_end for last in ends):
+    def strays_leave(self, leaving: dict[int, set[str]]) -> None:
+        """These directories of brokers are removed, by age or from a full disk, as users are told that they may be.
+
+        Where nobody else has all that is committed, that is lost.
+        """
+        ends = {True: -1, False: -1}
+        for host, name, directory in self.logs():
+            last, leaves = last_batch(directory), name in leaving.get(host.id, set())
+            ends[leaves] = max(ends[leaves], -1 if last is None else last.next)
+        self.unlisted = True
+        if ends[True] >= self.committed_end > ends[False]:
             self.destroyed = True
 
     def process_ended(self, broker: Broker) -> None:

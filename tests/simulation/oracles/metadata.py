@@ -144,7 +144,8 @@ class PermittedElections:
         # As long as the topic does not say that records may lag behind their flush, none are acknowledged before it, so
         # whoever restarted uncleanly may lead (S4); the operator asks for more.
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.lag_known):
-            if not unclean_allowed and self._answers(ledger, old, new):
+            # A broker may find, once it is a replica, what it had not listed any more: then it holds more than is shown.
+            if not unclean_allowed and (ledger.unlisted or self._answers(ledger, old, new)):
                 self.recovered(ledger, new)
                 return
             if not unclean_allowed:

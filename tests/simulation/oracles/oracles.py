@@ -57,7 +57,7 @@ class Oracles:
         self.shape = shape
         self.hosts: dict[int, Host] = {}
         self.ledgers: dict[Tag, Ledger] = {}
-        self._leaving: dict[int, set[Tag]] = {}
+        self._leaving: dict[int, dict[Tag, set[str]]] = {}
         self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
         self.elections_seen = 0
         self.one_leader = OneLeader()
@@ -99,20 +99,19 @@ class Oracles:
         self.metadata.forget(broker)
         self._leaving.pop(broker.host.id, None)
 
-    def strays_leave(self, broker_id: int, tags: set[Tag]) -> None:
-        """Logs of these partitions are set aside there and not to be adopted any more: they are about to be removed."""
-        self._leaving[broker_id] = tags
-        for tag in sorted(tags):
+    def strays_leave(self, broker_id: int, leaving: dict[Tag, set[str]]) -> None:
+        """Directories there, by partition, that are set aside and no more to be adopted: they are about to be removed."""
+        self._leaving[broker_id] = leaving
+        for tag in leaving:
             ledger = self.ledgers.get(tag)
             if ledger is not None:
-                ledger.stray_leaves({number for number, known in self._leaving.items() if tag in known})
+                ledger.strays_leave({number: known.get(tag, set()) for number, known in self._leaving.items()})
 
     def stray_removed(self, broker_id: int, tag: Tag) -> None:
         """A log of that partition that was set aside is removed, by age or from a full disk. Raises `Violation`."""
         ledger, broker = self.ledgers.get(tag), self.brokers.get(broker_id)
         if ledger is None:
             return
-        ledger.stray_leaves(set())
         if self.hosts[broker_id].disk.of(tag):
             return  # there is another one
         if broker is not None and any((stray.topic_id, stray.partition) == tag for stray in broker.strays):

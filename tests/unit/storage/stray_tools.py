@@ -14,7 +14,11 @@ NEVER = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
 
 def rules(*, told_ms=float("inf"), claimed=(), **retention):
     """`StrayRules` for strays that are removed at once, unless it is said when; `claimed`: partition numbers."""
-    return StrayRules(**(AT_ONCE | retention), told_ms=told_ms, claimed=lambda metadata: metadata.partition in claimed)
+    return StrayRules(
+        **(AT_ONCE | retention),
+        told_ms=lambda _metadata: told_ms,
+        claimed=lambda metadata: metadata.partition in claimed,
+    )
 
 
 def a_log(one, tools, *, config=CONFIG):

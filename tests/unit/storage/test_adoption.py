@@ -1,5 +1,7 @@
 """Setting a log aside and adopting it again, on a disk that is full or a broker that dies on the way (S10, S12)."""
 
+import errno
+
 import pytest
 
 from kafkalite_core.model.errors import StorageError
@@ -145,9 +147,55 @@ def test_a_disk_that_lost_records_of_many_strays_is_distrusted_once(opened, mana
     one.abandon()
     two = manager()
     assert not two.open().findings.trusted
-    assert [stray.metadata.end_offset for stray in two.strays()] == [0] * 4, "what they list is true again"
-    assert [two.obtain(REF, number, CONFIG)[0].end_offset for number in range(6)] == [4, 0, 0, 0, 0, 0]
     two.abandon()
+    three = manager()
+    assert three.open().findings.trusted
+    assert [stray.metadata.end_offset for stray in three.strays()] == [0] * 4, "what they list is true again"
+    assert [three.obtain(REF, number, CONFIG)[0].end_offset for number in range(6)] == [4, 0, 0, 0, 0, 0]
+    three.abandon()
+    assert manager().open().findings.trusted
+
+
+def a_disk_that_lost_records_of_two_strays(opened, tools):
+    """Its broker found that when it adopted the first one."""
+    one = opened()
+    for number in range(2):
+        log, _ = one.obtain(REF, number, CONFIG)
+        tools.fill(log, 4)
+        tools.flush(log)
+        one.checkpoint({})
+        directory = one.set_aside(log, delete_seen=False).directory
+        (one.disk.root / directory / f"{0:020}.log").write_bytes(b"rotten")
+    one.checkpoint({})
+    with pytest.raises(DiskFailure):
+        one.obtain(REF, 0, CONFIG)
+    one.abandon()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_stray_that_cannot_be_read_keeps_no_broker_from_its_start(opened, manager, tools, failing, code):
+    a_disk_that_lost_records_of_two_strays(opened, tools)
+    failing("open", r"orders-1\..*\.log", code)
+    two = manager()
+    assert not two.open().findings.trusted
+    assert [stray.metadata.end_offset for stray in two.strays()] == [4], "who adopts it finds out"
+
+
+def test_what_shows_a_loss_stays_until_the_disk_is_distrusted_for_it(opened, manager, tools, monkeypatch):
+    a_disk_that_lost_records_of_two_strays(opened, tools)
+
+    def killed(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafkalite_broker.log.manager.settle_identity", killed)
+    two = manager()
+    with pytest.raises(KeyboardInterrupt):
+        two.open()
+    two.abandon()
+    monkeypatch.undo()
+    three = manager()
+    assert not three.open().findings.trusted
+    three.abandon()
     assert manager().open().findings.trusted
 
 

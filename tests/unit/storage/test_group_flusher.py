@@ -208,6 +208,22 @@ def test_a_full_disk_gives_up_the_reserve_and_the_oldest_strays(manager, tools, 
     assert one.disk.exists(".reserve")
 
 
+def test_a_start_on_a_full_disk_knows_that_it_is_full(manager, tools, clock, monkeypatch):
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.set_aside(log, delete_seen=False)
+    one.make_room({})
+    one.abandon()
+    two = manager()
+    monkeypatch.setattr(two.disk, "free_bytes", lambda: 4000)
+    two.open()
+    two.remove_strays(rules(**NEVER))
+    assert two.strays_leaving
+
+
 def test_a_disk_that_has_room_again_keeps_its_strays(manager, tools, clock, monkeypatch):
     one = manager()
     one.open()

@@ -235,7 +235,9 @@ def test_of_too_many_strays_the_youngest_are_listed_oldest_first(monkeypatch):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_stray_that_is_read_at_a_start_and_lost_what_was_flushed_is_a_loss_of_the_disk(manager, tools, damaged):
+def test_a_stray_that_is_read_at_a_start_and_lost_what_was_flushed_is_a_loss_of_the_disk(
+    manager, tools, damaged, monkeypatch
+):
     one = manager()
     one.open()
     log, _ = one.obtain(REF, 0, resolve_topic_config(RELAXED))
@@ -247,5 +249,13 @@ def test_a_stray_that_is_read_at_a_start_and_lost_what_was_flushed_is_a_loss_of_
     if damaged:
         (one.disk.root / directory / f"{0:020}.log").write_bytes(b"rotten")
     two = manager()
-    found = two.open().findings
+    with monkeypatch.context() as killed:
+        killed.setattr("kafkalite_broker.log.manager.settle_identity", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            two.open()
+    two.abandon()
+    three = manager()
+    found = three.open().findings
     assert (found.cut_below_flushed, found.trusted) == (damaged, not damaged)
+    three.abandon()
+    assert manager().open().findings.trusted

@@ -143,6 +143,22 @@ def test_a_stray_is_removed_when_the_store_has_long_known_that_it_will_be(opened
     assert (one.strays(), one.strays_leaving) == ([], False)
 
 
+def test_strays_that_come_and_go_do_not_put_each_other_off(opened, tools, clock):
+    one = opened()
+    told = {0: UNLISTED_MS, 1: 0.0}
+    for number in told:
+        log, _ = one.obtain(REF, number, CONFIG)
+        tools.fill(log, 1)
+        tools.flush(log)
+        one.set_aside(log, delete_seen=False)
+    clock.now_ms += 1
+    by_stray = rules()._replace(told_ms=lambda metadata: told[metadata.partition])
+    one.remove_strays(by_stray)
+    clock.mono_ms += UNLISTED_MS
+    assert len(one.remove_strays(by_stray)) == 1
+    assert [stray.metadata.partition for stray in one.strays()] == [1]
+
+
 def test_a_stray_that_a_topic_claims_is_not_removed(opened, tools, clock, removing):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)

@@ -25,7 +25,7 @@ class Logs:
 
     def remove_strays(self, rules):
         assert rules.retention_ms > rules.deleted_retention_ms
-        self.asked.append(rules.told_ms)
+        self.asked.append(rules.told_ms(None))
         if not self.strays_leaving:
             self.done.set()
         if len(self.asked) in self.errors:
@@ -54,7 +54,7 @@ def world(monkeypatch):
         world.removal = StrayRemoval(
             world.logs,
             config={},
-            told_ms=lambda: world.told_ms,
+            told_ms=lambda _metadata: world.told_ms,
             claimed=lambda _metadata: False,
             report=report,
             on_fatal=world.fatal.append,
