@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube import Kind, KubeClient
 
 SILENCE_LIMIT_S = 10.0
-CONTACT_AGE_MAX_S = SILENCE_LIMIT_S + 2.0
 """A watch without event or bookmark for so long is dead (threat 5)."""
+
+CONTACT_AGE_MAX_S = SILENCE_LIMIT_S + 2.0  # older contact says nothing of what the API server shows by now
 
 STATE_DEADLINE_S = 5.0
 REBIRTH_PAUSE_S = 2.0
@@ -172,10 +173,7 @@ class ClusterLink:
             self._registrar.want_strays(self._strays)
 
     def unlisted_ms(self, topic_id: str, partition: int) -> float:
-        """For how long the API server is known not to list that stray of this broker; 0 out of contact, see there.
-
-        While it is away an operator may change what this broker has not heard of.
-        """
+        """For how long the API server is known not to list that stray; 0 out of contact, when others may change it."""
         if self._registrar is None or self.contact_age_s() > CONTACT_AGE_MAX_S:
             return 0.0
         return self._registrar.listing.unlisted_ms(topic_id, partition, monotonic() * 1000.0)

@@ -42,11 +42,8 @@ class StrayListing:
         keys = _keys(strays)
         if self._first_ms is None:
             self._first_ms = now_ms
-        if len(self._left_ms) > len(keys):
-            self._left_ms = {key: left_ms for key, left_ms in self._left_ms.items() if now_ms - left_ms < KEPT_MS}
-        self._left_ms.update(dict.fromkeys(self._possible - keys, now_ms))
-        for key in keys:
-            self._left_ms.pop(key, None)
+        kept = {key: ms for key, ms in self._left_ms.items() if key not in keys and now_ms - ms < KEPT_MS}
+        self._left_ms = kept | dict.fromkeys(self._possible - keys, now_ms)
         self._possible = keys
 
     def unlisted_ms(self, topic_id: str, partition: int, now_ms: float) -> float:

@@ -38,7 +38,7 @@ class Ledger:
         behind: The same when the store went back in time: an entry that is not above both says nothing of who may lead.
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
-        unlisted: Some of its data were once set aside and not to be adopted any more.
+        unlisted: Brokers that have data of it set aside which they list no more.
         lag_known: The topic's status says that records may be acknowledged before they are flushed (S4).
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
@@ -70,7 +70,8 @@ class Ledger:
         self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
-        self.relaxed = self.lag_known = self.unlisted = False
+        self.relaxed = self.lag_known = False
+        self.unlisted: set[int] = set()
         self.lossy = self.unnoticed = False
         self.lossy_since = -1
         self._ended: dict[str, int] = {}
@@ -125,7 +126,7 @@ class Ledger:
         for host, name, directory in self.logs():
             last, leaves = last_batch(directory), name in leaving.get(host.id, set())
             ends[leaves] = max(ends[leaves], -1 if last is None else last.next)
-        self.unlisted = True
+        self.unlisted |= {number for number, names in leaving.items() if names}
         if ends[True] >= self.committed_end > ends[False]:
             self.destroyed = True
 

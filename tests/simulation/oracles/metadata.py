@@ -145,7 +145,7 @@ class PermittedElections:
         # whoever restarted uncleanly may lead (S4); the operator asks for more.
         if new.leader not in counting_ids(old, oracles.brokers, relaxed=ledger.lag_known):
             # A broker may find, once it is a replica, what it had not listed any more: then it holds more than is shown.
-            if not unclean_allowed and (ledger.unlisted or self._answers(ledger, old, new)):
+            if not unclean_allowed and (new.leader in ledger.unlisted or self._answers(ledger, old, new)):
                 self.recovered(ledger, new)
                 return
             if not unclean_allowed:

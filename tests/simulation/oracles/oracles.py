@@ -114,6 +114,7 @@ class Oracles:
             return
         if self.hosts[broker_id].disk.of(tag):
             return  # there is another one
+        ledger.unlisted.discard(broker_id)
         if broker is not None and any((stray.topic_id, stray.partition) == tag for stray in broker.strays):
             raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and lists it")
         if ledger.entry is not None and broker_id in ledger.entry.replicas:
