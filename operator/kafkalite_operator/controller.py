@@ -29,7 +29,7 @@ from kafkalite_core.controller.conditions import orphan_conditions
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan
-from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.preferred import balanced, setting
 from kafkalite_core.controller.scale_down import removals, wanted_brokers
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources.manifests import default_cluster
@@ -40,6 +40,7 @@ from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
+from kafkalite_operator.reading import RESYNC_S, Reading
 from kafkalite_operator.removal import BrokerRemoval
 from kafkalite_operator.replacements import LOOK_S, Replacements
 from kafkalite_operator.resizing import Resizing
@@ -64,13 +65,8 @@ if TYPE_CHECKING:
 
 TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
-RESYNC_S = 30.0
-LIST_DEADLINE_S = 10.0
 GROWING_S = 2.0
 """Volumes that grow are looked at so often."""
-
-DOUBT_S = 3.0
-"""Shortest time between two lists of everything because events came in an order that needs an explanation."""
 
 STATUS_PAUSE_S = 0.25
 """Conditions of one object are written at most this often."""
@@ -116,14 +112,14 @@ class Controller:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
+        self._troubles: dict[ClusterKey, str] = {}
         self._epochs: dict[str, int] = {}
         self._brokers_awaited = False
         """Elections and new topics wait for the brokers to be read: then they are planned at once."""
-        self._resynced_at = float("-inf")
+        self._reading = Reading(client, store, settings.watch_namespaces, self._on_brokers, clock)
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}
         self._at_rest: dict[ClusterKey, AtRest] = {}
-        self.synced = False
 
     def on_object(self, kind: Kind, type_: str, obj: dict[str, Any]) -> None:
         """An event of the watch."""
@@ -141,8 +137,8 @@ class Controller:
         self.wake_up(not self._work.electing or self._will_fence())
 
     def _will_fence(self) -> bool:
-        clusters, now = self._store.clusters(), self._clock()
-        known = [(key, self._epochs.get(settings.cluster.uid)) for key, settings in clusters.items()]
+        now = self._clock()
+        known = [(key, self._epochs.get(settings.cluster.uid)) for key, settings in self._known_clusters()]
         return any(judge(self._snapshot(key, own, balance_due=False), now) for key, own in known if own is not None)
 
     @property
@@ -173,14 +169,14 @@ class Controller:
         self._epochs.clear()
         self._ensured.clear()
         self._at_rest.clear()
-        self._resynced_at = float("-inf")
+        self._reading.begin()
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()
             self._hurry.clear()
             started = self._clock()
-            if started - self._resynced_at > (DOUBT_S if self._store.doubtful else RESYNC_S):
-                self._work.start(("resync", ""), self._resync())
-            if self._resynced_at != float("-inf"):
+            for namespace in self._reading.due():
+                self._work.start(("resync", namespace or ""), self._reading.everything(namespace))
+            if self._reading.begun:
                 self._round()
                 self._metrics.reconcile_s.observe(self._clock() - started)
                 self._metrics.last_success.set(time.time())
@@ -202,21 +198,8 @@ class Controller:
         self._at_rest.clear()
         await self._work.cancel()
 
-    async def _resync(self) -> None:
-        """Consistent lists of everything: the start of a term, and a belt for a watch that went silent."""
-        self._store.doubtful = False
-        for kind in (CLUSTERS, BROKERS, TOPICS, PODS):
-            for namespace in self._settings.watch_namespaces or (None,):
-                await self._list(kind, namespace)
-        self._resynced_at = self._clock()
-        self.synced = True
-
-    async def _list(self, kind: Kind, namespace: str | None) -> None:
-        started = self._clock()
-        selector = "app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=broker" if kind is PODS else ""
-        listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=LIST_DEADLINE_S)
-        self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
-        if kind is BROKERS and self._brokers_awaited:
+    def _on_brokers(self) -> None:
+        if self._brokers_awaited:
             self._brokers_awaited = False
             self.wake_up()
 
@@ -226,25 +209,60 @@ class Controller:
         self._work.plan_anew()
         clusters = self._store.clusters()
         self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
+        self._troubles = {key: trouble for key, trouble in self._troubles.items() if key in clusters}
         snapshots: list[Snapshot] = []
-        for key, settings in sorted(clusters.items()):
-            epoch = self._epoch_of(key, settings)
-            if epoch is None:
+        for key, settings in self._known_clusters():
+            try:
+                snapshot = self._control(key, settings)
+            except Exception as error:
+                self._not_controlled(key, settings, error)
                 continue
-            snapshot = self._snapshot(key, epoch, balance_due=self._balance_due(key, settings))
-            snapshots.append(snapshot)
-            self._dispatch(settings, plan(snapshot, self._clock(), self._at_rest[key]), epoch)
-            self._ensure(settings, snapshot)
-            if self._restarts.due(settings, snapshot):
-                self._work.start(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
-            if self._replacements.due(settings, snapshot):
-                look = self._replacements.look(settings, snapshot)
-                self._work.start(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
+            if self._troubles.pop(key, None) is not None:
+                _log.info("cluster controlled again", cluster=key)
+            if snapshot is not None:
+                snapshots.append(snapshot)
         for key, topics in self._store.topics_by_cluster().items():
-            if key not in clusters:
+            if key not in clusters and self._reading.knows(key[0]):
                 for view in topics.values():
                     self._adopt_orphan(view)
         self._metrics.observe(snapshots, active=True)
+
+    def _known_clusters(self) -> list[tuple[ClusterKey, ClusterSettings]]:
+        """Those whose namespaces were read in this term."""
+        return [each for each in sorted(self._store.clusters().items()) if self._reading.knows(each[0][0])]
+
+    def _not_controlled(self, key: ClusterKey, settings: ClusterSettings, error: Exception) -> None:
+        """What nobody thought of in one cluster must not keep the others without leaders."""
+        self._at_rest[key] = AtRest()  # the plan may have ended halfway
+        self._metrics.reconcile_failures.labels("plan").inc()
+        trouble = f"{error!r}"
+        if self._troubles.get(key) == trouble:
+            return
+        self._troubles[key] = trouble
+        _log.error("cluster not controlled", cluster=key, exc_info=error)
+        regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
+        if regarding is not None:
+            message = f"the operator cannot plan for this cluster and leaves it as it is: {trouble}"
+            self._events.record(regarding, "Warning", "NotControlled", message)
+
+    def _control(self, key: ClusterKey, settings: ClusterSettings) -> Snapshot | None:
+        """Plan for one cluster and begin what is planned; None while the control of it is being taken."""
+        epoch = self._epoch_of(key, settings)
+        if epoch is None:
+            return None
+        due = self._balance_due(key, settings)
+        snapshot = self._snapshot(key, epoch, balance_due=due)
+        actions = plan(snapshot, self._clock(), self._at_rest[key])
+        if due and balanced(actions):
+            self._balanced_at[key] = self._clock()
+        self._dispatch(settings, actions, epoch)
+        self._ensure(settings, snapshot)
+        if self._restarts.due(settings, snapshot):
+            self._work.start(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
+        if self._replacements.due(settings, snapshot):
+            look = self._replacements.look(settings, snapshot)
+            self._work.start(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
+        return snapshot
 
     def _snapshot(self, key: ClusterKey, epoch: int, *, balance_due: bool) -> Snapshot:
         return self._store.snapshot(
@@ -261,7 +279,7 @@ class Controller:
         Pods come first: what registered, and what joined an ISR, before a pod was ready is in the later lists.
         """
         for kind in (PODS, BROKERS, CLUSTERS, TOPICS):
-            await self._list(kind, key[0])
+            await self._reading.kind(kind, key[0])
         mine = key in self._store.clusters() and self._epoch_of(key, self._store.clusters()[key]) == epoch
         return self._snapshot(key, epoch, balance_due=False) if mine and self._elector.held() else None
 
@@ -291,19 +309,16 @@ class Controller:
         interval = setting(settings.cluster.config, "leader.imbalance.check.interval.seconds")
         assert isinstance(interval, int)
         now = self._clock()
-        if now - self._balanced_at.setdefault(key, now) < interval:
-            return False
-        self._balanced_at[key] = now
-        return True
+        return now - self._balanced_at.setdefault(key, now) >= interval
 
     def _dispatch(self, settings: ClusterSettings, actions: list[Action], epoch: int) -> None:
         namespace = settings.cluster.namespace
         if any(isinstance(action, Fence) for action in actions):
             # The elections that follow need fresh brokers: read them while the fence is being written.
-            self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
+            self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace))
         elif any(urgency_of(action) is Urgency.ELECTION for action in actions):
             # More of them than go out at once are planned again: by then the brokers have been read, too.
-            self._work.start(("brokers", namespace), self._list(BROKERS, namespace), urgency=Urgency.CHANGE)
+            self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace), urgency=Urgency.CHANGE)
         busy = False
         for action in actions:
             urgency = urgency_of(action)
@@ -315,7 +330,7 @@ class Controller:
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
                 self._brokers_awaited = True
-                busy |= self._work.start(("brokers", namespace), self._list(BROKERS, namespace))
+                busy |= self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace))
                 continue
             again_s = STATUS_PAUSE_S if urgency is Urgency.TELLING else 0.0
             make = (

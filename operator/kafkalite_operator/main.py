@@ -22,8 +22,9 @@ from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import Store
 from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.client import KubeClient
+from kafkalite_runtime.kube.errors import KubeForbidden
 from kafkalite_runtime.kube.events import EventRecorder
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import configure_logging, get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
 
@@ -120,14 +121,26 @@ class Operator:
         while True:
             try:
                 for kind in (TOPICS, CLUSTERS, BROKERS):
-                    for namespace in self.settings.watch_namespaces or (None,):
-                        await self._client.list(kind, namespace, deadline_s=3.0)
+                    await self._is_served(kind)
             except KafkaLiteError as error:
                 complaints.wrong("kinds", "waiting for the API server and its custom resources", error)
                 await asyncio.sleep(SERVED_PAUSE_S)
             else:
                 self._reached = True
                 return
+
+    async def _is_served(self, kind: Kind) -> None:
+        """Raises errors of the client. One namespace that may be read is enough: kopf tries the others for ever."""
+        refused: KubeForbidden | None = None
+        for namespace in self.settings.watch_namespaces or (None,):
+            try:
+                await self._client.list(kind, namespace, deadline_s=3.0)
+            except KubeForbidden as error:
+                refused = error
+            else:
+                return
+        if refused is not None:
+            raise refused
 
 
 async def serve(settings: OperatorSettings) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.controller.actions import Fence, ReadBrokers, RemoveBroker, UpdateClusterStatus, UpdateTopicStatus
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.plan import plan
-from kafkalite_core.controller.preferred import setting
+from kafkalite_core.controller.preferred import balanced, setting
 from kafkalite_core.controller.scale_down import removals, wanted_brokers
 from tests.simulation.api import Outcome
 from tests.simulation.elector import Elector, LeaseReader
@@ -174,15 +174,18 @@ class Operator:
         epoch = self._epoch_of(obj)
         if epoch is None:
             return
+        due = self._balance_due(obj)
         snapshot = self.store.snapshot(
             obj,
             controller_epoch=epoch,
             observing_since=self.leases.observing_since(),
             unheard_until=self.leases.unheard_until(),
-            balance_due=self._balance_due(obj),
+            balance_due=due,
             brokers_age_s=now_s - self._brokers_read_s,
         )
         actions = plan(snapshot, now_s, self._at_rest)
+        if due and balanced(actions):
+            self._balanced_s = now_s
         last_resort.decided(snapshot, actions)
         self._dispatch(actions, epoch)
         if self.host.cluster.shape.scales and not removals(snapshot):
@@ -253,11 +256,7 @@ class Operator:
     def _balance_due(self, obj: Json) -> bool:
         interval = setting(cluster_of(obj).config, "leader.imbalance.check.interval.seconds")
         assert isinstance(interval, int)
-        now_s = self.now_s()
-        if now_s - self._balanced_s < interval:
-            return False
-        self._balanced_s = now_s
-        return True
+        return self.now_s() - self._balanced_s >= interval
 
     def _dispatch(self, actions: list[Action], epoch: int) -> None:
         if any(isinstance(action, Fence) for action in actions):

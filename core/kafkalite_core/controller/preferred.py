@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from kafkalite_core.controller.actions import ChangePartitions, Fence, ReadBrokers
 from kafkalite_core.controller.election import Verdict, prefer
 from kafkalite_core.model.config import BROKER_KEYS
 from kafkalite_core.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.snapshot import Snapshot
 
 
@@ -57,3 +59,14 @@ def balance(snapshot: Snapshot) -> dict[tuple[str, int], Verdict]:
             if verdict.change is not None:
                 verdicts[view.topic.ref.uid, number] = verdict
     return verdicts
+
+
+def balanced(actions: Iterable[Action]) -> bool:
+    """Whether a plan with `balance_due` leaves nothing of it to do: only then the next interval begins.
+
+    One that asks for the brokers first proposes its elections to nobody, and of many elections not all begin at once.
+    """
+    return not any(
+        isinstance(action, Fence | ReadBrokers) or (isinstance(action, ChangePartitions) and bool(action.elected))
+        for action in actions
+    )

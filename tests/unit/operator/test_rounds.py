@@ -1,0 +1,192 @@
+"""Rounds of the controller, one after the other, on lists that are answered by hand."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kafkalite_operator import controller as module
+from kafkalite_operator.controller import Controller
+from kafkalite_operator.main import Operator
+from kafkalite_operator.metrics import OperatorMetrics
+from kafkalite_operator.store import Store
+from kafkalite_runtime.kube.client import KubeList
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeUnavailable
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS
+
+TURNS = 8
+
+
+def meta(name, namespace):
+    uid = f"uid-{namespace}-{name}"
+    return {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": "10", "generation": 1}
+
+
+def objects(namespace, *, leader=0):
+    """A cluster of three brokers that this operator controls already, and a topic that the first of them should lead."""
+    cluster = {
+        "metadata": meta("c", namespace),
+        "spec": {"replicas": 3},
+        "status": {"clusterId": "x" * 22, "controller": {"holder": "op", "epoch": 1}, "nextBrokerEpoch": 9},
+    }
+    brokers = [
+        {
+            "metadata": meta(f"c-broker-{i}", namespace),
+            "spec": {"clusterRef": {"name": "c"}, "brokerId": i},
+            "status": {
+                "registration": {
+                    "brokerEpoch": i + 1, "incarnation": f"i{i}", "directoryId": f"d{i}", "trustedSince": 1,
+                    "cleanSince": 1, "host": "h", "port": 1, "state": "Running",
+                }
+            },
+        }
+        for i in range(3)
+    ]  # fmt: skip
+    entry = {"leader": leader, "leaderEpoch": 3, "partitionEpoch": 3, "minIsr": 1, "replicas": [0, 1, 2]}
+    topic = {
+        "metadata": meta("t", namespace),
+        "spec": {"clusterRef": {"name": "c"}, "partitions": 1, "replicas": 3},
+        "status": {
+            "topicId": "tid", "controllerEpoch": 1,
+            "partitions": {"0": entry | {"isr": [{"id": i, "epoch": i + 1} for i in range(3)]}},
+        },
+    }  # fmt: skip
+    return {CLUSTERS: [cluster], BROKERS: brokers, TOPICS: [topic], PODS: []}
+
+
+class Client:
+    """Answers lists; writes are noted, and the API server takes none."""
+
+    def __init__(self, served):
+        self.served, self.elected, self.forbidden = served, [], set()
+
+    async def list(self, kind, namespace, **_):
+        if namespace in self.forbidden:
+            raise KubeForbidden(403, "Forbidden", f"no RoleBinding in {namespace}")
+        return KubeList(self.served[namespace].get(kind, []), "11")
+
+    async def json_patch(self, kind, namespace, name, operations, **_):
+        if kind is TOPICS and any("/leaderEpoch" in each["path"] for each in operations):
+            self.elected.append((namespace, name))
+        raise KubeUnavailable("not taken", ambiguous=False)
+
+    def __getattr__(self, name):
+        async def refuse(*_, **__):
+            raise KubeUnavailable("not taken", ambiguous=False)
+
+        return refuse
+
+
+class World:
+    def __init__(self, **served):
+        self.now = 1000.0
+        self.client, self.events = Client(served), []
+        self.store = Store(lambda: self.now, "image")
+        elector = SimpleNamespace(held=lambda: True, terms=1, identity="op")
+        settings = SimpleNamespace(watch_namespaces=tuple(served), default_cluster={"replicas": 3})
+        self.controller = Controller(
+            client=self.client, store=self.store, elector=elector, settings=settings, metrics=OperatorMetrics(),
+            events=SimpleNamespace(record=lambda _, __, reason, message: self.events.append((reason, message))),
+            clock=lambda: self.now,
+        )  # fmt: skip
+        self.controller._epochs = {f"uid-{namespace}-c": 1 for namespace in served}
+
+    async def round(self, pass_s=1.0):
+        """What `_serve` does in one turn of its loop, and time for what it began."""
+        self.now += pass_s
+        one = self.controller
+        for namespace in one._reading.due():
+            one._work.start(("resync", namespace or ""), one._reading.everything(namespace))
+        if one._reading.begun:
+            one._round()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_a_namespace_that_may_not_be_read_holds_no_other_one_up(first):
+    second = "b" if first == "a" else "a"
+    world = World(**{first: objects(first, leader=-1), second: objects(second, leader=-1)})
+    world.client.forbidden.add("b")
+    for _ in range(3):
+        await world.round()
+    assert set(world.client.elected) == {("a", "t")}
+    world.client.forbidden.clear()
+    for _ in range(10):
+        await world.round()
+    assert set(world.client.elected) == {("a", "t"), ("b", "t")}, "as soon as it may be read again"
+
+
+async def test_nothing_is_decided_on_what_a_watch_has_brought_of_a_namespace_that_was_not_read(monkeypatch):
+    world, made = World(a=objects("a"), b=objects("b", leader=-1)), []
+    monkeypatch.setattr(world.controller, "_adopt_orphan", made.append)
+    world.client.forbidden.add("b")
+    world.store.apply(TOPICS, "ADDED", objects("b", leader=-1)[TOPICS][0])
+    for _ in range(3):
+        await world.round()
+    assert not made, "its cluster has not been read"
+    for kind in (CLUSTERS, BROKERS):
+        for each in objects("b")[kind]:
+            world.store.apply(kind, "ADDED", each)
+    await world.round()
+    assert not world.client.elected
+
+
+async def test_a_cluster_that_cannot_be_planned_for_leaves_the_others_controlled(monkeypatch):
+    world, plan = World(a=objects("a", leader=-1), b=objects("b", leader=-1)), module.plan
+    broken = [True]
+
+    def fails(snapshot, now, rest):
+        if broken[0] and snapshot.cluster.namespace == "a":
+            raise AttributeError("nobody thought of it")
+        return plan(snapshot, now, rest)
+
+    monkeypatch.setattr(module, "plan", fails)
+    for _ in range(4):
+        await world.round()
+    assert set(world.client.elected) == {("b", "t")}
+    (said,) = [message for reason, message in world.events if reason == "NotControlled"]
+    assert "nobody thought of it" in said
+    broken[0] = False
+    for _ in range(3):
+        await world.round(pass_s=0.3)
+    assert ("a", "t") in world.client.elected
+
+
+async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers_were_read_before():
+    world = World(a=objects("a", leader=1))
+    for _ in range(10):
+        await world.round()
+    assert not world.client.elected
+    for _ in range(5):
+        await world.round(pass_s=290.0 if world.now < 1100 else 2.0)
+    world.now += 10.0
+    for _ in range(3):
+        await world.round(pass_s=0.3)
+    assert ("a", "t") in world.client.elected
+
+
+async def test_after_leaders_are_balanced_the_next_interval_begins():
+    world = World(a=objects("a", leader=0))
+    one = world.controller
+    await world.round()
+    await world.round()
+    (cluster,) = world.store.clusters().items()
+    world.now += 301.0
+    assert one._balance_due(*cluster)
+    for _ in range(3):
+        await world.round(pass_s=0.3)
+    assert not one._balance_due(*cluster)
+
+
+@pytest.mark.parametrize(("forbidden", "served"), [({"b"}, True), ({"a", "b"}, False)])
+async def test_kinds_are_served_when_one_namespace_says_so(forbidden, served):
+    operator = object.__new__(Operator)
+    operator._client, operator._reached = Client({"a": objects("a"), "b": objects("b")}), False
+    operator._client.forbidden = forbidden
+    operator.settings = SimpleNamespace(watch_namespaces=("b", "a"))
+    waiting = asyncio.create_task(operator._kinds_are_served())
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    assert (waiting.done(), operator._reached) == (served, served)
+    waiting.cancel()
