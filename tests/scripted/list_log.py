@@ -45,7 +45,7 @@ class ListProducers:
     def __init__(self, log: ListLog) -> None:
         self.log = log
 
-    def check(self, head: BatchHeader) -> New | Duplicate:
+    def check(self, head: BatchHeader, *, begins_anywhere: bool = True) -> New | Duplicate:
         mine = [
             (int(entry.value[1:].split(".")[1]), offset)
             for offset, entry in self.log.records()
@@ -57,6 +57,8 @@ class ListProducers:
         if mine and head.base_sequence != mine[-1][0] + 1:
             gap = head.base_sequence > mine[-1][0]
             raise OutOfOrderSequence(f"{head.base_sequence} does not follow {mine[-1][0]}", gap=gap)
+        if not mine and head.base_sequence > 0 and not begins_anywhere:
+            raise OutOfOrderSequence(f"{head.base_sequence} is not the first", gap=True)
         return New()
 
 

@@ -385,10 +385,10 @@ class LogManager:
 
         The log starts are durable before a file is removed, if the disk has room. Idle producers expire here as well.
         """
-        now_ms = self._wall_ms()
+        now_ms, mono_ms = self._wall_ms(), self._mono_ms()
         retired: dict[str, list[str]] = {}
         for log in self._logs.values():
-            log.producers.expire(now_ms, producer_expiration_ms)
+            log.producers.expire(mono_ms, producer_expiration_ms)
             mark = high_watermarks.get(log)
             if mark is not None:
                 names = log.retention(now_ms, mark)

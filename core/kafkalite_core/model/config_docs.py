@@ -69,7 +69,7 @@ _BROKER = {
     "offsets.topic.num.partitions": "Partitions of the topic of committed offsets, when it is made.",
     "offsets.topic.replication.factor": "Replicas of the topic of committed offsets, when it is made.",
     "offsets.topic.segment.bytes": "Size of a segment of the topic of committed offsets, in bytes.",
-    "producer.id.expiration.ms": "An idempotent producer that is silent for so long is forgotten, in ms.",
+    "producer.id.expiration.ms": "An idempotent producer of which nothing came for so long is forgotten, in ms.",
     "queued.max.request.bytes": "Memory of one broker for requests that are not answered yet, in bytes.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between directories of a broker.",
     "replica.fetch.max.bytes": "Bytes of one partition in one fetch of a follower.",

@@ -170,7 +170,8 @@ class Leader:
         log = state.log
         try:
             if event.header.producer_id >= 0:
-                verdict = log.producers.check(event.header)
+                # Of one that nobody knows the first batch may be what was refused a moment ago, as below.
+                verdict = log.producers.check(event.header, begins_anywhere=now_ms >= self._gaps_until_ms)
                 if isinstance(verdict, Duplicate):
                     self._await(event, verdict.base_offset, verdict.last_offset + 1, -1)
                     return
@@ -197,6 +198,7 @@ class Leader:
         """The batch before it was refused a moment ago, and is sent again first: then this one is in order, too.
 
         So it is after an election: clients may hear of it first, and who is to lead refuses what they send.
+        Appended it would have librdkafka take what was refused for delivered, too: an acknowledgement covers all before.
 
         OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka raise the epoch of its producer, and what it has in flight to
         other partitions, appended there but not yet acknowledged, would be sent again in that epoch, as new records.

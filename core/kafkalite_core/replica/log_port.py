@@ -56,7 +56,7 @@ class Appended(Protocol):
 class Producers(Protocol):
     """Idempotent producers of the log (KIP-98)."""
 
-    def check(self, header: BatchHeader) -> object:
+    def check(self, header: BatchHeader, *, begins_anywhere: bool = True) -> object:
         """A new batch, or a `Duplicate`; raises `BrokerError` for a wrong sequence or an old producer epoch."""
         ...
 

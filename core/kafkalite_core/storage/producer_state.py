@@ -96,13 +96,15 @@ class ProducerBatch(NamedTuple):
 class ProducerEntry:
     """One producer: its epoch and its last batches, oldest first."""
 
-    __slots__ = ("batches", "epoch", "whole")
+    __slots__ = ("batches", "epoch", "quiet_since_ms", "whole")
 
     def __init__(self, epoch: int, *, whole: bool) -> None:
         self.epoch = epoch
         self.batches: list[ProducerBatch] = []
         self.whole = whole
         """No batch of this producer was ever forgotten: when all are truncated away, the producer is unknown."""
+        self.quiet_since_ms: float | None = None
+        """When `expire` first found it as it is now; None since its last batch, or since the log was opened."""
 
 
 class ProducerStates:
@@ -129,19 +131,22 @@ class ProducerStates:
         """What is known of a producer, or None."""
         return self._entries.get(producer_id)
 
-    def check(self, header: SequencedBatch) -> New | Duplicate:
+    def check(self, header: SequencedBatch, *, begins_anywhere: bool = True) -> New | Duplicate:
         """Whether a batch may be appended (KIP-98).
 
         A batch without producer id is always new. An exact repetition of one of the last five batches is a
         `Duplicate`. Raises `InvalidProducerEpoch` for an older epoch and `OutOfOrderSequence` for any other sequence
-        than the next one; a new epoch begins at 0, a producer without state begins anywhere.
+        than the next one; a new epoch begins at 0. A producer without state was forgotten, and goes on anywhere; without
+        `begins_anywhere` it may as well be one whose first batch was refused, and has to begin at 0.
         """
         if header.producer_id < 0:
             return NEW
         entry = self._entries.get(header.producer_id)
-        if entry is None:
-            return NEW
         producer = f"producer {header.producer_id}"
+        if entry is None:
+            if header.base_sequence > 0 and not begins_anywhere:
+                raise OutOfOrderSequence(f"{producer}: begins at {header.base_sequence}, not at 0", gap=True)
+            return NEW
         if header.producer_epoch < entry.epoch:
             raise InvalidProducerEpoch(f"{producer}: epoch {header.producer_epoch} is older than {entry.epoch}")
         first = header.base_sequence
@@ -177,6 +182,7 @@ class ProducerStates:
             entry.epoch = producer_epoch
             entry.whole = not entry.batches and entry.whole
             entry.batches = []
+        entry.quiet_since_ms = None
         entries[producer_id] = entry  # the youngest is last
         if base_sequence < 0:
             return
@@ -204,14 +210,19 @@ class ProducerStates:
                 del self._entries[producer_id]
         return complete
 
-    def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were silent for longer than `expiration_ms`; returns how many."""
-        limit = now_ms - expiration_ms
-        stale = [
-            producer_id
-            for producer_id, entry in self._entries.items()
-            if entry.batches and entry.batches[-1].timestamp < limit
-        ]
+    def expire(self, now_ms: float, expiration_ms: float) -> int:
+        """Forgets producers that were silent for longer than `expiration_ms`; returns how many.
+
+        `now_ms` is of a monotonic clock: how long nothing came is what counts. Timestamps of records do not say it (they
+        may be of years ago, and what is being sent again then would be new), nor do wall clocks, which jump. The time
+        begins at the first call after the last batch, and anew with the process.
+        """
+        stale: list[int] = []
+        for producer_id, entry in self._entries.items():
+            if entry.quiet_since_ms is None:
+                entry.quiet_since_ms = now_ms
+            elif now_ms - entry.quiet_since_ms > expiration_ms:
+                stale.append(producer_id)
         for producer_id in stale:
             del self._entries[producer_id]
         return len(stale)

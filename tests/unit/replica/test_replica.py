@@ -100,6 +100,26 @@ def test_what_was_sent_behind_a_refused_batch_is_sent_again_after_it(cluster: Cl
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1", "p7.2"]
 
 
+def test_what_was_sent_behind_a_refused_first_batch_is_sent_again_after_it(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.now += GAPS_MS
+    in_sync(cluster, isr[:1])  # too few
+    cluster.produce(1, "p7.0")
+    assert code(cluster, 1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    in_sync(cluster, isr)
+    cluster.produce(1, "p7.1")  # appended it would acknowledge the first one as well, for librdkafka
+    assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.produce(1, "p7.0")
+    cluster.produce(1, "p7.1")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1"]
+
+
+def test_a_producer_that_was_forgotten_goes_on_where_it_is(cluster: Cluster) -> None:
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.4")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4"]
+
+
 def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
     cluster.now += GAPS_MS

@@ -89,10 +89,26 @@ def test_truncation_says_when_the_log_has_to_be_read_again():
 
 def test_expiry():
     known = states((0, 0))
+    assert known.expire(1000.0, 600.0) == 0, "the timestamps of its records say nothing"
     known.record(8, 0, 0, 1, 0, 500)
-    assert known.expire(1000, 600) == 1
+    assert known.expire(1600.0, 600.0) == 0
+    assert known.expire(1601.0, 600.0) == 1
     assert known.entry(7) is None
     assert known.entry(8) is not None
+    known.record(8, 0, 1, 2, 0, 500)
+    assert known.expire(2300.0, 600.0) == 0, "it is not silent"
+    assert known.expire(2901.0, 600.0) == 1
+
+
+def test_whose_producer_is_unknown_may_have_been_refused_a_moment_ago():
+    known = states((0, 0))
+    known.expire(0.0, 0.0)
+    known.expire(1.0, 0.0)
+    with pytest.raises(OutOfOrderSequence) as raised:
+        known.check(Header(7, 0, 3, 0), begins_anywhere=False)
+    assert raised.value.gap
+    assert known.check(Header(7, 0, 0, 0), begins_anywhere=False) == New()
+    assert known.check(Header(7, 0, 3, 0)) == New(), "it was forgotten"
 
 
 def test_the_number_of_producers_is_bounded(monkeypatch):
