@@ -363,21 +363,31 @@ class Controller:
 
     def _ensure(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         ids = wanted_brokers(snapshot)
-        if settings.cluster.paused or settings.cluster.deleting or removals(snapshot):
-            return  # a StatefulSet shrinks only after another look: `BrokerRemoval`
-        state = (snapshot.generation, tuple(ids))
+        if settings.cluster.deleting:
+            return
+        if self._racks.due(settings):  # a broker that starts waits for its rack, whatever stands still
+            self._work.start(("racks", settings.cluster.uid), self._racks.label(settings))
+        if settings.cluster.paused:
+            return
+        removing = bool(removals(snapshot))
+        state = (snapshot.generation, tuple(ids), removing)
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S
         if known != state or self._clock() - at > period_s:
-            self._work.start(("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state))
+            self._work.start(
+                ("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state, removing=removing)
+            )
         if self._listeners.due(settings, ids):
             self._work.start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
-        if self._racks.due(settings):
-            self._work.start(("racks", settings.cluster.uid), self._racks.label(settings))
 
-    async def _ensure_all(self, settings: ClusterSettings, ids: list[int], state: object) -> None:
-        await self._infrastructure.ensure(settings, await self._removal.still_wanted(settings, ids))
-        await self._volumes.ensure(settings, ids)
+    async def _ensure_all(
+        self, settings: ClusterSettings, ids: list[int], state: object, *, removing: bool = False
+    ) -> None:
+        try:
+            if not removing:  # a StatefulSet shrinks only after another look: `BrokerRemoval`
+                await self._infrastructure.ensure(settings, await self._removal.still_wanted(settings, ids))
+        finally:
+            await self._volumes.ensure(settings, ids)
         self._ensured[settings.cluster.uid] = (state, self._clock())
 
     def _adopt_orphan(self, view: TopicView) -> None:

@@ -6,10 +6,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.resources.drift import differences, put_back
 from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
 from kafkalite_operator.stateful_sets import StatefulSets
-from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     CLUSTERS,
     CONFIG_MAPS,
@@ -40,7 +41,9 @@ class NotYetCollected(KafkaLiteError):
 
 
 class Infrastructure:
-    """Creates what is missing and patches what differs from what was last applied; the rest is left alone."""
+    """Creates what is missing, patches what differs from what was last applied, and puts back what somebody changed of
+    what matters (`drift`); the rest is left alone.
+    """
 
     def __init__(self, client: KubeClient, store: Store, events: EventRecorder) -> None:
         self._client = client
@@ -51,13 +54,14 @@ class Infrastructure:
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
         """Bring all objects of one cluster up to date. Raises errors of the client.
 
-        An object that the API server refuses, such as a Service with a port that is taken, holds no other one up.
+        An object that the API server refuses, such as a Service with a port that is taken, or one that a policy denies,
+        holds no other one up.
         """
-        refused: KubeInvalid | None = None
+        refused: KubeInvalid | KubeForbidden | None = None
         for wanted in infrastructure(settings, broker_ids):
             try:
                 await self._ensure_again(settings, wanted)
-            except KubeInvalid as error:
+            except (KubeInvalid, KubeForbidden) as error:
                 refused = error
                 self._tell(settings, f"{wanted['kind']} {wanted['metadata']['name']} refused: {error}", "ObjectRefused")
         if refused is not None:
@@ -83,7 +87,8 @@ class Infrastructure:
                 return  # made by another replica meanwhile; the next look compares it
             self._tell(settings, f"{kind.kind} {name} made")
             return
-        if applied_hash(existing) == applied_hash(wanted):
+        changed = differences(existing, wanted)
+        if applied_hash(existing) == applied_hash(wanted) and not changed:
             return
         owners = existing["metadata"].get("ownerReferences") or []
         other = next((o for o in owners if o.get("controller") and o.get("uid") != settings.cluster.uid), None)
@@ -94,12 +99,16 @@ class Infrastructure:
             _log.warning("object belongs to somebody else", kind=kind.kind, name=name)
             return
         done = "updated"
+        if applied_hash(existing) == applied_hash(wanted):
+            done = f"put back, somebody has changed it: {', '.join(changed)}"
         if kind is STATEFUL_SETS:
-            done = await self._stateful_sets.update(existing, wanted)
+            made_again = await self._stateful_sets.update(existing, wanted)
+            done = made_again or done
         else:
             # Only on what was just compared: a patch that comes late must not undo what another replica has applied.
             version = existing["metadata"]["resourceVersion"]
-            patch = with_removals({**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}, existing)
+            whole = put_back(existing, wanted)
+            patch = with_removals({**whole, "metadata": {**whole["metadata"], "resourceVersion": version}}, existing)
             await self._client.merge_patch(kind, namespace, name, patch, deadline_s=CALL_DEADLINE_S)
         self._tell(settings, f"{kind.kind} {name} {done}")
 

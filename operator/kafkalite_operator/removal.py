@@ -70,20 +70,21 @@ class BrokerRemoval:
         broker = action.broker
         if not await self._empty(settings, broker.id):
             return
-        await self._infrastructure.ensure(settings, range(broker.id))
-        if not await self._ended(settings, action) or not await self._empty(settings, broker.id):
+        await self._infrastructure.ensure(settings, await self.still_wanted(settings, list(range(action.remaining))))
+        if not await self._ended(settings, action):
             return
-        namespace, name = settings.cluster.namespace, naming.broker_name(settings.cluster.name, broker.id)
-        await self._delete_service(settings, name)
+        known = self._store.raw(BROKERS, broker.uid)
+        if not await self._empty(settings, broker.id):
+            return
+        await self._delete_service(settings, naming.broker_name(settings.cluster.name, broker.id))
         volume = "its volume stays (storage.deleteClaim is false)"
         if settings.delete_claim and action.unclaimed:
             volume = f"its volume stays: it has data of topics that were lost ({', '.join(action.unclaimed[:5])})"
         elif settings.delete_claim:
-            with contextlib.suppress(KubeNotFound):
-                claim = naming.data_claim_name(settings.cluster.name, broker.id)
-                await self._client.delete(PERSISTENT_VOLUME_CLAIMS, namespace, claim, deadline_s=CALL_DEADLINE_S)
+            if not await self._delete_claim(settings, broker.id):
+                return
             volume = "its volume is deleted with it (storage.deleteClaim)"
-        if not await self._delete_object(broker.uid, namespace, name):
+        if known is None or not await self._delete_object(known):
             return
         message = f"broker {broker.id} held no replica and is removed; {volume}"
         _log.info("broker removed", cluster=settings.cluster.name, broker=broker.id, volume=volume)
@@ -181,15 +182,41 @@ class BrokerRemoval:
                 uid = service["metadata"]["uid"]
                 await self._client.delete(SERVICES, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S)
 
-    async def _delete_object(self, uid: str, namespace: str, name: str) -> bool:
-        """Delete the `KafkaLiteBroker` as it is known: one that registered meanwhile stays."""
-        known = self._store.raw(BROKERS, uid)
-        if known is None:
-            return False
-        version = str(known["metadata"]["resourceVersion"])
+    async def _delete_claim(self, settings: ClusterSettings, broker_id: int) -> bool:
+        """Delete the claim of a broker's volume, that very one; False when the broker shall stay after all.
+
+        Whoever raises `spec.replicas` again gets the old claim back under the broker: it would end with that pod.
+        """
+        namespace, name = settings.cluster.namespace, naming.data_claim_name(settings.cluster.name, broker_id)
+        try:
+            claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, namespace, name, deadline_s=CALL_DEADLINE_S)
+            await self._refresh(settings)
+            if not self._still_leaves(settings, broker_id):
+                return False
+            uid = claim["metadata"]["uid"]
+            await self._client.delete(PERSISTENT_VOLUME_CLAIMS, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S)
+        except KubeNotFound:
+            pass
+        return True
+
+    async def _refresh(self, settings: ClusterSettings) -> None:
+        """What the spec says by now."""
+        cluster = settings.cluster
+        now = await self._client.get(CLUSTERS, cluster.namespace, cluster.name, deadline_s=CALL_DEADLINE_S)
+        self._store.apply(CLUSTERS, "MODIFIED", now)
+
+    async def _delete_object(self, known: Mapping[str, Any]) -> bool:
+        """Delete the `KafkaLiteBroker` as it was when it was found empty: one that registered since stays."""
+        metadata = known["metadata"]
+        uid, version = str(metadata["uid"]), str(metadata["resourceVersion"])
         with contextlib.suppress(KubeNotFound):
             await self._client.delete(
-                BROKERS, namespace, name, uid=uid, resource_version=version, deadline_s=CALL_DEADLINE_S
+                BROKERS,
+                metadata["namespace"],
+                metadata["name"],
+                uid=uid,
+                resource_version=version,
+                deadline_s=CALL_DEADLINE_S,
             )
         self._store.forget(BROKERS, uid)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +30,17 @@ class StatefulSets:
         self._client = client
 
     async def update(self, existing: dict[str, Any], wanted: dict[str, Any]) -> str:
-        """Bring an existing StatefulSet up to date; returns what was done.
+        """Bring an existing StatefulSet up to date; returns what was done, if that is more than a patch.
 
         Where the templates of its volumes have to change it is deleted without its pods, which go on, and made again:
         its successor adopts them by their labels and names. Whoever dies in between finds it missing and makes it.
+        Nothing is deleted whose successor would be refused: nobody would make new pods meanwhile.
         """
         metadata = existing["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         if "deletionTimestamp" in metadata or templates_differ(existing, wanted):
+            if "deletionTimestamp" not in metadata:
+                await self._may_be_made(namespace, wanted)
             await self._delete(namespace, name, metadata["uid"])
             await self._client.create(STATEFUL_SETS, namespace, wanted, deadline_s=CALL_DEADLINE_S)
             _log.info("stateful set made again, its pods went on", name=name)
@@ -50,7 +54,12 @@ class StatefulSets:
                 raise  # every test of the patch holds, so it is what is wanted that was refused
             _log.debug("stateful set changed meanwhile", name=name)
             raise KubeConflict(409, "Conflict", f"StatefulSet {name} changed while it was compared") from None
-        return "updated"
+        return ""
+
+    async def _may_be_made(self, namespace: str, wanted: dict[str, Any]) -> None:
+        """Raises what the API server, or a policy there, has against it. That the name is taken comes last."""
+        with contextlib.suppress(KubeConflict):
+            await self._client.create(STATEFUL_SETS, namespace, wanted, dry_run=True, deadline_s=CALL_DEADLINE_S)
 
     async def _is_as_compared(self, existing: dict[str, Any]) -> bool:
         metadata = existing["metadata"]

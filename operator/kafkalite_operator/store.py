@@ -313,14 +313,15 @@ class Store:
         return {(view.cluster.namespace, view.cluster.name): view for view in found}
 
     def brokers_of(self, key: ClusterKey) -> dict[int, Broker]:
-        """The brokers of one cluster by id."""
+        """The brokers of one cluster by id. An object of another name, a copy of one say, is nobody's."""
         found: dict[int, Broker] = {}
         for entry in self._objects[BROKERS.plural].values():
-            view = entry.view
-            if (entry.obj["metadata"].get("namespace"), cluster_of_broker(entry.obj)) == key:
+            view, metadata = entry.view, entry.obj["metadata"]
+            if (metadata.get("namespace"), cluster_of_broker(entry.obj)) == key:
                 assert view is not None
                 assert not isinstance(view, (TopicView, ClusterSettings))
-                found[view.id] = view
+                if metadata.get("name") == broker_name(key[1], view.id):
+                    found[view.id] = view
         return found
 
     def snapshot(

@@ -283,10 +283,12 @@ class RemoveBroker:
     Attributes:
         broker: Which one.
         unclaimed: Topics that were lost, not deleted, and of which its volume has data: then the volume is kept.
+        remaining: Brokers that go on: the StatefulSet keeps so many pods, those with ids below it.
     """
 
     broker: Broker
     unclaimed: tuple[str, ...] = ()
+    remaining: int
 
     @property
     def key(self) -> tuple[str, str]:

@@ -107,9 +107,17 @@ def hand_over(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
 
 def wanted_brokers(snapshot: Snapshot) -> list[int]:
     """Broker ids whose pods shall run: those asked for, and up to the highest one that may not be removed yet."""
-    highest = _highest(snapshot)
-    count = max(snapshot.cluster.replicas, highest + 1)
-    return list(range(highest if removals(snapshot) else count))
+    removed = removals(snapshot)
+    return list(range(removed[0].remaining if removed else _pods(snapshot)))
+
+
+def _pods(snapshot: Snapshot, without: int = -1) -> int:
+    """How many pods shall run when that broker is gone.
+
+    None is made to fill the ids below a broker that never ran and holds nothing: somebody's manifest made its object.
+    """
+    ran = {i for i, broker in snapshot.brokers.items() if broker.registration is not None or broker.holdings}
+    return max({snapshot.cluster.replicas, *(i + 1 for i in {*ran, *snapshot.replicas_held()} - {without})})
 
 
 def removals(snapshot: Snapshot) -> list[RemoveBroker]:
@@ -120,7 +128,8 @@ def removals(snapshot: Snapshot) -> list[RemoveBroker]:
         return []
     if snapshot.cluster.deleting:
         return []  # the garbage collector does it
-    return [RemoveBroker(broker=broker, unclaimed=tuple(lost_topics(snapshot, broker)))]
+    remaining = _pods(snapshot, without=broker.id)
+    return [RemoveBroker(broker=broker, unclaimed=tuple(lost_topics(snapshot, broker)), remaining=remaining)]
 
 
 def _highest(snapshot: Snapshot) -> int:

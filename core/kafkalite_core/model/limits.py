@@ -21,6 +21,9 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 STRAYS_LISTED_MAX: Final = 1024
 """Strays that a broker lists in its status; the newest ones when there are more."""
 
+SENTENCE_LENGTH_MAX: Final = 1024
+"""Characters of a sentence in a status; what is longer is cut, and told in full by the log."""
+
 HOLDINGS_LISTED_MAX: Final = 2048
 """Holdings that a broker lists in its status; when there are more, the rest follows as the first are settled (S11).
 

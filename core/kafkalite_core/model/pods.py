@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafkalite_core.model.limits import SENTENCE_LENGTH_MAX
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Amount:
@@ -69,12 +71,17 @@ class Blocked:
     Attributes:
         pod: Name of the pod that waits.
         partition: `topic-number` that speaks against it, or the empty string.
-        reason: A sentence.
+        reason: A sentence; cut to `SENTENCE_LENGTH_MAX`.
     """
 
     pod: str
     partition: str
     reason: str
+
+    def __post_init__(self) -> None:
+        if len(self.reason) > SENTENCE_LENGTH_MAX:
+            # Here, so that what is wanted compares equal to what was written of it.
+            object.__setattr__(self, "reason", self.reason[:SENTENCE_LENGTH_MAX])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.limits import SENTENCE_LENGTH_MAX
+
 if TYPE_CHECKING:
     from kafkalite_core.model.partition import IsrEntry
 
@@ -54,13 +56,18 @@ class Condition:
         type: `Ready`, `Healthy`, `Progressing` or `ReconciliationPaused`.
         status: `True`, `False` or `Unknown`.
         reason: One word in CamelCase.
-        message: A sentence that says why, and what to do if something is to be done.
+        message: A sentence that says why, and what to do if something is to be done; cut to `SENTENCE_LENGTH_MAX`.
     """
 
     type: str
     status: str
     reason: str
     message: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.message) > SENTENCE_LENGTH_MAX:
+            # Here, so that what is wanted compares equal to what was written of it.
+            object.__setattr__(self, "message", self.message[:SENTENCE_LENGTH_MAX])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,7 +198,7 @@ class Leader:
         """The batch before it was refused a moment ago, and is sent again first: then this one is in order, too.
 
         So it is after an election: clients may hear of it first, and who is to lead refuses what they send.
-        Appended it would have librdkafka take what was refused for delivered, too: an acknowledgement covers all before.
+        Appended, it would have librdkafka take what was refused for delivered as well: one answer covers all before.
 
         OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka raise the epoch of its producer, and what it has in flight to
         other partitions, appended there but not yet acknowledged, would be sent again in that epoch, as new records.

@@ -9,9 +9,6 @@ from kafkalite_core.model.topic import Condition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-MESSAGE_LENGTH_MAX = 1024
-"""Long messages would swell the object; the rest is in the log."""
-
 
 def parse_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     """The conditions in a status; entries that are no conditions are passed over."""
@@ -50,7 +47,7 @@ def set_condition(
             "type": wanted.type,
             "status": wanted.status,
             "reason": wanted.reason,
-            "message": wanted.message[:MESSAGE_LENGTH_MAX],
+            "message": wanted.message,
             "observedGeneration": generation,
             "lastTransitionTime": transition,
         },

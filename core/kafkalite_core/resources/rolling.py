@@ -13,7 +13,6 @@ from kafkalite_core.resources.resizing import amounts
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-REASON_LENGTH_MAX = 1024
 MESSAGE_LENGTH_MAX = 200
 STUCK_REASONS = frozenset(
     {
@@ -63,7 +62,7 @@ def render_rolling(rolling: Rolling) -> dict[str, Any]:
 
 def render_blocked(blocked: Blocked) -> dict[str, str]:
     """The JSON of one entry of a `blockedBy`."""
-    entry = {"pod": blocked.pod, "reason": blocked.reason[:REASON_LENGTH_MAX]}
+    entry = {"pod": blocked.pod, "reason": blocked.reason}
     return {**entry, "partition": blocked.partition} if blocked.partition else entry
 
 

@@ -58,7 +58,7 @@ class Client:
     """Answers lists; writes are noted, and the API server takes none."""
 
     def __init__(self, served):
-        self.served, self.elected, self.forbidden = served, [], set()
+        self.served, self.elected, self.forbidden, self.called = served, [], set(), set()
 
     async def list(self, kind, namespace, **_):
         if namespace in self.forbidden:
@@ -71,7 +71,8 @@ class Client:
         raise KubeUnavailable("not taken", ambiguous=False)
 
     def __getattr__(self, name):
-        async def refuse(*_, **__):
+        async def refuse(kind, namespace, *_, **__):
+            self.called.add((name, namespace))
             raise KubeUnavailable("not taken", ambiguous=False)
 
         return refuse
@@ -129,7 +130,7 @@ async def test_nothing_is_decided_on_what_a_watch_has_brought_of_a_namespace_tha
         for each in objects("b")[kind]:
             world.store.apply(kind, "ADDED", each)
     await world.round()
-    assert not world.client.elected
+    assert {namespace for _, namespace in world.client.called} == {"a"}
 
 
 async def test_a_cluster_that_cannot_be_planned_for_leaves_the_others_controlled(monkeypatch):
@@ -190,3 +191,31 @@ async def test_kinds_are_served_when_one_namespace_says_so(forbidden, served):
         await asyncio.sleep(0)
     assert (waiting.done(), operator._reached) == (served, served)
     waiting.cancel()
+
+
+@pytest.mark.parametrize("why", ["paused", "removal"])
+async def test_a_broker_is_told_its_rack_whatever_stands_still(monkeypatch, why):
+    """It waits for it when it starts, and registers without one after a while."""
+    served, labelled, volumes = objects("a"), [], []
+    served[CLUSTERS][0]["spec"]["rack"] = {"topologyKey": "zone"}
+    if why == "paused":
+        served[CLUSTERS][0]["metadata"]["annotations"] = {"kafkalite.io/paused": "true"}
+    else:
+        served[CLUSTERS][0]["spec"]["replicas"] = 2
+        served[TOPICS].clear()
+    world = World(a=served)
+    one = world.controller
+
+    async def label(settings):
+        labelled.append(settings.cluster.name)
+
+    async def grow(_, ids):
+        volumes.append(list(ids))
+
+    monkeypatch.setattr(one._racks, "due", lambda _: True)
+    monkeypatch.setattr(one._racks, "label", label)
+    monkeypatch.setattr(one._volumes, "ensure", grow)
+    for _ in range(3):
+        await world.round()
+    assert "c" in labelled
+    assert volumes[:1] == ([] if why == "paused" else [[0, 1]])

@@ -300,3 +300,28 @@ async def test_a_replica_that_core_has_not_heard_of_keeps_the_broker(harness, mo
 )
 def test_what_is_not_understood_counts_as_held(topic, answer):
     assert may_hold(topic, CLUSTER, 4) is answer
+
+
+async def test_the_volume_of_a_broker_that_shall_stay_after_all_is_not_deleted(harness, monkeypatch):
+    await five(harness, delete_claim=True)
+    claim, refresh = data_claim_name(CLUSTER, 4), removal.BrokerRemoval._refresh
+
+    async def raised_again(self, settings):
+        """Just before the claim goes."""
+        await scale(harness, 5)
+        await refresh(self, settings)
+
+    monkeypatch.setattr(removal.BrokerRemoval, "_refresh", raised_again)
+    await scale(harness, 4)
+
+    async def goes_on():
+        return await pods(harness) == 5 and (await progressing(harness))["reason"] != "ScalingDown"
+
+    async def shrunk():
+        return await pods(harness) == 4
+
+    await eventually(shrunk)
+    await harness.brokers[4].freeze()
+    await eventually(goes_on)
+    assert await get(harness, PERSISTENT_VOLUME_CLAIMS, claim)
+    assert await get(harness, BROKERS, f"{CLUSTER}-broker-4")
