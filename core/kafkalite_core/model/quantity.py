@@ -1,4 +1,8 @@
-"""Kubernetes quantities: `10Gi`, `500M`, `1e9`, `1500m`."""
+"""Kubernetes quantities: `10Gi`, `500M`, `1e9`, `1500m`.
+
+What is compared here is exact, so a text of a few characters could mean a number of a billion digits. Digits and
+exponents are bounded, as in the CRD; no size of a disk, of memory or of CPU is near the bounds.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from typing import Final
 
 from kafkalite_core.model.errors import KafkaLiteError
 
-_TEXT: Final = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_TEXT: Final = re.compile(
+    r"([+-]?)([0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
+)
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {f"{letter}i": 10 * power for power, letter in enumerate("KMGTPE", start=1)}
 
 
 class QuantityError(KafkaLiteError):
-    """A text that is no quantity."""
+    """A text that is no quantity, or one of more digits than are looked at."""
 
 
 def quantity(text: str) -> Fraction:

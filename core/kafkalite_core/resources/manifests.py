@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.config import valid_broker_config
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.clusters import DEFAULT_METRICS_PORT, parse_cluster
-from kafkalite_core.resources.fields import open_object
+from kafkalite_core.resources.fields import Fields, open_object
 from kafkalite_core.resources.listener_services import listener_services
 from kafkalite_core.resources.listeners import parse_listeners
+from kafkalite_core.resources.pod_template import parse_pod_template
 from kafkalite_core.resources.statefulset import CONFIG_FILE, disruption_budget, port_name, stateful_set
 
 if TYPE_CHECKING:
@@ -71,23 +72,32 @@ class ClusterSettings:
 
 
 def cluster_settings(obj: Mapping[str, Any], *, default_image: str = DEFAULT_IMAGE) -> ClusterSettings:
-    """Read a `KafkaLiteCluster`. Raises `ResourceError`."""
+    """Read a `KafkaLiteCluster`; everything below can be rendered of what it returns.
+
+    Raises:
+        ResourceError: the object cannot be understood, or no pod can be made of its template.
+    """
     fields, _ = open_object(obj)
     spec = fields.map("spec")
     storage = spec.map("storage")
-    size = storage.raw.get("size")
     return ClusterSettings(
         cluster=parse_cluster(obj),
         listeners=parse_listeners(spec),
         metrics_port=spec.map("metrics").integer("port", DEFAULT_METRICS_PORT),
         image=spec.text("image", default_image),
-        storage_size=str(size) if isinstance(size, (str, int)) else DEFAULT_STORAGE_SIZE,
+        storage_size=_quantity_text(storage) if storage.has("size") else DEFAULT_STORAGE_SIZE,
         storage_class=storage.text("storageClassName", ""),
         delete_claim=storage.flag("deleteClaim"),
         rack_key=spec.map("rack").text("topologyKey", ""),
         service_account=DEFAULT_SERVICE_ACCOUNT,
-        pod_template=dict(spec.map("template").map("pod").raw),
+        pod_template=parse_pod_template(spec.map("template").map("pod")),
     )
+
+
+def _quantity_text(storage: Fields) -> str:
+    """`storage.size`, which may be a whole number. What is no quantity the API server says of the StatefulSet."""
+    size = storage.raw["size"]
+    return str(storage.integer("size")) if isinstance(size, int) else storage.text("size")
 
 
 def bootstrap_address(settings: ClusterSettings) -> str:

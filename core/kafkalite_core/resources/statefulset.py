@@ -222,7 +222,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named(items: list[Any]) -> bool:
-    return bool(items) and all(isinstance(item, dict) and "name" in item for item in items)
+    return bool(items) and all(isinstance(item, dict) and isinstance(item.get("name"), str) for item in items)
 
 
 def _merge_named(base: list[dict[str, Any]], over: list[dict[str, Any]]) -> list[dict[str, Any]]:

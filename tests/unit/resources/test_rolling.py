@@ -161,13 +161,21 @@ def test_a_pod():
         (".5Ki", 512),
         ("-1", -1),
         ("5e-1", Fraction(1, 2)),
+        ("1e99", 10**99),
+        ("9" * 32, 10**32 - 1),
     ],
 )
 def test_quantities(text, value):
     assert quantity(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "10 Gi", "ten", "1KiB", "0x10"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "Gi", "10 Gi", "ten", "1KiB", "0x10", "1e999999999", "1e-999999999", "1e100", "9" * 33, f"0.{'0' * 33}",
+        f".{'1' * 5000}", "\N{ARABIC-INDIC DIGIT ONE}",
+    ],
+)  # fmt: skip
 def test_what_is_no_quantity(text):
     with pytest.raises(QuantityError):
         quantity(text)
