@@ -14,19 +14,19 @@ from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.replacement import Node, NodeState
-from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
+from kafkalite_core.resources.brokers import cluster_of_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields
-from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address, cluster_settings
+from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
 from kafkalite_core.resources.places import PodPlace, pod_place
 from kafkalite_core.resources.pods import container_exits
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling
 from kafkalite_core.resources.statefulset import revision, wanted_amounts
-from kafkalite_core.resources.views import topic_view
 from kafkalite_operator.pods import PodStore
+from kafkalite_operator.readings import Readings
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -74,7 +74,6 @@ class Store:
 
     def __init__(self, clock: Callable[[], float], default_image: str) -> None:
         self._clock = clock
-        self._default_image = default_image
         self._objects: dict[str, dict[str, _Entry]] = {kind.plural: {} for kind in (TOPICS, CLUSTERS, BROKERS)}
         self._tombstones: OrderedDict[str, float] = OrderedDict()
         self.exits: OrderedDict[str, Exit] = OrderedDict()
@@ -96,8 +95,9 @@ class Store:
         self._nodes: dict[str, tuple[Node, float]] = {}
         self.nodes_refused: set[str] = set()
         """Uids of clusters whose nodes have to be looked at, and may not be read."""
-        self._unread: dict[str, str] = {}
-        """Namespace by uid of topics whose newest version is not understood."""
+        self._readings = Readings(default_image)
+        self.refused = self._readings.refused
+        """Objects whose newest version is not understood, or not its spec, by uid."""
         self._went_back_at = float("-inf")
         self._brokers_read_at: dict[str | None, float] = {}
         """By namespace, None for all of them: when the newest consistent list of brokers was asked for."""
@@ -160,7 +160,7 @@ class Store:
             remembered.pop(uid, None)
         self._resize_refused.pop(uid, None)
         self._grouped = None
-        self._unread.pop(uid, None)
+        self._readings.forget(uid)
         gone = self._objects[kind.plural].pop(uid, None)
         if gone is not None and isinstance(gone.view, TopicView) and gone.view.placed:
             spec, entries = gone.view.spec, gone.view.topic.partitions.values()
@@ -190,10 +190,7 @@ class Store:
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_at=asked_at)
-        if kind is TOPICS:
-            gone = [uid for uid, where in self._unread.items() if uid not in listed and namespace in {None, where}]
-            for uid in gone:
-                del self._unread[uid]
+        self._readings.listed(kind, listed, namespace)
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
             if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
@@ -239,25 +236,21 @@ class Store:
         return _version(obj) > _version(known)
 
     def _parse(self, kind: Kind, entry: _Entry) -> bool:
-        try:
-            if kind is TOPICS:
-                view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
-                entry.view = replace(view, epochs_seen=self._remember_epochs(view))
-            elif kind is BROKERS:
-                broker = parse_broker(entry.obj)
-                cluster_of_broker(entry.obj)
-                if self._registered.get(broker.uid, (None, 0.0))[0] != broker.epoch:
-                    self._registered[broker.uid] = (broker.epoch, self._clock())
-                entry.view = broker
-            else:
-                entry.view = cluster_settings(entry.obj, default_image=self._default_image)
-        except KafkaLiteError as error:
-            _log.warning("object not understood", kind=kind.kind, error=str(error))
-            if kind is TOPICS:
-                self._unread[_uid(entry.obj)] = str(entry.obj["metadata"].get("namespace"))
+        """Read the object; False when it is not understood. A status is heard whatever the spec says."""
+        uid = _uid(entry.obj)
+        reading = self._readings.read(kind, entry.obj, entry.first_seen, entry.generation_seen)
+        if reading is None:
             return False
-        if kind is TOPICS:
-            self._unread.pop(_uid(entry.obj), None)
+        view, entry.obj = reading.value, reading.obj
+        known = self._objects[kind.plural].get(uid)
+        if reading.problem and known is not None:
+            entry.generation_seen = known.generation_seen
+        if isinstance(view, TopicView):
+            seen = self._remember_epochs(view)
+            view = replace(view, epochs_seen=seen, generation_seen=entry.generation_seen)
+        elif not isinstance(view, ClusterSettings) and self._registered.get(uid, (None, 0.0))[0] != view.epoch:
+            self._registered[uid] = (view.epoch, self._clock())
+        entry.view = view
         return True
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
@@ -377,7 +370,7 @@ class Store:
             nodes=self.nodes(),
             nodes_refused=settings.cluster.uid in self.nodes_refused,
             replacing=parse_replacing(Fields(status, "status")),
-            complete=key[0] not in self._unread.values(),
+            complete=key[0] not in self._readings.unread.values(),
         )
 
     def _brokers_age_s(self, namespace: str) -> float:

@@ -295,12 +295,12 @@ def cluster(name: str = "c", **spec: Any) -> dict[str, Any]:
     }
 
 
-def broker_object(name: str = "b") -> dict[str, Any]:
+def broker_object(name: str = "c-broker-0", broker_id: int = 0) -> dict[str, Any]:
     return {
         "apiVersion": "kafkalite.io/v1alpha1",
         "kind": "KafkaLiteBroker",
         "metadata": {"name": name},
-        "spec": {"clusterRef": {"name": "c"}, "brokerId": 0},
+        "spec": {"clusterRef": {"name": "c"}, "brokerId": broker_id},
     }
 
 

@@ -185,19 +185,20 @@ async def test_status_cannot_be_dropped(api, ns):
     ("path", "body"),
     [
         (CLUSTERS, cluster("c")),
-        (BROKERS, broker_object("c")),
+        (BROKERS, broker_object()),
     ],
 )
 async def test_the_status_of_clusters_and_brokers_cannot_be_dropped(api, ns, path, body):
     path = path.format(ns=ns)
+    name = body["metadata"]["name"]
     await api.create(path, body)
-    stored = await api.patch(f"{path}/c/status", {"status": {"observedGeneration": 1}}, MERGE_PATCH)
+    stored = await api.patch(f"{path}/{name}/status", {"status": {"observedGeneration": 1}}, MERGE_PATCH)
     for answer in (
-        await api.patch(f"{path}/c/status", [{"op": "remove", "path": "/status"}]),
-        await api.patch(f"{path}/c/status", {"status": None}, MERGE_PATCH),
+        await api.patch(f"{path}/{name}/status", [{"op": "remove", "path": "/status"}]),
+        await api.patch(f"{path}/{name}/status", {"status": None}, MERGE_PATCH),
     ):
         assert ("<nil>", 'Invalid value: "object": status never disappears') in causes(answer)
-    assert (await api.get(f"{path}/c")).revision == stored.revision
+    assert (await api.get(f"{path}/{name}")).revision == stored.revision
 
 
 async def test_an_entry_cannot_be_removed_and_added_again(api, ns):
@@ -339,7 +340,7 @@ async def test_stale_writers_of_a_broker_are_refused(api, ns, message):
     path = BROKERS.format(ns=ns)
     await api.create(path, broker_object())
     status = {"registration": REGISTRATION, "fencing": {"fencedEpoch": 5, "since": "2026-01-02T03:04:05Z"}}
-    answer = await api.patch(f"{path}/b/status", {"status": status}, MERGE_PATCH)
+    answer = await api.patch(f"{path}/c-broker-0/status", {"status": status}, MERGE_PATCH)
     assert answer.status == 200, answer.body
-    answer = await api.patch(f"{path}/b/status", {"status": BROKER_CHANGES[message]}, MERGE_PATCH)
+    answer = await api.patch(f"{path}/c-broker-0/status", {"status": BROKER_CHANGES[message]}, MERGE_PATCH)
     assert any(message.strip() in text for _, text in causes(answer))

@@ -44,7 +44,7 @@ TOKENS = PATHS["ServiceAccount"] + f"/{ACCOUNT}/token"
 TOKEN_REQUEST = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
 
 CLUSTER = cluster("kafkalite")
-BROKER = broker_object("b")
+BROKER = broker_object()
 LEASE = {"metadata": {"name": "b"}, "spec": {"holderIdentity": "incarnation", "leaseDurationSeconds": 5}}
 LABEL = {"metadata": {"labels": {"a": "b"}}}
 
@@ -81,13 +81,13 @@ async def test_a_broker_may_do_what_it_does(broker: Api, ns: str):
         assert (await broker.get(path)).status == 200
         async with broker.watch(path) as next_event:
             assert (await next_event())["type"] == "ADDED"
-    for path in (f"{topics}/orders", f"{clusters}/kafkalite", f"{brokers}/b"):
+    for path in (f"{topics}/orders", f"{clusters}/kafkalite", f"{brokers}/c-broker-0"):
         assert (await broker.get(path)).status == 200
     await broker.create(topics, topic("made"))
     for path, status in (
         (f"{topics}/made", {"inSync": "9/9"}),
         (f"{clusters}/kafkalite", {"nextBrokerEpoch": 1}),
-        (f"{brokers}/b", {"registration": {"brokerEpoch": 1, "incarnation": "i"}}),
+        (f"{brokers}/c-broker-0", {"registration": {"brokerEpoch": 1, "incarnation": "i"}}),
     ):
         change = [{"op": "add", "path": "/status", "value": status}]
         assert (await broker.patch(f"{path}/status", change, JSON_PATCH)).body["status"] == status
@@ -110,8 +110,8 @@ REFUSED = {
     "delete a cluster": ("DELETE", CLUSTERS + "/kafkalite", None),
     "scale a cluster": ("PATCH", CLUSTERS + "/kafkalite/scale", {"spec": {"replicas": 1}}),
     "make a broker": ("POST", BROKERS, BROKER),
-    "cordon a broker": ("PATCH", BROKERS + "/b", {"spec": {"cordoned": True}}),
-    "delete a broker": ("DELETE", BROKERS + "/b", None),
+    "cordon a broker": ("PATCH", BROKERS + "/c-broker-0", {"spec": {"cordoned": True}}),
+    "delete a broker": ("DELETE", BROKERS + "/c-broker-0", None),
     "list leases": ("GET", LEASES, None),
     "delete a lease": ("DELETE", LEASES + "/b", None),
     "a lease of another namespace": ("GET", LEASES.replace("{ns}", "default") + "/b", None),

@@ -145,13 +145,92 @@ async def test_lowering_replicas_below_min_isr_is_refused(api, ns):
 async def test_identity_of_a_broker_is_immutable(api, ns):
     path = BROKERS.format(ns=ns)
     await api.create(path, broker_object())
+    broker = f"{path}/c-broker-0"
     for change, message in (
         ({"brokerId": 1}, "brokerId is immutable"),
         ({"clusterRef": {"name": "d"}}, "clusterRef is immutable"),
     ):
-        answer = await api.patch(f"{path}/b", {"spec": change}, MERGE_PATCH)
-        assert [what.endswith(f": {message}") for _, what in causes(answer)] == [True], answer.body
-    assert (await api.patch(f"{path}/b", {"spec": {"cordoned": True}}, MERGE_PATCH)).status == 200
+        said = {what.rpartition(": ")[2] for _, what in causes(await api.patch(broker, {"spec": change}, MERGE_PATCH))}
+        assert said == {message, BROKER_NAME}
+    assert (await api.patch(broker, {"spec": {"cordoned": True}}, MERGE_PATCH)).status == 200
+
+
+BROKER_NAME = "a broker is named after its cluster and its id, <cluster>-broker-<id>"
+
+
+@pytest.mark.parametrize(
+    ("name", "broker_id"),
+    [("c-broker-0", 1), ("c-broker-01", 1), ("c-broker-1", 11), ("backup-of-c-broker-1", 1), ("d-broker-1", 1)],
+)
+async def test_a_broker_under_a_name_that_is_not_its_own_is_refused(api, ns, name, broker_id):
+    """Such an object would be a second one of a broker that is there."""
+    [(field, message)] = causes(await api.call("POST", BROKERS.format(ns=ns), broker_object(name, broker_id)))
+    assert (field, message) == ("<nil>", f'Invalid value: "object": {BROKER_NAME}')
+
+
+async def test_brokers_go_as_far_as_a_cluster_does(api, ns):
+    await api.create(BROKERS.format(ns=ns), broker_object("c-broker-63", 63))
+    answer = await api.call("POST", BROKERS.format(ns=ns), broker_object("c-broker-64", 64))
+    assert [where for where, what in causes(answer) if (where, what) != NOT_CHECKED] == ["spec.brokerId"]
+
+
+ASSIGNMENT_KEY = 'replicaAssignment goes by partition number, such as "0"'
+
+
+@pytest.mark.parametrize("key", ["p0", "00", "-1", "1.0", "", " 0", "0\n", "1000", "9" * 4400])
+async def test_an_assignment_of_what_is_no_partition_is_refused(api, ns, key):
+    """Nobody could read such a topic, and its status would not be heard of any more."""
+    path = TOPICS.format(ns=ns)
+    await api.create(path, topic(replicaAssignment={"0": [0], "255": [1]}))
+    answers = [
+        await api.call("POST", path, topic("bad", replicaAssignment={key: [0]})),
+        await api.patch(f"{path}/orders", {"spec": {"replicaAssignment": {key: [0]}}}, MERGE_PATCH),
+    ]
+    refused = ("spec.replicaAssignment", f'Invalid value: "object": {ASSIGNMENT_KEY}')
+    assert [causes(answer) for answer in answers] == [[refused], [refused]]
+
+
+@pytest.mark.parametrize(
+    ("pod", "where"),
+    [
+        ({"spec": "x"}, "spec"),
+        ({"metadata": []}, "metadata"),
+        ({"metadata": {"labels": {"a": 1}}}, "metadata.labels.a"),
+        ({"metadata": {"annotations": "x"}}, "metadata.annotations"),
+        ({"spec": {"containers": {}}}, "spec.containers"),
+        ({"spec": {"containers": [None]}}, "spec.containers[0]"),
+        ({"spec": {"containers": [{"name": ["a"]}]}}, "spec.containers[0].name"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "spec.containers[0].name"),
+        ({"spec": {"containers": [{"name": "broker", "env": [{"name": 1}]}]}}, "spec.containers[0].env[0].name"),
+        ({"spec": {"containers": [{"name": "broker", "resources": []}]}}, "spec.containers[0].resources"),
+        ({"spec": {"volumes": [{"name": {}}]}}, "spec.volumes[0].name"),
+    ],
+)
+async def test_a_pod_template_that_cannot_be_merged_is_refused(api, ns, pod, where):
+    answer = await api.call("POST", CLUSTERS.format(ns=ns), cluster(template={"pod": pod}))
+    fields = [field for field, what in causes(answer) if (field, what) != NOT_CHECKED]
+    assert fields == [f"spec.template.pod.{where}"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {"spec": None, "metadata": None},
+        {"metadata": {"labels": None, "annotations": None}, "spec": {"containers": None, "volumes": None}},
+        {"spec": {"containers": [{"name": "broker", "env": None, "ports": [{"containerPort": 1}], "resources": None}]}},
+        {"spec": {"containers": [{"name": "broker", "resources": {"limits": {"cpu": 0.5, "memory": "1Gi"}}}]}},
+        {"metadata": {"finalizers": []}, "spec": {"nodeSelector": {"disk": "fast"}, "dnsConfig": None}},
+    ],
+)
+async def test_the_rest_of_a_pod_template_is_kept_as_it_is(api, ns, pod):
+    made = await api.create(CLUSTERS.format(ns=ns), cluster(template={"pod": pod}))
+    assert made.body["spec"]["template"]["pod"] == pod
+
+
+@pytest.mark.parametrize("size", ["1e999999999", "1e100", "1e1.5", "9" * 33, "10 Gi"])
+async def test_a_size_that_no_disk_has_is_refused(api, ns, size):
+    answer = await api.call("POST", CLUSTERS.format(ns=ns), cluster(storage={"size": size}))
+    assert [where for where, what in causes(answer) if (where, what) != NOT_CHECKED] == ["spec.storage.size"]
 
 
 @pytest.mark.parametrize(

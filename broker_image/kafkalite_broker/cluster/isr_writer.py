@@ -14,7 +14,7 @@ from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settle
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_core.resources import patches
 from kafkalite_core.resources.fields import ResourceError
-from kafkalite_core.resources.topics import parse_topic
+from kafkalite_core.resources.topics import parse_entries
 from kafkalite_runtime.kube import TOPICS, KubeError, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
@@ -193,16 +193,16 @@ class PartitionWriter:
         """The entry as a consistent read shows it."""
         try:
             found = await self._client.get(TOPICS, ref.namespace, ref.object_name, deadline_s=self._deadline_s)
-            topic = parse_topic(found)
+            uid, entries = parse_entries(found)
         except KubeNotFound:
             return Entry.GONE
         except (KubeError, KubeUnavailable, ResourceError) as error:
             log.info("partition not read", topic=ref.name, partition=number, error=str(error))
             return Entry.UNREAD
-        if topic.ref.uid != ref.uid:
+        if uid != ref.uid:
             return Entry.GONE
         self._absorb(found)
-        return topic.partitions.get(number, Entry.UNREAD)
+        return entries.get(number, Entry.UNREAD)
 
 
 def _remember(memory: OrderedDict[tuple[str, int], Any], key: tuple[str, int], value: object) -> None:

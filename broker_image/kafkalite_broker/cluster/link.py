@@ -10,24 +10,25 @@ import asyncio
 import math
 import random
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.cluster.registrar import Registrar
+from kafkalite_broker.cluster.sightings import SightingReader, sighting, sort, uid_of
 from kafkalite_broker.cluster.topic_changes import TopicChanges
-from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache, Sighting
+from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
-from kafkalite_core.resources.fields import ResourceError
 from kafkalite_core.resources.naming import broker_name
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, Reflector
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite_broker.cluster.settings import BrokerSettings
+    from kafkalite_core.membership.metadata_cache import Sighting
     from kafkalite_core.membership.registration import Identity
     from kafkalite_core.model.cluster import Broker, Cluster, Registration
     from kafkalite_core.model.partition import Topic, TopicRef
@@ -41,9 +42,6 @@ CONTACT_AGE_MAX_S = SILENCE_LIMIT_S + 2.0  # older contact says nothing of what 
 
 STATE_DEADLINE_S = 5.0
 REBIRTH_PAUSE_S = 2.0
-COMPLAINTS_KEPT = 1000
-
-ObjectT = TypeVar("ObjectT")
 
 log = get_logger(__name__)
 
@@ -92,7 +90,7 @@ class ClusterLink:
         self._on_registered = on_registered
         self._on_superseded = on_superseded
         self._on_cluster_changed = on_cluster_changed
-        self._complaints: dict[tuple[str, str], str] = {}
+        self._readers = {kind.plural: SightingReader() for kind in (CLUSTERS, BROKERS, TOPICS)}
         self._cluster_known = asyncio.Event()
         self._registrar: Registrar | None = None
         self._strays: tuple[Stray, ...] = ()
@@ -279,76 +277,77 @@ class ClusterLink:
 
     def absorb_topic(self, found: dict[str, Any]) -> None:
         """Show the cache a topic as the API server returned it with a read or a write."""
-        sighting = self._topic_sighting(found)
-        if sighting is not None:
-            self._publish(self.cache.see_topic(sighting))
+        seen = self._topic_sighting(found)
+        if seen is not None:
+            self._publish(self.cache.see_topic(seen))
 
     def _list_topics(self, items: list[dict[str, Any]]) -> bool:
-        sightings, unreadable = _sort(items, self._topic_sighting)
+        self._readers[TOPICS.plural].keep([uid_of(found) for found in items])
+        sightings, unreadable = sort(items, self._topic_sighting)
         change = self.cache.list_topics(sightings, unreadable=unreadable, asked=self._asked.get(TOPICS.plural))
         self._publish(change)
         return change.undecided
 
     def _topic_event(self, kind: str, found: dict[str, Any]) -> None:
         if kind == "DELETED":
-            self._publish(self.cache.delete_topic(_uid(found)))
+            self._readers[TOPICS.plural].forget(uid_of(found))
+            self._publish(self.cache.delete_topic(uid_of(found)))
         else:
             self.absorb_topic(found)
 
     def _topic_sighting(self, found: dict[str, Any]) -> Sighting[Topic] | None:
         """The topic, or None for one of another cluster or one that cannot be understood."""
-        try:
-            topic = parse_topic(found)
-        except ResourceError as error:
-            self._complain(found, error)
-            return None
-        return _sighting(topic, found) if topic.cluster == self._settings.cluster else None
+        topic = self._readers[TOPICS.plural].read(found, parse_topic)
+        return sighting(topic, found) if topic is not None and topic.cluster == self._settings.cluster else None
 
     # ------------------------------------------------------------------------------------------------ brokers
 
     def absorb_broker(self, found: dict[str, Any]) -> None:
         """Show the cache a broker as the API server returned it with a read or a write."""
-        sighting = self._broker_sighting(found)
-        if sighting is not None:
-            self._publish(self.cache.see_broker(sighting))
+        seen = self._broker_sighting(found)
+        if seen is not None:
+            self._publish(self.cache.see_broker(seen))
 
     def _list_brokers(self, items: list[dict[str, Any]]) -> bool:
-        sightings, unreadable = _sort(items, self._broker_sighting)
+        self._readers[BROKERS.plural].keep([uid_of(found) for found in items])
+        sightings, unreadable = sort(items, self._broker_sighting)
         change = self.cache.list_brokers(sightings, unreadable=unreadable, asked=self._asked.get(BROKERS.plural))
         self._publish(change)
         if self._registrar is None:
             return change.undecided
-        own = [sighting.value for sighting in sightings if sighting.value.id == self._settings.broker_id]
+        own = [seen.value for seen in sightings if seen.value.id == self._settings.broker_id]
         if own or not unreadable:
             self._registrar.seen(own[0] if own else None)
             self._registrar.current(self.cache.brokers.get(self._settings.broker_id))
         return change.undecided
 
     def _broker_event(self, kind: str, found: dict[str, Any]) -> None:
-        sighting = self._broker_sighting(found)
+        seen = self._broker_sighting(found)
         own = found["metadata"]["name"] == self._settings.object_name
         if kind == "DELETED":
-            self._publish(self.cache.delete_broker(_uid(found)))
+            self._readers[BROKERS.plural].forget(uid_of(found))
+            self._publish(self.cache.delete_broker(uid_of(found)))
             if own and self._registrar is not None:
                 self._registrar.seen(None)
-        elif sighting is not None:
-            self._publish(self.cache.see_broker(sighting))
+        elif seen is not None:
+            self._publish(self.cache.see_broker(seen))
             if own and self._registrar is not None:
-                self._registrar.seen(sighting.value)
+                self._registrar.seen(seen.value)
                 self._registrar.current(self.cache.brokers.get(self._settings.broker_id))
 
     def _broker_sighting(self, found: dict[str, Any]) -> Sighting[Broker] | None:
-        try:
-            if cluster_of_broker(found) != self._settings.cluster:
-                return None
-            broker = parse_broker(found)
-        except ResourceError as error:
-            self._complain(found, error)
+        reader = self._readers[BROKERS.plural]
+        broker = reader.read(found, self._own_clusters)
+        if broker is None:
             return None
         if broker.object_name != broker_name(self._settings.cluster, broker.id):
-            self._complain(found, ResourceError(f"{broker.object_name} cannot be broker {broker.id}: wrong name"))
+            reader.complain(found, "object passed over", f"{broker.object_name} cannot be broker {broker.id}")
             return None
-        return _sighting(broker, found)
+        return sighting(broker, found)
+
+    def _own_clusters(self, found: dict[str, Any]) -> Broker | None:
+        """The broker, or None for one of another cluster. Raises `ResourceError`."""
+        return parse_broker(found) if cluster_of_broker(found) == self._settings.cluster else None
 
     # ----------------------------------------------------------------------------------------------- clusters
 
@@ -359,13 +358,10 @@ class ClusterLink:
     def _cluster_event(self, kind: str, found: dict[str, Any]) -> None:
         if kind == "DELETED" or found["metadata"].get("name") != self._settings.cluster:
             # A cluster that is gone takes its brokers with it in its own time; until then they serve.
+            self._readers[CLUSTERS.plural].forget(uid_of(found))
             return
-        try:
-            cluster = parse_cluster(found)
-        except ResourceError as error:
-            self._complain(found, error)
-            return
-        if cluster == self.cluster:
+        cluster = self._readers[CLUSTERS.plural].read(found, parse_cluster)
+        if cluster is None or cluster == self.cluster:
             return
         self.cluster = cluster
         if cluster.cluster_id:
@@ -400,47 +396,6 @@ class ClusterLink:
         if change.deleted:
             self._on_topics_gone(change.deleted)
         self.changes.look_again()
-
-    def _complain(self, found: dict[str, Any], error: ResourceError) -> None:
-        """Once for each object and problem."""
-        metadata = found.get("metadata") or {}
-        key = (str(found.get("kind", "")), str(metadata.get("name", "")))
-        if self._complaints.get(key) == str(error):
-            return
-        self._complaints[key] = str(error)
-        while len(self._complaints) > COMPLAINTS_KEPT:
-            del self._complaints[next(iter(self._complaints))]
-        log.error(
-            "object not understood, its last good state stays in force", kind=key[0], name=key[1], error=str(error)
-        )
-
-
-def _uid(found: dict[str, Any]) -> str:
-    return str(found["metadata"].get("uid", ""))
-
-
-def _sighting(value: ObjectT, found: dict[str, Any]) -> Sighting[ObjectT]:
-    metadata = found["metadata"]
-    return Sighting(
-        value=value,
-        resource_version=str(metadata.get("resourceVersion", "")),
-        created=str(metadata.get("creationTimestamp", "")),
-    )
-
-
-def _sort(
-    items: Iterable[dict[str, Any]], parse: Callable[[dict[str, Any]], Sighting[ObjectT] | None]
-) -> tuple[list[Sighting[ObjectT]], list[str]]:
-    """The sightings, and the uids of all other items: nothing that was listed may be taken for deleted."""
-    sightings: list[Sighting[ObjectT]] = []
-    unreadable: list[str] = []
-    for found in items:
-        sighting = parse(found)
-        if sighting is None:
-            unreadable.append(_uid(found))
-        else:
-            sightings.append(sighting)
-    return sightings, unreadable
 
 
 def _report_crash(task: asyncio.Task[None]) -> None:

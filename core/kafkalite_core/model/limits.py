@@ -5,6 +5,9 @@ from typing import Final
 PARTITIONS_PER_TOPIC_MAX: Final = 256
 """A custom resource with more entries makes one compare-and-swap slower than 10 ms (etcd's object limit is 1.5 MiB)."""
 
+PARTITION_DIGITS_MAX: Final = 9
+"""Digits of a partition number in a key, as far as it is read; that there is such a partition is another question."""
+
 REPLICAS_PER_PARTITION_MAX: Final = 16
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's own limit: the directory name `<topic>-<partition>` has to fit a file name."""

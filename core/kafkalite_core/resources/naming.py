@@ -54,6 +54,7 @@ OBJECT_NAME_LENGTH_MAX: Final = 253
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LABEL_OF_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_BROKER_ID = re.compile(r"0|[1-9][0-9]{0,8}")
 _DIGEST_HEX_DIGITS: Final = 8
 
 
@@ -141,7 +142,7 @@ def broker_id_of(cluster: str, name: str) -> int | None:
     """The broker id in the name of a pod, Lease or `KafkaLiteBroker`; None when it is not one of that cluster."""
     prefix = f"{stateful_set_name(cluster)}-"
     digits = name.removeprefix(prefix)
-    if not name.startswith(prefix) or not digits.isascii() or not digits.isdigit() or str(int(digits)) != digits:
+    if not name.startswith(prefix) or _BROKER_ID.fullmatch(digits) is None:
         return None
     return int(digits)
 

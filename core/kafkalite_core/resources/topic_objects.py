@@ -89,7 +89,7 @@ def reassignment(
     min_isr = (spec.get("config") or {}).get("min.insync.replicas", "1")
     if len(factors) == 1 and 0 not in factors and factors != {spec.get("replicas")}:
         factor = factors.pop()
-        if min_isr.isdigit() and int(min_isr) <= factor:
+        if min_isr.isascii() and min_isr.isdigit() and len(min_isr) <= 9 and int(min_isr) <= factor:
             operations.append({"op": "add", "path": "/spec/replicas", "value": factor})
     return operations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.limits import NO_LEADER
+from kafkalite_core.model.limits import NO_LEADER, PARTITION_DIGITS_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, STORE_WENT_BACK, TopicSpec
 from kafkalite_core.resources.conditions import parse_conditions
@@ -73,8 +73,9 @@ def parse_topic_spec(obj: Mapping[str, Any]) -> TopicSpec:
 
 
 def _number(key: str, fields: Fields) -> int:
-    if not key.isascii() or not key.isdigit():
-        raise ResourceError(f"{fields.where(key)}: {key!r} is not a partition number")
+    # Python does not turn thousands of digits into a number.
+    if not key.isascii() or not key.isdigit() or len(key) > PARTITION_DIGITS_MAX:
+        raise ResourceError(f"{fields.where(f'{key:.80}')}: {key!r:.80} is not a partition number")
     return int(key)
 
 
@@ -82,6 +83,14 @@ def _partitions(status: Fields) -> dict[int, Partition]:
     partitions = status.map("partitions")
     numbers = sorted(_number(key, partitions) for key in partitions.raw)
     return {number: parse_partition(partitions.required_map(str(number))) for number in numbers}
+
+
+def parse_entries(obj: Mapping[str, Any]) -> tuple[str, dict[int, Partition]]:
+    """The uid and the entries of `status.partitions`, whatever the spec says: who settles a compare-and-swap has to
+    know no more. Raises `ResourceError`.
+    """
+    fields, metadata = open_object(obj)
+    return metadata.text("uid", ""), _partitions(fields.map("status"))
 
 
 def parse_partition(fields: Fields) -> Partition:

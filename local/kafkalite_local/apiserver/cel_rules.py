@@ -34,17 +34,30 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
-    """One compiled expression, and what it can see."""
+    """One compiled expression, and what it can see.
+
+    Attributes:
+        program: For the interpreter.
+        views: Of `self` and `oldSelf`.
+        extended: It calls a function of Kubernetes' libraries that the interpreter does not have.
+    """
 
     program: Any
     views: dict[str, View]
+    extended: bool
 
     def evaluate(self, value: Any, old: Any) -> Any:
         """Its value; `old` is MISSING where there is none. Raises `FAILURES`."""
         variables = {"self": self.views["self"].of(value)}
         if old is not MISSING:
             variables["oldSelf"] = self.views["oldSelf"].of(old)
-        return self.program.execute(variables)
+        if not self.extended:
+            return self.program.execute(variables)
+        import cel
+
+        context = cel.Context(variables=variables)
+        context.add_function("substring", _substring)
+        return self.program.execute(context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +104,15 @@ def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
 def _compiled(text: str) -> Expression:
     import cel
 
-    return Expression(program=cel.compile(text), views=views(text))
+    return Expression(program=cel.compile(text), views=views(text), extended=".substring(" in text)
+
+
+def _substring(text: str, start: int, end: int | None = None) -> str:
+    """Of the strings library. Raises ValueError for a place outside of the text, as there."""
+    stop = len(text) if end is None else end
+    if not 0 <= start <= len(text) or not start <= stop <= len(text):
+        raise ValueError(f"index out of range: {start}")
+    return text[start:stop]
 
 
 def check_rules(schema: Schema, value: Any, old: Any, errors: list[FieldError]) -> None:

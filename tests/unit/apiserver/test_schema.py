@@ -199,6 +199,24 @@ def test_a_rule_is_shown_what_it_can_see(rule, seen):
     assert program.execute({"self": seen}) is program.execute({"self": VALUE}) is True
 
 
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ("self.name.substring(1) == 'bc'", None),
+        ("self.name.substring(1, 2) == 'b'", None),
+        ("self.name.substring(3) == ''", None),
+        ("self.name.substring(0) == 'b'", "no"),
+        ("self.name.substring(4) == ''", "index out of range: 4"),
+        ("self.name.substring(2, 1) == ''", "index out of range: 2"),
+    ],
+)
+def test_parts_of_texts_as_the_strings_library_has_them(rule, told):
+    schema = Schema(type="object", rules=compile_rules([{"rule": rule, "message": "no"}]), has_rules=True)
+    errors: list[FieldError] = []
+    check_rules(schema, {"name": "abc"}, MISSING, errors)
+    assert [told in str(error) for error in errors] == ([] if told is None else [True])
+
+
 @pytest.mark.parametrize("file", sorted(CRDS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_field_is_described_for_explain(file):
     definition = yaml.safe_load(file.read_text())

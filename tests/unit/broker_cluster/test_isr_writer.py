@@ -137,6 +137,23 @@ async def test_a_rival_after_a_lost_request_settles_it(writing):
     assert answer.observed == RIVAL
 
 
+async def test_a_spec_that_cannot_be_read_leaves_no_doubt(writing, monkeypatch):
+    """A lost answer is settled by the entry alone: a topic that is not understood would stay in doubt for ever."""
+    get = writing.client.get
+
+    async def with_a_bad_spec(*arguments, **options):
+        found = await get(*arguments, **options)
+        return {**found, "spec": {**found["spec"], "replicaAssignment": {"p0": [0]}}}
+
+    monkeypatch.setattr(writing.client, "get", with_a_bad_spec)
+    writing.absorb, absorbed = (lambda _found: None), writing.absorb
+    writing.writer._absorb = lambda found: absorbed({**found, "spec": {}})
+    await writing.world.set_entry(RIVAL)
+    answer = await writing.propose()
+    assert answer.outcome is CasOutcome.REJECTED
+    assert answer.observed == RIVAL
+
+
 async def test_a_topic_made_again_is_not_touched(writing):
     await writing.world.client.delete(TOPICS, NAMESPACE, "orders")
     await writing.world.create_topic()

@@ -341,7 +341,7 @@ async def test_a_status_that_was_decided_on_another_spec_is_left_to_the_next_rou
 def test_the_store_survives_nonsense():
     store = Store(Clock(), "image")
     assert store.apply(TOPICS, "ADDED", topic_object(version="8"))
-    assert not store.apply(TOPICS, "MODIFIED", topic_object(spec={"partitions": "x"}, version="9"))
+    assert not store.apply(TOPICS, "MODIFIED", topic_object(status={"partitions": "x"}, version="9"))
     assert not store.apply(BROKERS, "ADDED", broker_object(brokerId="zero"))
     assert not store.apply(TOPICS, "ADDED", {})
 

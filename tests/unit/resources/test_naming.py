@@ -42,5 +42,7 @@ def test_broker_id_is_the_ordinal_in_the_name():
         "kafkalite-broker-01",
         "other-broker-1",
         "kafkalite-broker--1",
+        "kafkalite-broker-" + "9" * 4400,
+        "kafkalite-broker-1\n",
     ):
         assert broker_id_of("kafkalite", name) is None
