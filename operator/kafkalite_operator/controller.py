@@ -38,13 +38,14 @@ from kafkalite_operator.executor import Executor
 from kafkalite_operator.infrastructure import Infrastructure
 from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
+from kafkalite_operator.listing import RESYNC_S, Listing
 from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.racks import Racks
-from kafkalite_operator.reading import RESYNC_S, Reading
 from kafkalite_operator.removal import BrokerRemoval
 from kafkalite_operator.replacements import LOOK_S, Replacements
 from kafkalite_operator.resizing import Resizing
 from kafkalite_operator.restarts import Restarts
+from kafkalite_operator.troubles import Troubles
 from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
 from kafkalite_runtime.kube.errors import KubeConflict
@@ -112,11 +113,11 @@ class Controller:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
-        self._troubles: dict[ClusterKey, str] = {}
+        self._troubles = Troubles(store, events)
         self._epochs: dict[str, int] = {}
         self._brokers_awaited = False
         """Elections and new topics wait for the brokers to be read: then they are planned at once."""
-        self._reading = Reading(client, store, settings.watch_namespaces, self._on_brokers, clock)
+        self._listing = Listing(client, store, settings.watch_namespaces, self._on_brokers, clock)
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}
         self._at_rest: dict[ClusterKey, AtRest] = {}
@@ -169,14 +170,14 @@ class Controller:
         self._epochs.clear()
         self._ensured.clear()
         self._at_rest.clear()
-        self._reading.begin()
+        self._listing.begin()
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()
             self._hurry.clear()
             started = self._clock()
-            for namespace in self._reading.due():
-                self._work.start(("resync", namespace or ""), self._reading.everything(namespace))
-            if self._reading.begun:
+            for namespace in self._listing.due():
+                self._work.start(("resync", namespace or ""), self._listing.everything(namespace))
+            if self._listing.begun:
                 self._round()
                 self._metrics.reconcile_s.observe(self._clock() - started)
                 self._metrics.last_success.set(time.time())
@@ -209,7 +210,7 @@ class Controller:
         self._work.plan_anew()
         clusters = self._store.clusters()
         self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
-        self._troubles = {key: trouble for key, trouble in self._troubles.items() if key in clusters}
+        self._troubles.round(clusters)
         snapshots: list[Snapshot] = []
         for key, settings in self._known_clusters():
             try:
@@ -217,33 +218,24 @@ class Controller:
             except Exception as error:
                 self._not_controlled(key, settings, error)
                 continue
-            if self._troubles.pop(key, None) is not None:
-                _log.info("cluster controlled again", cluster=key)
+            self._troubles.controlled(key)
             if snapshot is not None:
                 snapshots.append(snapshot)
         for key, topics in self._store.topics_by_cluster().items():
-            if key not in clusters and self._reading.knows(key[0]):
+            if key not in clusters and self._listing.knows(key[0]):
                 for view in topics.values():
                     self._adopt_orphan(view)
         self._metrics.observe(snapshots, active=True)
 
     def _known_clusters(self) -> list[tuple[ClusterKey, ClusterSettings]]:
         """Those whose namespaces were read in this term."""
-        return [each for each in sorted(self._store.clusters().items()) if self._reading.knows(each[0][0])]
+        return [each for each in sorted(self._store.clusters().items()) if self._listing.knows(each[0][0])]
 
     def _not_controlled(self, key: ClusterKey, settings: ClusterSettings, error: Exception) -> None:
         """What nobody thought of in one cluster must not keep the others without leaders."""
         self._at_rest[key] = AtRest()  # the plan may have ended halfway
         self._metrics.reconcile_failures.labels("plan").inc()
-        trouble = f"{error!r}"
-        if self._troubles.get(key) == trouble:
-            return
-        self._troubles[key] = trouble
-        _log.error("cluster not controlled", cluster=key, exc_info=error)
-        regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
-        if regarding is not None:
-            message = f"the operator cannot plan for this cluster and leaves it as it is: {trouble}"
-            self._events.record(regarding, "Warning", "NotControlled", message)
+        self._troubles.not_controlled(key, settings, error)
 
     def _control(self, key: ClusterKey, settings: ClusterSettings) -> Snapshot | None:
         """Plan for one cluster and begin what is planned; None while the control of it is being taken."""
@@ -279,7 +271,7 @@ class Controller:
         Pods come first: what registered, and what joined an ISR, before a pod was ready is in the later lists.
         """
         for kind in (PODS, BROKERS, CLUSTERS, TOPICS):
-            await self._reading.kind(kind, key[0])
+            await self._listing.kind(kind, key[0])
         mine = key in self._store.clusters() and self._epoch_of(key, self._store.clusters()[key]) == epoch
         return self._snapshot(key, epoch, balance_due=False) if mine and self._elector.held() else None
 
@@ -315,10 +307,10 @@ class Controller:
         namespace = settings.cluster.namespace
         if any(isinstance(action, Fence) for action in actions):
             # The elections that follow need fresh brokers: read them while the fence is being written.
-            self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace))
+            self._work.start(("brokers", namespace), self._listing.kind(BROKERS, namespace))
         elif any(urgency_of(action) is Urgency.ELECTION for action in actions):
             # More of them than go out at once are planned again: by then the brokers have been read, too.
-            self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace), urgency=Urgency.CHANGE)
+            self._work.start(("brokers", namespace), self._listing.kind(BROKERS, namespace), urgency=Urgency.CHANGE)
         busy = False
         for action in actions:
             urgency = urgency_of(action)
@@ -330,7 +322,7 @@ class Controller:
             # What was refused and waits for its next attempt keeps no condition from being told.
             if isinstance(action, ReadBrokers):
                 self._brokers_awaited = True
-                busy |= self._work.start(("brokers", namespace), self._reading.kind(BROKERS, namespace))
+                busy |= self._work.start(("brokers", namespace), self._listing.kind(BROKERS, namespace))
                 continue
             again_s = STATUS_PAUSE_S if urgency is Urgency.TELLING else 0.0
             make = (

@@ -24,6 +24,7 @@ DATA_DIRECTORY = "/var/lib/kafkalite/data"
 CONFIG_DIRECTORY = "/etc/kafkalite"
 CONFIG_FILE = "broker.json"
 TERMINATION_LOG = "/dev/termination-log"
+HOST = "kubernetes.io/hostname"
 USER_ID = 10001
 STOP_GRACE_S = 60
 """A broker hands its leaderships over and flushes before it is killed."""
@@ -104,7 +105,9 @@ def _unmarked_template(settings: ClusterSettings, labels: Mapping[str, str]) -> 
             {"name": "config", "configMap": {"name": naming.config_map_name(settings.cluster.name)}},
             *([rack_volume(settings.rack_key)] if settings.rack_key else []),
         ],
-        "topologySpreadConstraints": [_spread(settings.rack_key or "kubernetes.io/hostname", labels)],
+        # Zones first, and hosts within a zone: a node that is lost takes as few brokers along as may be.
+        "topologySpreadConstraints": [_spread(key, labels) for key in dict.fromkeys((settings.rack_key or HOST, HOST))],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart(labels)]}},
     }
     if settings.host_network:
         spec["hostNetwork"] = True
@@ -120,6 +123,10 @@ def _spread(key: str, labels: Mapping[str, str]) -> dict[str, Any]:
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": dict(labels)},
     }
+
+
+def _apart(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"weight": 100, "podAffinityTerm": {"topologyKey": HOST, "labelSelector": {"matchLabels": dict(labels)}}}
 
 
 def _container(settings: ClusterSettings) -> dict[str, Any]:

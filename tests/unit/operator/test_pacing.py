@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from kafkalite_core.controller.pacing import PAUSE_MAX_S
 from kafkalite_operator.controller import Controller
-from kafkalite_operator.reading import Reading
+from kafkalite_operator.listing import Listing
 from kafkalite_runtime.kube.client import KubeList
 from kafkalite_runtime.kube.kinds import BROKERS, PODS, TOPICS
 
@@ -60,14 +60,14 @@ async def test_elections_that_wait_for_the_brokers_are_planned_as_soon_as_they_w
         return KubeList([], "7")
 
     client, store = SimpleNamespace(list=listed), SimpleNamespace(relist=lambda *_, **__: None)
-    one._reading = Reading(client, store, ("ns",), one._on_brokers)
+    one._listing = Listing(client, store, ("ns",), one._on_brokers)
     one._brokers_awaited = False
-    await one._reading.kind(BROKERS, "ns")
+    await one._listing.kind(BROKERS, "ns")
     assert not one._hurry.is_set(), "read beside elections that go out"
     one._brokers_awaited = True
-    await one._reading.kind(TOPICS, "ns")
+    await one._listing.kind(TOPICS, "ns")
     assert not one._hurry.is_set()
-    await one._reading.kind(BROKERS, "ns")
+    await one._listing.kind(BROKERS, "ns")
     assert (one._hurry.is_set(), one._brokers_awaited) == (True, False)
 
 
@@ -92,7 +92,7 @@ def test_a_read_of_the_leases_holds_elections_up_only_when_somebody_is_to_be_fen
     one._work.electing = True
     settings = SimpleNamespace(cluster=SimpleNamespace(uid="uid"))
     one._store = SimpleNamespace(clusters=lambda: {("ns", "c"): settings})
-    one._reading = SimpleNamespace(knows=lambda _: True)
+    one._listing = SimpleNamespace(knows=lambda _: True)
     one._epochs = {"uid": 3}
     monkeypatch.setattr(one, "_snapshot", lambda key, epoch, balance_due: (key, epoch), raising=False)
     monkeypatch.setattr("kafkalite_operator.controller.judge", lambda snapshot, _: fences and [snapshot])

@@ -96,9 +96,9 @@ class World:
         """What `_serve` does in one turn of its loop, and time for what it began."""
         self.now += pass_s
         one = self.controller
-        for namespace in one._reading.due():
-            one._work.start(("resync", namespace or ""), one._reading.everything(namespace))
-        if one._reading.begun:
+        for namespace in one._listing.due():
+            one._work.start(("resync", namespace or ""), one._listing.everything(namespace))
+        if one._listing.begun:
             one._round()
         for _ in range(TURNS):
             await asyncio.sleep(0)
@@ -191,6 +191,26 @@ async def test_kinds_are_served_when_one_namespace_says_so(forbidden, served):
         await asyncio.sleep(0)
     assert (waiting.done(), operator._reached) == (served, served)
     waiting.cancel()
+
+
+async def test_what_is_not_understood_is_told_once_and_again_when_it_is_something_else():
+    world = World(a=objects("a"))
+    await world.round()
+    bad = objects("a")[TOPICS][0]
+
+    async def spoilt(version, partitions):
+        changed = {**bad, "spec": {**bad["spec"], "partitions": partitions}}
+        changed["metadata"] = {**bad["metadata"], "resourceVersion": version, "generation": int(version)}
+        world.store.apply(TOPICS, "MODIFIED", changed)
+        for _ in range(3):
+            await world.round()
+        return [message for reason, message in world.events if reason == "NotUnderstood"]
+
+    (told,) = await spoilt("12", "many")
+    assert "partitions" in told
+    assert "the last spec that was understood stays in force" in told
+    assert len(await spoilt("13", "many")) == 1
+    assert len(await spoilt("14", ["more"])) == 2
 
 
 @pytest.mark.parametrize("why", ["paused", "removal"])

@@ -49,6 +49,15 @@ def test_pods_are_restricted_and_replaced_by_the_operator_alone():
     assert (spec["updateStrategy"], spec["podManagementPolicy"]) == ({"type": "OnDelete"}, "Parallel")
     assert spec["serviceName"] == "kafkalite-brokers"
     pod = spec["template"]["spec"]
+    assert [each["topologyKey"] for each in pod["topologySpreadConstraints"]] == ["kubernetes.io/hostname"]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert apart["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert (
+        apart["podAffinityTerm"]["labelSelector"]["matchLabels"].items()
+        <= spec["template"]["metadata"]["labels"].items()
+    )
+    racks = objects({"rack": {"topologyKey": "zone"}})["StatefulSet", "kafkalite-broker"]["spec"]["template"]["spec"]
+    assert [each["topologyKey"] for each in racks["topologySpreadConstraints"]] == ["zone", "kubernetes.io/hostname"]
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (container,) = pod["containers"]

@@ -110,7 +110,7 @@ def test_amounts_that_are_null_are_none():
 
 
 def test_the_revision_of_pods_stays_what_it_was():
-    """A new operator must not restart brokers whose template was fine: these were worked out before it was checked."""
+    """A new operator must not restart brokers whose template was fine: whoever changes these restarts all brokers once, at the upgrade."""
     pod = {
         "metadata": {"labels": {"a": "b"}, "annotations": None},
         "spec": {
@@ -129,8 +129,8 @@ def test_the_revision_of_pods_stays_what_it_was():
     assert (revision(settings_of({})), revision(settings_of(pod))) == (REVISION_PLAIN, REVISION)
 
 
-REVISION_PLAIN = "eac4e61661.8a783553df"
-REVISION = "c1753cdd61.8a783553df.516c060ca4"
+REVISION_PLAIN = "b19c032d66.8a783553df"
+REVISION = "0d85144550.8a783553df.516c060ca4"
 
 
 def test_lists_are_merged_by_names_that_are_texts():

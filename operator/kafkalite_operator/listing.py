@@ -26,7 +26,7 @@ BROKER_PODS = "app.kubernetes.io/name=kafkalite,app.kubernetes.io/component=brok
 Namespace = str | None
 
 
-class Reading:
+class Listing:
     """See the module. `None` is the namespace of an operator that watches all of them."""
 
     def __init__(
