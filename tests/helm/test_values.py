@@ -42,6 +42,8 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"cluster": {"spec": {"replicas": 0}}}, "at '/cluster/spec/replicas'", "minimum: got 0, want 1"),
     ({"cluster": {"spec": {"config": {"num.partitions": 3}}}}, "at '/cluster/spec/config/num.partitions'", "want string"),
     ({"cluster": {"spec": {"storage": {"size": "10GB"}}}}, "at '/cluster/spec/storage/size'", "does not match pattern"),
+    ({"cluster": {"spec": {"storage": {"size": "1e999999999"}}}}, "at '/cluster/spec/storage/size'", "does not match pattern"),
+    ({"cluster": {"spec": {"template": {"pod": {"spec": "x"}}}}}, "at '/cluster/spec/template/pod/spec'", "got string, want null or object"),
     ({"rbac": {"readNodes": "yes"}}, "at '/rbac/readNodes'", "want boolean"),
     ({"cluster": {"spec": {"listeners": [{"name": "a", "type": "ingress", "port": 1}]}}}, "at '/cluster/spec/listeners/0/type'", "value must be one of"),
     ({"cluster": {"spec": {"listeners": [{"name": "a", "type": "nodeport", "port": 1, "configuration": {"nodePort": 1}}]}}}, "at '/cluster/spec/listeners/0/configuration'", "'nodePort' not allowed"),

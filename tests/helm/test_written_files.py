@@ -40,6 +40,15 @@ def test_a_keyword_that_cannot_be_converted_is_an_error():
         definition({"type": "object", "dependencies": {}})
 
 
+def test_what_may_be_null_and_what_is_open_stay_so():
+    texts = {"type": "object", "nullable": True, "additionalProperties": {"type": "string"}}
+    open_ = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"labels": texts}}
+    assert definition(open_) == {
+        "type": "object",
+        "properties": {"labels": {"type": ["object", "null"], "additionalProperties": {"type": "string"}}},
+    }
+
+
 @pytest.fixture(scope="module")
 def kubectl() -> str:
     return str(built("kubectl/build.sh"))
