@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from kafkalite_cli.local_mode.operator_manifest import default_cluster as local_default_cluster
-from kafkalite_core.model.cluster import Broker, BrokerState, Cluster, Registration
+from kafkalite_core.model.cluster import Broker, BrokerState, Cluster, Recovery, Registration
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
 from kafkalite_core.model.topic import Condition, Holding, Stray
@@ -296,10 +296,13 @@ HOLDING = Holding(
 )  # fmt: skip
 
 
+RECOVERY = Recovery(incarnation="i", started_at=NOW, remaining_logs=2, remaining_segments=3)
+
+
 def registered() -> Registration:
     return Registration(
         broker_epoch=3, incarnation="i", directory_id="d", trusted_since=1, clean_since=1, host="h", port=1, rack="r",
-        state=BrokerState.RUNNING, remaining_segments=0, metrics_url="http://h:1/metrics",
+        state=BrokerState.RUNNING, metrics_url="http://h:1/metrics",
     )  # fmt: skip
 
 
@@ -349,6 +352,8 @@ def writes() -> list[tuple[str, str, dict]]:
             "KafkaLiteBroker",
             written(patches.registration_update(broker, registered(), [STRAY], [HOLDING])),
         ),
+        ("recovery_begun", "KafkaLiteBroker", written(patches.recovery_begun(bare, RECOVERY))),
+        ("recovery_progress", "KafkaLiteBroker", written(patches.recovery_progress("uid", RECOVERY))),
         ("fence", "KafkaLiteBroker", written(patches.fence(broker, reason="LeaseExpired", since=NOW))),
         ("next_broker_epoch", "KafkaLiteCluster", written(patches.next_broker_epoch(cluster))),
         ("producer_id_block", "KafkaLiteCluster", written(patches.producer_id_block(cluster))),

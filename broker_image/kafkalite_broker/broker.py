@@ -18,6 +18,7 @@ from kafkalite_broker.cluster.lease_thread import LeaseThread
 from kafkalite_broker.cluster.link import ClusterLink
 from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
 from kafkalite_broker.cluster.rack import rack_of
+from kafkalite_broker.cluster.recovery_report import RecoveryReport
 from kafkalite_broker.cluster.termination import TerminationMessage
 from kafkalite_broker.cluster.topic_writer import TopicWriter
 from kafkalite_broker.data_plane import DataPlane
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
     from kafkalite_broker.log.manager import Recovered
+    from kafkalite_broker.log.recovery_tally import Left
     from kafkalite_core.model.partition import Topic, TopicRef
     from kafkalite_core.storage.disk import Disk
 
@@ -161,7 +163,7 @@ class Broker:
             on_tick=self._ticked,
         )
         self._termination.write()
-        recovered = await plane.recover(lambda left: self._say(f"recovering the logs: {left} segments left"))
+        recovered = await self._recover(plane)
         self._producer_ids.highest_in_logs = plane.logs.highest_producer_id
         self._say("waiting for the rack")
         rack = await rack_of(self._settings)
@@ -179,6 +181,19 @@ class Broker:
         self._say("running")
         log.info("broker is up", broker=self._settings.broker_id, epoch=self._link.broker_epoch)
         return plane
+
+    async def _recover(self, plane: DataPlane) -> Recovered:
+        report = RecoveryReport(self._client, self._settings)
+
+        def progress(left: Left) -> None:
+            self._say(f"recovering the logs: {left.logs} left, {left.segments} segments of those under way")
+            report.progress(left.logs, left.segments)
+
+        reporting = asyncio.create_task(report.run(), name="recovery report")
+        try:
+            return await plane.recover(progress)
+        finally:
+            reporting.cancel()  # what is on its way does not land on the registration, see `patches`
 
     def _identity(self, recovered: Recovered, last: LastRegistration | None, rack: str) -> Identity:
         findings = recovered.findings

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.settings import BrokerSettings
     from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.log.manager import Recovered
+    from kafkalite_broker.log.recovery_tally import Left
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.storage.log import Log
 
@@ -206,12 +207,12 @@ class DataPlane:
             inter_broker=self._settings.inter_broker.name,
         )
 
-    async def recover(self, on_progress: Callable[[int], None]) -> Recovered:
-        """Open the data directory; `on_progress` is told the segments that are left. Raises what `LogManager` does."""
+    async def recover(self, on_progress: Callable[[Left], None]) -> Recovered:
+        """Open the data directory; `on_progress` is told what is left. Raises what `LogManager` does."""
         loop = asyncio.get_running_loop()
 
-        def progress(segments: int) -> None:
-            loop.call_soon_threadsafe(on_progress, segments)
+        def progress(left: Left) -> None:
+            loop.call_soon_threadsafe(on_progress, left)
 
         threads = broker_integer(self._config, "num.io.threads")
 

@@ -40,9 +40,19 @@ def registration(broker: JsonObject) -> JsonObject:
     return (broker.get("status") or {}).get("registration") or {}
 
 
+def recovery(broker: JsonObject) -> JsonObject | None:
+    """What a process of it that recovers its logs, and has not registered yet, says of that; None when none does."""
+    told: JsonObject = (broker.get("status") or {}).get("recovery") or {}
+    if not told or told.get("incarnation") == registration(broker).get("incarnation"):
+        return None
+    return {name: told.get(name) for name in ("startedAt", "remainingLogs", "remainingSegments")}
+
+
 def broker_state(broker: JsonObject) -> str:
-    """Kafka-style state: Unregistered, Fenced, or what the broker itself reports."""
+    """Kafka-style state: Recovering, Unregistered, Fenced, or what the broker itself reports."""
     registered = registration(broker)
+    if recovery(broker) is not None:
+        return "Recovering"
     if not registered:
         return "Unregistered"
     fencing = (broker.get("status") or {}).get("fencing") or {}
@@ -62,6 +72,7 @@ def describe_broker(broker: JsonObject, pid: int | None) -> JsonObject:
         "address": f"{host}:{port}" if host and port else None,
         "brokerEpoch": registered.get("brokerEpoch"),
         "metrics": registered.get("metrics"),
+        "recovery": recovery(broker),
     }
 
 

@@ -88,7 +88,8 @@ def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, every
                 f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in snapshot.clusters
             )
             click.echo(f"there are several clusters: {names} (choose with -n)")
-    for title, rows in (("processes", document.get("processes")), ("brokers", document["brokers"])):
+    brokers = [table_row(each) for each in document["brokers"]]
+    for title, rows in (("processes", document.get("processes")), ("brokers", brokers)):
         if rows:
             _table(title, rows)
     partitions = [
@@ -105,6 +106,14 @@ def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, every
     if without_partitions := unplaced(snapshot):
         _table("topics without partitions", without_partitions if everything else without_partitions[:PROBLEMS_SHOWN])
         _rest(len(without_partitions), everything=everything)
+
+
+def table_row(broker: JsonObject) -> JsonObject:
+    """A broker's line of the table: how far a recovery is stands beside the state."""
+    row = {name: value for name, value in broker.items() if name != "recovery"}
+    if broker["recovery"] is not None:
+        row["state"] = f"{row['state']} ({text(broker['recovery']['remainingLogs'])} logs left)"
+    return row
 
 
 def _many(topics: list[JsonObject], partitions: list[JsonObject]) -> None:

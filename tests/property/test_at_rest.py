@@ -163,7 +163,7 @@ def tightened():
 
 def patience():
     """A new topic waits a while for a broker that starts."""
-    starting = brokers(make_broker(0), make_broker(1), make_broker(2, state=BrokerState.RECOVERING))
+    starting = brokers(make_broker(0), make_broker(1), make_broker(2, state=BrokerState.CATCHING_UP))
     state = snapshot(topic_view("a", spec={"replicas": 2}, first_seen=NOW), brokers=starting)
     return [(state, NOW), (state, NOW + 11.0)]
 
@@ -293,6 +293,6 @@ def test_topics_that_are_gone_are_forgotten():
     state = replace(state, topics={uid: view for uid, view in state.topics.items() if uid == "uid-a"})
     plan(state, NOW, rest)
     assert rest.remembered == 1
-    starting = brokers(make_broker(0), make_broker(1), make_broker(2, state=BrokerState.RECOVERING))
+    starting = brokers(make_broker(0), make_broker(1), make_broker(2, state=BrokerState.CATCHING_UP))
     plan(replace(state, brokers=starting), NOW, rest)
     assert rest.remembered <= 1

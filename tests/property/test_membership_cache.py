@@ -11,7 +11,7 @@ from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 
 OBJECT_NAMES = ("a", "b", "c")
 BROKER_IDS = (0, 1)
-STATES = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
+STATES = (BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
 
 
 @dataclass

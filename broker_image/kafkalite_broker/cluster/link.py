@@ -153,16 +153,14 @@ class ClusterLink:
         """Endless while the cluster is not known: nobody is overdue then."""
         return math.inf if self.cluster is None else self.cluster.lease_duration_s
 
-    async def set_state(
-        self, state: BrokerState, remaining_segments: int = 0, *, deadline_s: float = STATE_DEADLINE_S
-    ) -> bool:
+    async def set_state(self, state: BrokerState, *, deadline_s: float = STATE_DEADLINE_S) -> bool:
         """Say which state the broker is in; Running is said only once the metadata have caught up (R15).
 
         Returns:
             Whether the API server confirmed it in time; otherwise it is still being tried in the background.
         """
         assert self._registrar is not None, "register first"
-        return await self._registrar.want_state(state, remaining_segments, deadline_s=deadline_s)
+        return await self._registrar.want_state(state, deadline_s=deadline_s)
 
     def report_strays(self, strays: Sequence[Stray]) -> None:
         """List the directories that no topic claims in this broker's status, in the background (S10)."""

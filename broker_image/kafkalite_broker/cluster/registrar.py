@@ -154,13 +154,13 @@ class Registrar:
             self._holdings = holdings
             self._feed(machine.StraysChanged())
 
-    async def want_state(self, state: BrokerState, remaining_segments: int, *, deadline_s: float) -> bool:
+    async def want_state(self, state: BrokerState, *, deadline_s: float) -> bool:
         """Write the state; goes on in the background when it takes longer than the deadline.
 
         Returns:
             Whether the API server has confirmed it.
         """
-        self._feed(machine.StateWanted(state, remaining_segments))
+        self._feed(machine.StateWanted(state))
         try:
             async with asyncio.timeout(deadline_s):
                 while not self._machine.settled or (self._broker_state() is not state):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite_broker.log.directory import DataDirectory, Held
+    from kafkalite_broker.log.recovery_tally import Left
     from kafkalite_broker.log.strays import StrayRules
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Seen, TopicRef
@@ -127,10 +128,10 @@ class LogManager:
         if self._lock is None:
             self._lock = self.disk.take()
 
-    def open(self, *, threads: int = 4, on_progress: Callable[[int], None] | None = None) -> Recovered:
+    def open(self, *, threads: int = 4, on_progress: Callable[[Left], None] | None = None) -> Recovered:
         """Lock, identity, clean marker, checkpoints, recovery of every log (blocking).
 
-        `on_progress` is called with the number of segments that are still to be scanned, from the recovery threads.
+        `on_progress` is called with the logs and segments that are left, from the recovery threads.
         Raises `DirectoryLocked`, `ForeignDirectory`, `DiskFailure`, `StorageError`.
         """
         self.lock()
@@ -174,9 +175,9 @@ class LogManager:
         *,
         clean: bool,
         threads: int,
-        on_progress: Callable[[int], None] | None,
+        on_progress: Callable[[Left], None] | None,
     ) -> list[RecoveryReport]:
-        progress = RecoveryTally(on_progress)
+        progress = RecoveryTally(len(directories), on_progress)
 
         def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
             name = directory_name(*key)

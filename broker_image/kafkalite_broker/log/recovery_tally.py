@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -12,11 +12,24 @@ if TYPE_CHECKING:
     from kafkalite_core.storage.recovery import RecoveryProgress, RecoveryReport
 
 
-class RecoveryTally:
-    """Segments still to be scanned over all logs that are being recovered."""
+class Left(NamedTuple):
+    """What is left to be done.
 
-    def __init__(self, on_progress: Callable[[int], None] | None) -> None:
+    Attributes:
+        logs: That are not recovered yet.
+        segments: Still to be scanned of those that are under way.
+    """
+
+    logs: int
+    segments: int
+
+
+class RecoveryTally:
+    """Logs still to be recovered, of `total`, and segments still to be scanned over all that are under way."""
+
+    def __init__(self, total: int, on_progress: Callable[[Left], None] | None) -> None:
         self._on_progress = on_progress
+        self._logs = total
         self._remaining: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -28,15 +41,16 @@ class RecoveryTally:
             try:
                 self.update(name, next(loading).remaining_segments)
             except StopIteration as done:
-                self.update(name, 0)
+                self.update(name, 0, done=True)
                 result: tuple[Log, RecoveryReport] = done.value
                 return result
 
-    def update(self, name: str, remaining: int) -> None:
-        """One log has `remaining` segments left."""
+    def update(self, name: str, remaining: int, *, done: bool = False) -> None:
+        """One log has `remaining` segments left, or is `done`."""
         if self._on_progress is None:
             return
         with self._lock:
+            self._logs -= done
             self._remaining[name] = remaining
-            total = sum(self._remaining.values())
-        self._on_progress(total)
+            left = Left(self._logs, sum(self._remaining.values()))
+        self._on_progress(left)

@@ -141,14 +141,11 @@ class Restarts:
         broker = view.brokers.get(broker_id)
         registration = broker.registration if broker is not None else None
         if broker is None or registration is None or registration.incarnation == old_incarnation:
+            if broker is not None and broker.recovery is not None and broker.recovering:
+                return f"broker {broker_id} recovers its logs, {broker.recovery.remaining_logs} are left"
             return f"pod {name} is {pod_phase(pod)}, the new process has not registered yet"
         if not broker.alive:
-            left = (
-                f", {registration.remaining_segments} segments to be recovered"
-                if registration.remaining_segments
-                else ""
-            )
-            return f"{view.state_of(broker_id)}{left}"
+            return view.state_of(broker_id)
         if missing := safety.not_back(view, broker_id):
             total = sum(broker_id in entry.replicas for entry in view.partitions.values())
             return f"in sync in {total - len(missing)} of {total} partitions"

@@ -48,7 +48,9 @@ def _unmade(evidence: Evidence, broker_id: int) -> Finding:
 
 def _broker(evidence: Evidence, broker: Broker) -> Iterator[Finding]:
     why, todo = pods.trouble(evidence, broker.object_name)
-    if broker.registration is None:
+    if broker.recovering and pods.may_run(evidence, broker.object_name):
+        yield _recovering(broker)
+    elif broker.registration is None:
         yield Finding(
             code="BrokerNotRegistered",
             about=f"broker/{broker.object_name}",
@@ -94,16 +96,24 @@ def _fenced(evidence: Evidence, broker: Broker, why: str, todo: str) -> Finding:
     )
 
 
+def _recovering(broker: Broker) -> Finding:
+    assert broker.recovery is not None
+    logs, segments = broker.recovery.remaining_logs, broker.recovery.remaining_segments
+    since = broker.recovery.started_at or "its start"
+    return Finding(
+        code="BrokerRecovering",
+        about=f"broker/{broker.object_name}",
+        what=f"broker {broker.id} recovers its logs: {count(logs, 'log')} left, "
+        f"and {count(segments, 'segment')} of those under way",
+        why=f"it was not stopped in order, so since {since} it looks through what may be cut off",
+        todo="wait; it registers when it is done. Whoever restarts it has it begin anew",
+    )
+
+
 def _not_running(broker: Broker, why: str, todo: str) -> Finding:
     assert broker.registration is not None
     state = broker.registration.state
-    left = broker.registration.remaining_segments
     texts = {
-        BrokerState.RECOVERING: (
-            f"broker {broker.id} recovers its logs: {count(left, 'segment')} left",
-            "it was not stopped in order, so it looks through what may be cut off",
-            "wait; it registers as Running when it is done",
-        ),
         BrokerState.CATCHING_UP: (
             f"broker {broker.id} catches up with the state of the topics",
             "it has registered and reads the custom resources",

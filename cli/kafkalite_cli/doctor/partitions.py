@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_cli.doctor.model import NOTE, Finding, count, label, listed
 from kafkalite_core.controller.election import describe_broker
 from kafkalite_core.controller.reassignment import is_moving
-from kafkalite_core.model.cluster import BrokerState, entry_counts
+from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
 
@@ -89,14 +89,14 @@ def _absent(evidence: Evidence, entry: Partition, *, relaxed: bool) -> dict[int,
 def _why_absent(evidence: Evidence, entry: Partition, broker_id: int, *, lost: bool) -> str:
     broker = evidence.brokers.get(broker_id)
     words = describe_broker(broker_id, evidence.brokers).removeprefix(f"broker {broker_id} ")
+    if broker is not None and broker.recovery is not None and broker.recovering:
+        return f"recovers its logs, {count(broker.recovery.remaining_logs, 'log')} left"
     if broker is None or broker.registration is None:
         return words
     if broker.fenced:
         status = (evidence.broker_objects[broker_id].get("status") or {}).get("fencing") or {}
         reason = str(status.get("reason") or "").split(":")[0]
         return f"{words} ({reason})" if reason else words
-    if broker.registration.state is BrokerState.RECOVERING:
-        return f"recovers its logs, {count(broker.registration.remaining_segments, 'segment')} left"
     if not broker.alive:
         return words
     if lost:

@@ -53,6 +53,14 @@ def trouble(evidence: Evidence, name: str, container: str = BROKER_CONTAINER) ->
     return "", ""
 
 
+def may_run(evidence: Evidence, name: str, container: str = BROKER_CONTAINER) -> bool:
+    """Its container runs, ready or not; or pods may not be read."""
+    if evidence.pods is None:
+        return True
+    pod = evidence.pods.get(name)
+    return pod is not None and "running" in (_container(pod, container).get("state") or {})
+
+
 def restarts(evidence: Evidence, name: str, container: str = BROKER_CONTAINER) -> str:
     """How its container ended last; empty when it never did."""
     pod = (evidence.pods or {}).get(name)

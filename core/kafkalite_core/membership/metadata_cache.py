@@ -425,11 +425,10 @@ def _standing(broker: Broker) -> tuple[Registration | None, int]:
     return broker.registration, broker.fenced_epoch
 
 
-def _registration_order(registration: Registration | None) -> tuple[int, int, int]:
+def _registration_order(registration: Registration | None) -> tuple[int, int]:
     if registration is None:
-        return (-1, 0, 0)
-    state = STATE_ORDER.index(registration.state)
-    return (registration.broker_epoch, state, -registration.remaining_segments)
+        return (-1, 0)
+    return (registration.broker_epoch, STATE_ORDER.index(registration.state))
 
 
 def _changed_partitions(before: Topic | None, after: Topic | None) -> set[tuple[TopicRef, int]]:

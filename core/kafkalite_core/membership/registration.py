@@ -95,7 +95,6 @@ class RegistrationMachine:
     def __init__(self, identity: Identity, *, state: BrokerState = BrokerState.CATCHING_UP) -> None:
         self._identity = identity
         self._wanted_state = state
-        self._remaining_segments = 0
         self._seen: Broker | None = None
         self._highest = -1
         """The highest broker epoch that the object ever showed: after a restore of the store it shows less (S11), while
@@ -179,8 +178,8 @@ class RegistrationMachine:
             case CaughtUp(broker_epoch):
                 self._busy = False
                 self._caught_up_epoch = broker_epoch
-            case StateWanted(state, remaining_segments):
-                self._want(state, remaining_segments)
+            case StateWanted(state):
+                self._want(state)
             case StraysChanged():
                 self._dirty = True
             case PredecessorSilent(broker_epoch):
@@ -259,10 +258,9 @@ class RegistrationMachine:
             self.waiting = reason
             effects.append(Waits(reason))
 
-    def _want(self, state: BrokerState, remaining_segments: int) -> None:
+    def _want(self, state: BrokerState) -> None:
         if STATE_ORDER.index(state) >= STATE_ORDER.index(self._wanted_state):
             self._wanted_state = state
-            self._remaining_segments = remaining_segments
 
     # -------------------------------------------------------------------------------------------- what to do
 
@@ -365,7 +363,6 @@ class RegistrationMachine:
             port=identity.port,
             rack=identity.rack,
             state=state,
-            remaining_segments=self._remaining_segments if state is BrokerState.RECOVERING else 0,
             metrics_url=identity.metrics_url,
         )
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kafkalite_core.storage.identity import TakenMarker
     from kafkalite_core.storage.last_registration import LastRegistration
 
-STATE_ORDER = (BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
+STATE_ORDER = (BrokerState.CATCHING_UP, BrokerState.RUNNING, BrokerState.SHUTTING_DOWN)
 """Within one registration a broker only moves forward."""
 
 
@@ -105,7 +105,6 @@ class StateWanted:
     """The broker wants to be in that state. A state never goes back within a process."""
 
     state: BrokerState
-    remaining_segments: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class BrokerState(StrEnum):
-    """`status.registration.state` of a `KafkaLiteBroker`."""
+    """`status.registration.state` of a `KafkaLiteBroker`. One that still recovers its logs is not registered, see
+    `Recovery`.
+    """
 
-    RECOVERING = "Recovering"
     CATCHING_UP = "CatchingUp"
     RUNNING = "Running"
     SHUTTING_DOWN = "ShuttingDown"
@@ -58,7 +59,6 @@ class Registration:
         port: Advertised port of that listener.
         rack: Failure domain, or the empty string.
         state: Life-cycle state.
-        remaining_segments: Segments still to be recovered.
         metrics_url: URL of the metrics endpoint, or the empty string.
         adopted: Registrations before `trusted_since` that only the directory remembers.
     """
@@ -71,10 +71,28 @@ class Registration:
     host: str
     port: int
     rack: str = ""
-    state: BrokerState = BrokerState.RECOVERING
-    remaining_segments: int = 0
+    state: BrokerState = BrokerState.CATCHING_UP
     metrics_url: str = ""
     adopted: tuple[Adopted, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """How far a process is that recovers the logs, which it does before it registers: `status.recovery`.
+
+    Attributes:
+        incarnation: Random id of the process.
+        started_at: When it began, RFC 3339.
+        remaining_logs: Logs that are not recovered yet.
+        remaining_segments: Segments still to be scanned of those that are under way.
+        seen_at: When the observer first saw it so far, in seconds of its monotonic clock.
+    """
+
+    incarnation: str
+    started_at: str = ""
+    remaining_logs: int = 0
+    remaining_segments: int = 0
+    seen_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +112,9 @@ class Broker:
         strays: Directories on this broker that no topic claims (S10).
         holdings: What it holds of partitions of which the store shows less than is known (S11); usually none.
         conditions: `status.conditions`.
+        recovery: A process that has begun after the registered one and does not register before it has recovered the
+            logs; None for none. What tells two brokers apart leaves it out: no election or placement depends on it,
+            and it changes every few seconds.
     """
 
     id: int
@@ -108,6 +129,7 @@ class Broker:
     strays: tuple[Stray, ...] = ()
     holdings: tuple[Holding, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    recovery: Recovery | None = field(default=None, compare=False)
 
     @property
     def epoch(self) -> int:
@@ -123,6 +145,12 @@ class Broker:
     def alive(self) -> bool:
         """Registered, not fenced and caught up with the metadata: it may lead and may join an ISR."""
         return not self.fenced and self.registration is not None and self.registration.state is BrokerState.RUNNING
+
+    @property
+    def recovering(self) -> bool:
+        """A process recovers the logs, or ended while it did: whether it runs is for its pod to tell."""
+        registered = "" if self.registration is None else self.registration.incarnation
+        return self.recovery is not None and self.recovery.incarnation != registered
 
     @property
     def reachable(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.cluster import Adopted, Broker, BrokerState, Registration
+from kafkalite_core.model.cluster import Adopted, Broker, BrokerState, Recovery, Registration
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources.conditions import parse_conditions
@@ -37,6 +37,7 @@ def parse_broker(obj: Mapping[str, Any]) -> Broker:
         strays=tuple(_stray(stray) for stray in status.maps("strays")),
         holdings=tuple(_holding(holding) for holding in status.maps("holdings")),
         conditions=parse_conditions(status.raw),
+        recovery=_recovery(status.map("recovery")) if status.has("recovery") else None,
     )
 
 
@@ -47,7 +48,7 @@ def cluster_of_broker(obj: Mapping[str, Any]) -> str:
 
 
 def _registration(fields: Fields) -> Registration:
-    state = fields.text("state", BrokerState.RECOVERING.value)
+    state = fields.text("state", BrokerState.CATCHING_UP.value)
     if state not in {member.value for member in BrokerState}:
         raise ResourceError(f"{fields.where('state')}: {state!r} is not a state of a broker")
     return Registration(
@@ -60,7 +61,6 @@ def _registration(fields: Fields) -> Registration:
         port=fields.integer("port", 0),
         rack=fields.text("rack", ""),
         state=BrokerState(state),
-        remaining_segments=fields.integer("remainingSegments", 0),
         metrics_url=fields.text("metrics", ""),
         adopted=tuple(
             Adopted(
@@ -85,7 +85,6 @@ def render_registration(registration: Registration) -> dict[str, Any]:
         "port": registration.port,
         "rack": registration.rack,
         "state": registration.state.value,
-        "remainingSegments": registration.remaining_segments,
         "metrics": registration.metrics_url,
     }
     if registration.adopted:
@@ -94,6 +93,25 @@ def render_registration(registration: Registration) -> dict[str, Any]:
             for one in registration.adopted
         ]
     return rendered
+
+
+def _recovery(fields: Fields) -> Recovery:
+    return Recovery(
+        incarnation=fields.text("incarnation"),
+        started_at=fields.text("startedAt", ""),
+        remaining_logs=fields.integer("remainingLogs", 0),
+        remaining_segments=fields.integer("remainingSegments", 0),
+    )
+
+
+def render_recovery(recovery: Recovery) -> dict[str, Any]:
+    """The JSON of `status.recovery`."""
+    return {
+        "incarnation": recovery.incarnation,
+        "startedAt": recovery.started_at,
+        "remainingLogs": recovery.remaining_logs,
+        "remainingSegments": recovery.remaining_segments,
+    }
 
 
 def _stray(fields: Fields) -> Stray:

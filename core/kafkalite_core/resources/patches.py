@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange, in_sync
 from kafkalite_core.model.replacement import Phase
-from kafkalite_core.resources.brokers import render_holding, render_registration, render_stray
+from kafkalite_core.resources.brokers import render_holding, render_recovery, render_registration, render_stray
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
 from kafkalite_core.resources.replacing import render_replacing
 from kafkalite_core.resources.rolling import render_rolling
@@ -22,7 +22,7 @@ from kafkalite_core.resources.topics import render_partition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kafkalite_core.model.cluster import Broker, Cluster, Registration
+    from kafkalite_core.model.cluster import Broker, Cluster, Recovery, Registration
     from kafkalite_core.model.partition import Partition, TopicRef
     from kafkalite_core.model.pods import Rolling
     from kafkalite_core.model.replacement import Replacing
@@ -171,9 +171,10 @@ def status_summary(
 ) -> list[Operation]:
     """Conditions and other fields that no rule depends on, written as one compare-and-swap on the whole object.
 
-    `fields` are members of `status` and must not name partitions, registration or fencing.
+    `fields` are members of `status` and must not name partitions, registration, recovery or fencing.
     """
-    assert not {"partitions", "topicId", "registration", "fencing"} & set(fields), "these have patches of their own"
+    others = {"partitions", "topicId", "registration", "recovery", "fencing"} & set(fields)
+    assert not others, "these have patches of their own"
     operations = [_test("/metadata/uid", uid), _test("/metadata/resourceVersion", resource_version)]
     if not has_status:
         return [*operations, _set("/status", dict(fields))]
@@ -213,7 +214,8 @@ def registration(
 ) -> list[Operation]:
     """A broker's registration, decided on `obj` as just read with a consistent GET (S6). On `/status` of the broker.
 
-    It tests the whole object's version, so that neither a fence nor another incarnation slips in between.
+    It tests the whole object's version, so that neither a fence nor another incarnation slips in between. Who registers
+    has recovered: what the object says of that is over.
     """
     metadata = obj["metadata"]
     operations = [
@@ -225,9 +227,35 @@ def registration(
         "strays": [render_stray(stray) for stray in strays],
         "holdings": [render_holding(holding) for holding in holdings],
     }
-    if obj.get("status") is None:
+    status = obj.get("status")
+    if status is None:
         return [*operations, _set("/status", fields)]
-    return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+    operations += [_set(f"/status/{name}", value) for name, value in fields.items()]
+    return [*operations, {"op": "remove", "path": "/status/recovery"}] if "recovery" in status else operations
+
+
+def recovery_begun(obj: Mapping[str, Any], recovery: Recovery) -> list[Operation]:
+    """A process recovers its logs, decided on `obj` as just read: what a former one said of that is over. On `/status`.
+
+    It tests the whole object's version: one that is late lands neither on a registration that was written meanwhile
+    nor on what another process has begun to say.
+    """
+    metadata, rendered = obj["metadata"], render_recovery(recovery)
+    status = ("/status", {"recovery": rendered}) if obj.get("status") is None else ("/status/recovery", rendered)
+    tests = [_test("/metadata/uid", metadata["uid"]), _test("/metadata/resourceVersion", metadata["resourceVersion"])]
+    return [*tests, _set(*status)]
+
+
+def recovery_progress(uid: str, recovery: Recovery) -> list[Operation]:
+    """How far it is by now. On `/status` of the broker.
+
+    Refused when the process has registered, or another one has begun to recover.
+    """
+    return [
+        _test("/metadata/uid", uid),
+        _test("/status/recovery/incarnation", recovery.incarnation),
+        _set("/status/recovery", render_recovery(recovery)),
+    ]
 
 
 def registration_update(
@@ -236,7 +264,7 @@ def registration_update(
     strays: Sequence[Stray] | None = None,
     holdings: Sequence[Holding] | None = None,
 ) -> list[Operation]:
-    """A change within one registration (state, remaining segments, strays, holdings). On `/status` of the broker.
+    """A change within one registration (state, strays, holdings). On `/status` of the broker.
 
     `broker.registration` is what stands there now; epoch and incarnation must not change.
     """

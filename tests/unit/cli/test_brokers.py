@@ -55,8 +55,9 @@ def comes_back(world, number, *, topic="orders"):
         lambda: None,
         lambda: world.delete(PODS, name),
         lambda: world.pod(number, ready=False, phase="Pending"),
-        lambda: world.tell(number, incarnation="new", brokerEpoch=epoch, state="Recovering", remainingSegments=3),
-        lambda: world.tell(number, state="Running", remainingSegments=0),
+        lambda: world.recovers(number, logs=3),
+        lambda: world.tell(number, incarnation="new", brokerEpoch=epoch, state="CatchingUp"),
+        lambda: world.tell(number, state="Running"),
         in_sync,
         lambda: world.pod(number),
     ]
@@ -80,7 +81,8 @@ def test_a_broker_is_restarted_and_waited_for(orders, run):
         "pod kafkalite-broker-1 stops",
         "pod kafkalite-broker-1 is made again",
         "pod kafkalite-broker-1 is Pending, the new process has not registered yet",
-        "broker 1 is Recovering, 3 segments to be recovered",
+        "broker 1 recovers its logs, 3 are left",
+        "broker 1 is CatchingUp",
         "in sync in 0 of 1 partitions",
         "pod kafkalite-broker-1 is not ready",
     ]

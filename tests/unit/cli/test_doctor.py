@@ -137,19 +137,34 @@ def test_a_registration_that_is_fenced_while_the_pod_runs(world, doctor):
 
 
 @pytest.mark.parametrize(
-    ("state", "left", "what"),
+    ("state", "what"),
     [
-        ("Recovering", 12, "broker 1 recovers its logs: 12 segments left"),
-        ("CatchingUp", 0, "broker 1 catches up with the state of the topics"),
-        ("ShuttingDown", 0, "broker 1 is shutting down"),
+        ("CatchingUp", "broker 1 catches up with the state of the topics"),
+        ("ShuttingDown", "broker 1 is shutting down"),
     ],
 )
-def test_a_broker_on_its_way(world, doctor, state, left, what):
-    world.tell(1, state=state, remainingSegments=left)
+def test_a_broker_on_its_way(world, doctor, state, what):
+    world.tell(1, state=state)
     world.topic("orders", entry([0, 1, 2], isr=[0, 2]))
     found = doctor()
     assert one(found, f"Broker{state}")["what"] == what
-    assert state != "Recovering" or one(found, "UnderReplicated")["why"].endswith("recovers its logs, 12 segments left")
+
+
+def test_a_broker_that_recovers_its_logs(world, doctor):
+    """Its registration, fenced or not, is that of the process before."""
+    world.recovers(1, logs=12, segments=1)
+    world.pod(1, ready=False)
+    world.topic("orders", entry([0, 1, 2], isr=[0, 2]))
+    found = doctor()
+    only(found, "BrokerRecovering", "UnderReplicated")
+    assert one(found, "UnderReplicated")["why"].endswith("recovers its logs, 12 logs left")
+    told = one(found, "BrokerRecovering")
+    assert told["what"] == "broker 1 recovers its logs: 12 logs left, and 1 segment of those under way"
+    assert "since 2026-01-01T00:00:00Z" in told["why"]
+    world.fence(1)
+    only(doctor(), "BrokerRecovering", "UnderReplicated")
+    world.pod(1, ready=False, restarts=2, waiting={"reason": "CrashLoopBackOff"}, terminated={"exitCode": 137})
+    only(doctor(), "BrokerFenced", "UnderReplicated")
 
 
 def test_brokers_that_have_never_been_there(world, doctor):

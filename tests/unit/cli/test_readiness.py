@@ -4,7 +4,7 @@ import pytest
 
 from kafkalite_cli.local_mode.readiness import judge
 from kafkalite_cli.snapshot import Snapshot
-from kafkalite_cli.status import describe
+from kafkalite_cli.status import describe, table_row
 from kafkalite_cli.status import unplaced as without_partitions
 
 ALIVE = {"local://1-1", "local://2-2", "local://9-9"}
@@ -143,13 +143,26 @@ def test_crash_loops_are_final(ready):
     assert verdict(ready).fatal == ("kafkalite-broker-0", "no program")
 
 
+def test_a_broker_that_recovers_is_not_what_its_former_process_was(ready):
+    told = {"incarnation": "new", "startedAt": "2026-01-01T00:00:00Z", "remainingLogs": 12, "remainingSegments": 3}
+    ready.brokers[1]["status"]["recovery"] = told
+    row = describe(ready, None)["brokers"][0]
+    assert row["state"] == "Recovering"
+    assert row["recovery"] == {name: told[name] for name in ("startedAt", "remainingLogs", "remainingSegments")}
+    assert table_row(row)["state"] == "Recovering (12 logs left)"
+    assert "recovery" not in table_row(row)
+    assert "broker 0 is recovering" in verdict(ready).brokers
+    ready.brokers[1]["status"]["registration"]["incarnation"] = "new"
+    assert describe(ready, None)["brokers"][0]["state"] == "Running"
+
+
 def test_the_json_of_status(ready):
     assert describe(ready, None) == {
         "cluster": "kafkalite",
         "bootstrap": "b",
         "controller": {"holder": "h", "epoch": 3},
         "brokers": [
-            {"id": n, "pid": None, "state": "Running", "address": f"127.0.0.1:{9092 + n}", "brokerEpoch": 11 + n, "metrics": f"http://m{n}"}
+            {"id": n, "pid": None, "state": "Running", "address": f"127.0.0.1:{9092 + n}", "brokerEpoch": 11 + n, "metrics": f"http://m{n}", "recovery": None}
             for n in (0, 1)
         ],
         "topics": [

@@ -171,7 +171,6 @@ class World:
             "port": 1,
             "rack": "",
             "state": "Running",
-            "remainingSegments": 0,
             "metrics": "",
             **more,
         }
@@ -191,6 +190,11 @@ class World:
         if strays is not None:
             status["strays"] = strays
         self.patch(BROKERS, self.broker_name(number), {"status": status}, status=True)
+
+    def recovers(self, number, *, logs, segments=0, incarnation="new"):
+        left = {"remainingLogs": logs, "remainingSegments": segments}
+        told = {"incarnation": incarnation, "startedAt": "2026-01-01T00:00:00Z", **left}
+        self.patch(BROKERS, self.broker_name(number), {"status": {"recovery": told}}, status=True)
 
     def fence(self, number, reason="LeaseExpired: no Lease renewal for 9.0 s"):
         self.tell(number, fencing={"fencedEpoch": 10 + number, "reason": reason, "since": "2026-01-01T00:00:00Z"})

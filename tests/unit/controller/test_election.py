@@ -121,7 +121,7 @@ def test_relaxed_flush_looks_at_clean_since():  # S2
     assert run(only, view, relaxed=True)[0].leader == -1
 
 
-@pytest.mark.parametrize("state", [BrokerState.RECOVERING, BrokerState.CATCHING_UP, BrokerState.SHUTTING_DOWN])
+@pytest.mark.parametrize("state", [BrokerState.CATCHING_UP, BrokerState.SHUTTING_DOWN])
 def test_a_broker_that_does_not_run_neither_leads_nor_stays(state):
     after, _ = run(entry(), three() | {0: make_broker(0, state=state)})
     assert (after.leader, after.isr_ids()) == (1, (1, 2))

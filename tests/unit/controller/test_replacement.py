@@ -184,7 +184,7 @@ def test_a_new_disk_ends_the_request_then_the_replicas_come_back():
 
 
 def test_a_broker_without_replicas_is_replaced_when_it_runs():
-    starts = make_broker(1, 20, state=BrokerState.RECOVERING)
+    starts = make_broker(1, 20, state=BrokerState.CATCHING_UP)
     starts = replace(starts, registration=replace(starts.registration, directory_id="new"))
     state = noted(
         world(topic_view("t", partitions={0: entry(isr=[(0, 10)], replicas=(0,))}), brokers={1: starts}, gone=None)

@@ -3,6 +3,7 @@ from dataclasses import replace
 import jsonpatch
 import pytest
 
+from kafkalite_core.model.cluster import BrokerState, Recovery
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources import patches
@@ -192,10 +193,39 @@ def test_registration_update_keeps_the_registration():
     reported = apply(obj, patches.registration_update(broker, registration(7), None, [held]))
     assert parse_broker(reported).holdings == (held,)
     assert parse_broker(apply(reported, patches.registration(reported, registration(9)))).holdings == ()
-    operations = patches.registration_update(broker, registration(7, remaining_segments=4), [])
-    assert parse_broker(apply(obj, operations)).registration.remaining_segments == 4
+    running = registration(7, state=BrokerState.RUNNING)
+    assert parse_broker(apply(obj, patches.registration_update(broker, running, []))).registration == running
     with pytest.raises(AssertionError):
         patches.registration_update(broker, registration(8))
+
+
+def recovering(logs=3, incarnation="new"):
+    return Recovery(
+        incarnation=incarnation, started_at="2026-01-01T00:00:00Z", remaining_logs=logs, remaining_segments=5
+    )
+
+
+@pytest.mark.parametrize("status", [None, {}, {"registration": render_registration(registration(7))}])
+def test_a_recovery_is_told_beside_the_registration_which_ends_it(status):
+    obj = broker_object(1, status=status)
+    begun = apply(obj, patches.recovery_begun(obj, recovering()))
+    assert parse_broker(begun).recovery == recovering()
+    assert parse_broker(begun).recovering
+    assert parse_broker(begun) == parse_broker(obj), "of the broker that others look at nothing is different"
+    further = apply(begun, patches.recovery_progress(obj["metadata"]["uid"], recovering(2)))
+    assert parse_broker(further).recovery == recovering(2)
+    registered = apply(further, patches.registration(further, registration(9)))
+    assert "recovery" not in registered["status"]
+    assert refused(registered, patches.recovery_progress(obj["metadata"]["uid"], recovering(1))), "it is late"
+
+
+def test_what_is_told_of_a_recovery_does_not_land_on_anything_newer():
+    obj = broker_object(1, status={})
+    late = patches.recovery_begun(obj, recovering())
+    newer = apply(obj, patches.recovery_begun(obj, recovering(9, "newer")))
+    assert refused({**newer, "metadata": {**newer["metadata"], "resourceVersion": "4"}}, late)
+    assert refused(newer, patches.recovery_progress(obj["metadata"]["uid"], recovering()))
+    assert refused(newer, patches.recovery_progress("another object", recovering(1, "newer")))
 
 
 def test_counters_are_drawn_once():

@@ -137,7 +137,7 @@ def test_life_of_a_data_directory(manager, tools, clock):
     progress = []
     recovered = third.open(on_progress=progress.append)
     assert (recovered.findings.clean_epoch, recovered.findings.cut_below_flushed) == (None, False)
-    assert progress[-1] == 0
+    assert (progress[0].logs, progress[-1]) == (1, (0, 0))
     log, mark = third.obtain(REF, 0, CONFIG)
     assert (mark, log.end_offset, log.flushed_end) == (18, 23, 23)
 
