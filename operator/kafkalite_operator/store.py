@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.controller.recovering import observed
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.errors import KafkaLiteError
@@ -248,8 +249,10 @@ class Store:
         if isinstance(view, TopicView):
             seen = self._remember_epochs(view)
             view = replace(view, epochs_seen=seen, generation_seen=entry.generation_seen)
-        elif not isinstance(view, ClusterSettings) and self._registered.get(uid, (None, 0.0))[0] != view.epoch:
-            self._registered[uid] = (view.epoch, self._clock())
+        elif not isinstance(view, ClusterSettings):
+            view = observed(view, known and known.view, entry.seen_at)
+            if self._registered.get(uid, (None, 0.0))[0] != view.epoch:
+                self._registered[uid] = (view.epoch, self._clock())
         entry.view = view
         return True
 

@@ -12,8 +12,8 @@ Let outdated be the brokers whose pod is made of another revision than the wante
     a pod of the wanted revision is never restarted: one change restarts each pod once
 
 A pod of an older revision that cannot run (CrashLoopBackOff, ImagePullBackOff, Pending ...) is replaced at once: it
-serves nobody, so nothing waits for it. One that starts or recovers its log is left in peace for `NEVER_READY_S`.
-Waiting is a state with a reason, never a failure.
+serves nobody, so nothing waits for it. One that starts is left in peace for `NEVER_READY_S`, and one that recovers its
+logs (`recovering`) until it has: the next process would begin anew. Waiting is a state with a reason, never a failure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, hand_over, leader_is_valid, may_lead
+from kafkalite_core.controller.recovering import describe_recovery, recovers
 from kafkalite_core.controller.resizing import why_restart
 from kafkalite_core.controller.restart_safety import Guarded, Safety, not_back
 from kafkalite_core.model.pods import Blocked, Rolling
@@ -119,11 +120,12 @@ class _Round:
         self._kept = set(noted)
         self._names = noted | {i: pod.name for i, pod in snapshot.pods.items()}
         self._held = {i for i in outdated if i in self._brokers and self._brokers[i].hold}
+        self._recovering = {i for i in snapshot.pods if recovers(snapshot, i, now)}
         self._stuck = {i for i in outdated if i not in self._held and self._cannot_run(i)}
         # Alive, if only to catch up: stopping these is what needs care. The others of an old revision are starting.
-        self._candidates = {
-            i for i in outdated if i not in self._held and i not in self._stuck and self._alive(i)
-        }  # fmt: skip
+        # One that recovers may look alive: its predecessor is not fenced yet.
+        left_alone = self._held | self._stuck | self._recovering
+        self._candidates = {i for i in outdated if i not in left_alone and self._alive(i)}
         self._waits = {i: why for i in self._ids if i not in self._stuck and (why := self._waits_for(i))}
         self._blocked: list[Blocked] = []
 
@@ -151,6 +153,7 @@ class _Round:
     def _cannot_run(self, broker_id: int) -> bool:
         pod = self._pods[broker_id]
         too_long = not pod.ready and self._now - pod.unready_since >= NEVER_READY_S
+        too_long = too_long and broker_id not in self._recovering
         return not self._alive(broker_id) and (bool(pod.stuck) or too_long)
 
     def _waits_for(self, broker_id: int) -> str:
@@ -165,15 +168,20 @@ class _Round:
         if broker_id in self._outdated:
             # It is restarted once more, for a change that came during the roll; but not while it starts.
             starting = broker_id in self._kept and broker_id not in self._candidates and broker_id not in self._held
-            return f"pod {pod.name} starts" if starting else ""
+            return self._how_it_starts(pod, broker_id) if starting else ""
         if pod.stuck:
             detail = f": {pod.stuck_message}" if pod.stuck_message else ""
             return f"pod {pod.name} of the new revision cannot run, {pod.stuck}{detail}"
-        if not self._alive(broker_id):
-            return f"pod {pod.name} starts: {describe_broker(broker_id, self._brokers)}"
+        if not self._alive(broker_id) or broker_id in self._recovering:
+            return self._how_it_starts(pod, broker_id, describe_broker(broker_id, self._brokers))
         if any(not_back(each.entry, self._brokers[broker_id]) for each in self._safety.of(broker_id)):
             return f"broker {broker_id} is catching up"
         return "" if pod.ready else f"pod {pod.name} is not ready"
+
+    def _how_it_starts(self, pod: Pod, broker_id: int, state: str = "") -> str:
+        if broker_id in self._recovering:
+            state = describe_recovery(self._brokers[broker_id])
+        return f"pod {pod.name} starts" + (f": {state}" if state else "")
 
     # -- what shall be ------------------------------------------------------------------------------------------
 
@@ -192,6 +200,8 @@ class _Round:
         names = tuple(self._pods[i].name for i in pending)
         unheld = any(i not in self._held for i in pending)
         goes_on = self._snapshot.rolling.in_progress and bool(self._waits)
+        for i in sorted(self._recovering & self._outdated.keys() - self._held):
+            self._block(i, "", f"{describe_recovery(self._brokers[i])}; it is not restarted before it has")
         for i in sorted(self._held):
             self._block(i, "", "hold is set on its KafkaLiteBroker")
         status = Rolling(

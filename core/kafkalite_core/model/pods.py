@@ -37,6 +37,7 @@ class Pod:
         node: Name of its node; empty until it is scheduled.
         grace_s: How long it is given to end in order, once it is being deleted.
         deleting_since: When the observer first saw that it is being deleted, in seconds of its monotonic clock.
+        running: Its broker container runs, ready or not.
         stuck: Why its container cannot run, such as `ImagePullBackOff`; empty when it runs or starts.
         stuck_message: What the kubelet or the scheduler says about that.
         unready_since: When the observer first saw it not ready without it having been ready since, in seconds of its
@@ -52,6 +53,7 @@ class Pod:
     revision: str = ""
     ready: bool = False
     deleting: bool = False
+    running: bool = False
     stuck: str = ""
     stuck_message: str = ""
     unready_since: float = 0.0

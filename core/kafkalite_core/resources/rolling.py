@@ -78,6 +78,10 @@ def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0, deleting_si
         revision=metadata.map("annotations").texts_or_empty().get(ANNOTATION_REVISION, ""),
         ready=is_ready(obj),
         deleting=metadata.has("deletionTimestamp"),
+        running=any(
+            each.text("name", "") == BROKER_CONTAINER and each.map("state").has("running")
+            for each in fields.map("status").maps("containerStatuses")
+        ),
         stuck=reason,
         stuck_message=message[:MESSAGE_LENGTH_MAX],
         unready_since=unready_since,

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from kafkalite_core.controller.actions import ChangePartitions, RestartPods
 from kafkalite_core.controller.plan import plan
+from kafkalite_core.controller.recovering import RECOVERY_SILENT_S, observed
 from kafkalite_core.controller.resizing import why_outdated
 from kafkalite_core.controller.rolling import NEVER_READY_S, roll
+from kafkalite_core.model.cluster import Recovery
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.pods import Rolling
 from tests.unit.controller.builders import NOW, apply, make_broker
@@ -279,6 +281,62 @@ def test_one_that_starts_is_left_in_peace_for_a_while():
     state = broken(cluster(ALL), 1, stuck="")
     assert restarted(state) == []
     assert restarted(state, NOW + NEVER_READY_S) == [1]
+
+
+def recovers(state, broker_id=1, *, seen_at=NOW, incarnation="new", logs=3, **more):
+    """Its process recovers the logs; what is registered is its predecessor."""
+    told = Recovery(incarnation=incarnation, remaining_logs=logs, remaining_segments=2, seen_at=seen_at)
+    broker = replace(state.brokers[broker_id], recovery=told)
+    pods = {f"b{broker_id}": replace(state.pods[broker_id], **{"running": True, **more})}
+    return with_pods(with_brokers(state, broker), **pods)
+
+
+def test_one_that_recovers_its_logs_is_left_in_peace_while_it_gets_on():
+    state, late = broken(cluster(ALL), 1, stuck=""), NOW + RECOVERY_SILENT_S - 1
+    assert restarted(recovers(state), late) == []
+    words = "broker 1 recovers its logs: 3 left, and 2 segments of those under way"
+    assert reasons(recovers(state), late)[-1] == (name(1), "", f"{words}; it is not restarted before it has")
+    assert roll(recovers(state), late).status.in_progress
+    assert restarted(recovers(state), late + 1) == [1], "it hangs"
+    assert restarted(recovers(state, seen_at=NOW + 1000.0), late + 1) == []
+    assert restarted(recovers(state, logs=0), late) == [], "the last step has no log to count"
+    held = recovers(with_brokers(state, make_broker(1, fenced=99, hold=True)))
+    assert [each for each in reasons(held) if each[0] == name(1)] == [
+        (name(1), "", "hold is set on its KafkaLiteBroker")
+    ]
+
+
+def test_what_a_process_said_that_has_ended_protects_nobody():
+    state, late = broken(cluster(ALL), 1, stuck=""), NOW + NEVER_READY_S
+    registered = state.brokers[1].registration.incarnation
+    assert restarted(recovers(state, running=False), late) == [1]
+    assert restarted(recovers(state, incarnation=registered), late) == [1]
+    assert restarted(recovers(state, running=False, stuck="CrashLoopBackOff")) == [1]
+
+
+def test_one_that_recovers_while_its_predecessor_looks_alive_is_no_candidate():
+    state = recovers(cluster(((0, 2), 1)), 1, ready=False, unready_since=NOW)
+    assert state.brokers[1].alive
+    assert roll(state, NOW).status.restarting != (name(1),)
+    assert restarted(replace(state, rolling=rolling(1))) == []
+
+
+def test_a_roll_says_how_far_the_recovery_is_that_it_waits_for():
+    state = replace(cluster(ALL), rolling=rolling(1))
+    words = "pod kafkalite-broker-1 starts: broker 1 recovers its logs: 3 left, and 2 segments of those under way"
+    for revision, fenced in ((NEW, 99), (NEW, -1), ("t0.c0", 99)):
+        starts = with_pods(with_brokers(state, make_broker(1, fenced=fenced)), b1=pod(1, revision, ready=False))
+        assert words in roll(recovers(starts), NOW).waits
+
+
+def test_the_observer_notes_since_when_a_recovery_does_not_get_on():
+    told = replace(make_broker(1), recovery=Recovery(incarnation="new", remaining_logs=3))
+    first = observed(told, None, NOW)
+    assert first.recovery.seen_at == NOW
+    assert observed(told, first, NOW + 5).recovery.seen_at == NOW
+    further = replace(told, recovery=replace(told.recovery, remaining_segments=1))
+    assert observed(further, first, NOW + 5).recovery.seen_at == NOW + 5
+    assert observed(make_broker(1), first, NOW + 5).recovery is None
 
 
 def test_a_correction_replaces_the_broken_one_and_touches_nobody_else():

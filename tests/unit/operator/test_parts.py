@@ -256,6 +256,21 @@ def test_an_older_version_is_taken_from_a_list_that_was_asked_for_later_and_from
     assert store.topic_views()[0].epochs_seen[0][1] == 9
 
 
+def test_since_when_a_recovery_does_not_get_on_is_known_whatever_else_changes():
+    clock = Clock()
+    store = Store(clock, "image")
+
+    def seen_at(version, logs):
+        status = {"recovery": {"incarnation": "new", "remainingLogs": logs}}
+        store.apply(BROKERS, "MODIFIED", broker_object(0, version=version, status=status))
+        return store.brokers_of(("default", "kafkalite"))[0].recovery.seen_at
+
+    first = seen_at("60", 3)
+    clock.now += 10
+    assert seen_at("61", 3) == first
+    assert seen_at("62", 2) == first + 10
+
+
 def test_what_brokers_reported_before_the_backup_is_told_from_what_they_report_since():  # S11
     clock = Clock()
     store = Store(clock, "image")

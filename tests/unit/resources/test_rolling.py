@@ -125,6 +125,18 @@ def test_a_pod_that_cannot_run_is_told_from_one_that_starts(status, stuck):
     assert parse_pod(pod(status)).stuck == stuck
 
 
+def test_whether_the_container_of_the_broker_runs():
+    def of(name, **state):
+        return parse_pod(pod({"containerStatuses": [{"name": name, "state": state}]})).running
+
+    assert of("broker", running={"startedAt": "2026-01-01T00:00:00Z"})
+    assert of("broker", running={})
+    assert not of("sidecar", running={})
+    assert not of("broker", waiting={"reason": "CrashLoopBackOff"})
+    assert not of("broker", terminated={"exitCode": 0})
+    assert not parse_pod(pod()).running
+
+
 def test_a_crashing_container_is_described_by_its_exit():
     status = waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 64}})
     assert parse_pod(pod(status)).stuck_message == "exit code 64"
