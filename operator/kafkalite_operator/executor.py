@@ -56,7 +56,7 @@ CONFLICT_ATTEMPTS = 5
 FAILOVER_LIMIT_S = 60.0
 """An election later than this after the fence has other reasons than the failure."""
 
-SCALING_EVENTS = {"ScalingDown": "Normal", "NotEnoughBrokers": "Warning"}
+TOLD_ONCE = {"ScalingDown": "Normal", "NotEnoughBrokers": "Warning", "NodeLost": "Warning"}
 """Types of the Events that tell of the beginning of such a condition of a cluster."""
 
 _log = get_logger(__name__)
@@ -426,8 +426,8 @@ class Executor:
             for type_, reason, message in replacing_events(known, action.replacing):
                 self._record(CLUSTERS, action.uid, type_, reason, message)
         for said in action.conditions:
-            if said.reason in SCALING_EVENTS and before.get(said.type) != said.reason:
-                self._record(CLUSTERS, action.uid, SCALING_EVENTS[said.reason], said.reason, said.message)
+            if said.reason in TOLD_ONCE and before.get(said.type) != said.reason:
+                self._record(CLUSTERS, action.uid, TOLD_ONCE[said.reason], said.reason, said.message)
 
     async def take_control(
         self, settings: ClusterSettings, *, holder: str, epoch: int, first_broker_epoch: int

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.replacement import NodeState
-from kafkalite_core.resources.replacing import node_state
+from kafkalite_core.resources.replacing import node_since, node_state
+from kafkalite_operator.executor import wall_time
 from kafkalite_runtime.kube.errors import KubeNotFound
 from kafkalite_runtime.kube.kinds import NODES
 
@@ -30,6 +31,8 @@ class Nodes:
         self._client = client
         self._clock = clock
         self._known: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._gone: dict[str, str] = {}
+        """Since when nodes are known to be gone, by name: nothing else says that."""
 
     async def get(self, name: str) -> dict[str, Any]:
         """A node. Raises KubeForbidden, KubeNotFound and the other errors of the client."""
@@ -43,9 +46,15 @@ class Nodes:
         self._known[name] = (now, node)
         return node
 
-    async def state(self, name: str) -> NodeState:
-        """Whether a node is there and ready, right now. Raises KubeForbidden and the other errors of the client."""
+    async def state(self, name: str) -> tuple[NodeState, str]:
+        """Whether a node is there and ready, right now, and since when. Raises KubeForbidden and the other errors of
+        the client.
+        """
         try:
-            return node_state(await self._client.get(NODES, None, name, deadline_s=CALL_DEADLINE_S))
+            node = await self._client.get(NODES, None, name, deadline_s=CALL_DEADLINE_S)
         except KubeNotFound:
-            return NodeState.GONE
+            if len(self._gone) >= KEPT_MAX:
+                self._gone.clear()
+            return NodeState.GONE, self._gone.setdefault(name, wall_time())
+        self._gone.pop(name, None)
+        return node_state(node), node_since(node)

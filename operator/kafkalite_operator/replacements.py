@@ -35,6 +35,12 @@ CALL_DEADLINE_S = 3.0
 LOOK_S = 2.0
 """Nodes and claims are looked at so often while somebody is (to be) replaced."""
 
+TELL_S = 5.0
+"""And so often while a broker is away that nobody replaces: the cluster says what is wrong with its node."""
+
+REFUSED_S = 60.0
+"""Where the operator may not read nodes, which nobody needs then, it asks that seldom."""
+
 _log = get_logger(__name__)
 
 
@@ -59,6 +65,8 @@ class Replacements:
         self._volumes = volumes
         self._events = events
         self._clock = clock
+        self._tell_at: dict[str, float] = {}
+        """When nodes are looked at next that only have to be told of, by uid of the cluster."""
 
     def due(self, settings: ClusterSettings, snapshot: Snapshot) -> bool:
         """Somebody is (to be) replaced, or may have to be: nodes and claims have to be looked at."""
@@ -66,7 +74,7 @@ class Replacements:
             return False
         if settings.cluster.node_loss != "replace":
             self._store.nodes_refused.discard(settings.cluster.uid)
-        return snapshot.replacing.phase is not Phase.NONE or bool(self._suspects(snapshot))
+        return snapshot.replacing.phase is not Phase.NONE or bool(self._suspects(snapshot) or self._away(snapshot))
 
     def _suspects(self, snapshot: Snapshot) -> list[int]:
         """Brokers that may be on a node that is lost."""
@@ -80,16 +88,34 @@ class Replacements:
             or (broker_id in snapshot.pods and overdue(snapshot.pods[broker_id], self._clock()))
         ]
 
+    def _away(self, snapshot: Snapshot) -> list[int]:
+        """Brokers of which the cluster says what is wrong with their nodes, and that nobody replaces by himself."""
+        cluster = snapshot.cluster
+        if cluster.node_loss == "replace" or self._clock() < self._tell_at.get(cluster.uid, 0.0):
+            return []
+        return [
+            broker_id
+            for broker_id, broker in sorted(snapshot.brokers.items())
+            if broker.registration is not None
+            and broker.fenced
+            and broker_id < cluster.replicas
+            and broker_id in snapshot.pods
+            and not snapshot.pods[broker_id].ready
+        ]
+
     async def look(self, settings: ClusterSettings, snapshot: Snapshot) -> None:
         """Read the claims of all brokers, and the nodes of those that may be lost."""
         await self._volumes.look(settings)
-        names = {node_of(snapshot, broker_id) for broker_id in self._suspects(snapshot)} - {""}
+        away = self._away(snapshot)
+        names = {node_of(snapshot, broker_id) for broker_id in (*self._suspects(snapshot), *away)} - {""}
         refused = False
         for name in sorted(names):
             try:
-                self._store.note_node(name, await self._nodes.state(name))
+                self._store.note_node(name, *await self._nodes.state(name))
             except KubeForbidden:
                 refused = True
+        if away:
+            self._tell_at[settings.cluster.uid] = self._clock() + (REFUSED_S if refused else TELL_S)
         if refused and settings.cluster.node_loss == "replace":
             self._store.nodes_refused.add(settings.cluster.uid)
         else:

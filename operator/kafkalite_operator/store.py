@@ -416,11 +416,11 @@ class Store:
         self.volumes[uid] = volumes
         self._volumes_at[uid] = self._clock()
 
-    def note_node(self, name: str, state: NodeState) -> None:
+    def note_node(self, name: str, state: NodeState, since: str = "") -> None:
         """What was just read of a node. Who did not look for a while knows nothing of the time between."""
         now, before = self._clock(), self.nodes().get(name)
-        since = before.unready_since if before is not None and before.state is not NodeState.READY else now
-        self._nodes[name] = (Node(state=state, unready_since=since), now)
+        unready_since = before.unready_since if before is not None and before.state is not NodeState.READY else now
+        self._nodes[name] = (Node(state=state, unready_since=unready_since, since=since), now)
 
     def nodes(self) -> dict[str, Node]:
         """Nodes that were read a moment ago, by name."""

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.configs import flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import spec_problem
+from kafkalite_core.controller.lost_nodes import node_trouble, remedy
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment import target_of
+from kafkalite_core.controller.recovering import describe_recovery, recovers
 from kafkalite_core.controller.scale_down import scale_down_progress
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.config import check_broker_config, check_topic_config
@@ -178,13 +180,23 @@ def problem_of(snapshot: Snapshot, view: TopicView) -> Obstacle | None:
     return problem if problem is not None and problem.reason != "InvalidReplicaAssignment" else None
 
 
+def _how_absent(snapshot: Snapshot, broker_id: int, trouble: str, now: float) -> str:
+    if trouble:
+        return f"{describe_broker(broker_id, snapshot.brokers)}: {trouble}"
+    if recovers(snapshot, broker_id, now):
+        return describe_recovery(snapshot.brokers[broker_id])
+    return describe_broker(broker_id, snapshot.brokers)
+
+
 def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition, ...]:
     """Ready, Healthy, Progressing and ReconciliationPaused of the cluster."""
     cluster = snapshot.cluster
     wanted = range(cluster.replicas)
     absent = [i for i in wanted if i not in snapshot.brokers or not snapshot.brokers[i].alive]
     running = cluster.replicas - len(absent)
-    states = _listed([describe_broker(broker_id, snapshot.brokers) for broker_id in absent])
+    troubled = {i: trouble for i in absent if i in snapshot.brokers and (trouble := node_trouble(snapshot, i, now))}
+    absent.sort(key=lambda i: i not in troubled)
+    states = _listed([_how_absent(snapshot, i, troubled.get(i, ""), now) for i in absent])
     if running:
         ready = _condition("Ready", True, "Serving", f"{running} of {cluster.replicas} brokers run")
     else:
@@ -192,12 +204,14 @@ def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition,
     problems = check_broker_config(cluster.config)
     if problems:
         healthy = _condition("Healthy", False, "InvalidConfig", f"correct spec.config: {'; '.join(problems)}")
+    elif troubled:
+        healthy = _condition("Healthy", False, "NodeLost", f"{states}. {remedy(snapshot, list(troubled))}")
     elif absent:
         healthy = _condition("Healthy", False, "BrokersMissing", states)
     else:
         healthy = _condition("Healthy", True, "AllBrokersRun")
     leaving = scale_down_progress(snapshot, now)
-    starting = [i for i in absent if i not in snapshot.brokers or snapshot.brokers[i].registration is None]
+    starting = [i for i in sorted(absent) if i not in snapshot.brokers or snapshot.brokers[i].registration is None]
     if leaving is not None:
         progressing = _condition("Progressing", leaving.waiting, leaving.reason, leaving.message)
     elif starting:

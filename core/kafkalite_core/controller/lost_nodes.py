@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 OVERDUE_MARGIN_S = 30.0
 """A pod that is being deleted and is there for so long after its grace period has nobody who would end it."""
 
+NODE_WORDS = {NodeState.GONE: "is gone", NodeState.UNKNOWN: "is unreachable", NodeState.NOT_READY: "is not ready"}
+
 
 def claim_of(snapshot: Snapshot, broker_id: int) -> Volume | None:
     """The claim of a broker's volume, as last read."""
@@ -74,6 +76,34 @@ def why_lost(snapshot: Snapshot, broker: Broker, now: float) -> str:
 def may_force(cluster: Cluster, pod: Pod, node: Node | None, now: float) -> bool:
     """Whether a pod that is being deleted, and whose broker leaves the cluster, may go without its node's consent."""
     return cluster.node_loss == "replace" and pod.deleting and lost(node, cluster.node_loss_s, now)
+
+
+def node_trouble(snapshot: Snapshot, broker_id: int, now: float) -> str:
+    """What is wrong with the node of a broker that is away; empty when nothing is known to be."""
+    name, pod = node_of(snapshot, broker_id), snapshot.pods.get(broker_id)
+    node = snapshot.nodes.get(name)
+    if pod is None or pod.ready or (node is not None and node.state is NodeState.READY):
+        return ""
+    if node is not None:
+        since = f" since {node.since}" if node.since else ""
+        return f"its node {name} {NODE_WORDS[node.state]}{since}"
+    return f"its pod {pod.name} does not end, as on a node that is gone: {name}" if overdue(pod, now) else ""
+
+
+def remedy(snapshot: Snapshot, troubled: list[int]) -> str:
+    """What to do about brokers with `node_trouble`."""
+    cluster = snapshot.cluster
+    if cluster.node_loss == "replace":
+        return f"spec.nodeLoss: replace replaces a broker {cluster.node_loss_s:g} s after that, see condition Replacing"
+    waiting = [i for i in troubled if snapshot.replacing.broker != i and not snapshot.brokers[i].replace_request]
+    if not waiting:
+        return "It is being replaced, as it was asked for, see condition Replacing"
+    return (
+        "Kubernetes makes no other pod while the old one, or its volume, belongs to that node: boot the node or "
+        "connect it again (and kubectl uncordon it). If it is gone for good: kubectl kafkalite replace "
+        f"{waiting[0]}, or the annotation kafkalite.io/replace=true on the KafkaLiteBroker, gives the broker a new, "
+        "empty volume; spec.nodeLoss: replace does so by itself"
+    )
 
 
 def what_to_do(snapshot: Snapshot, broker_id: int, now: float) -> str:

@@ -27,10 +27,12 @@ class Node:
         state: As last read.
         unready_since: When the observer first saw it in another state than READY without having seen it ready since, in
             seconds of its monotonic clock.
+        since: When it got into that state, RFC 3339, for people; empty when that is not known.
     """
 
     state: NodeState
     unready_since: float = 0.0
+    since: str = ""
 
 
 class Phase(StrEnum):

@@ -67,6 +67,13 @@ def node_state(node: Mapping[str, Any]) -> NodeState:
     return NodeState.UNKNOWN
 
 
+def node_since(node: Mapping[str, Any]) -> str:
+    """When a Node got ready, or ceased to be, as it says; empty when it does not. Raises `ResourceError`."""
+    fields, _ = open_object(node)
+    conditions = fields.map("status").maps("conditions")
+    return next((c.text("lastTransitionTime", "") for c in conditions if c.text("type", "") == "Ready"), "")
+
+
 def request_done(broker: Broker, request: str) -> list[dict[str, Any]]:
     """Remove the annotation from the very object, if it still says what was fulfilled."""
     path = annotation_path(ANNOTATION_REPLACE)

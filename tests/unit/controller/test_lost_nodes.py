@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.controller.conditions import cluster_conditions
+from kafkalite_core.controller.lost_nodes import OVERDUE_MARGIN_S
 from kafkalite_core.controller.replacement import replacement
+from kafkalite_core.model.cluster import Recovery
 from kafkalite_core.model.replacement import Node, NodeState, Phase, Replacing
 from kafkalite_core.model.topic import Condition, Stray
 from tests.unit.controller.builders import NOW, make_broker
@@ -48,6 +51,89 @@ def test_a_pod_that_waits_for_a_volume_on_a_lost_node():
     assert replacement(lost(pods=waiting, volumes=volumes), NOW).status.cause == "its node node-1 is gone"
     starts = {**waiting, 1: pod(1, ready=False, node="node-0")}
     assert replacement(lost(pods=starts, volumes=volumes), NOW).status == Replacing(), "its volume has come along"
+
+
+def silent(state=NodeState.UNKNOWN, *, cluster=None, **more):
+    """A broker is away, and nobody replaces it."""
+    pods = {0: pod(0), 1: pod(1, ready=False, node="node-1"), 2: pod(2)}
+    told = Node(state=state, unready_since=NOW, since="2026-01-01T00:00:00Z")
+    cluster = {"node_loss": "wait", **(cluster or {})}
+    return lost(cluster=cluster, **{"nodes": {"node-1": told}, "pods": pods, **more})
+
+
+def healthy(state, now=NOW):
+    [found] = [each for each in cluster_conditions(state, now) if each.type == "Healthy"]
+    assert found.status == "False"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [(NodeState.UNKNOWN, "is unreachable"), (NodeState.NOT_READY, "is not ready"), (NodeState.GONE, "is gone")],
+)
+def test_a_broker_on_a_lost_node_that_is_waited_for(state, words):
+    told = healthy(silent(state))
+    assert told.reason == "NodeLost"
+    assert (
+        f"broker 1 is fenced: its node node-1 {words} since 2026-01-01T00:00:00Z. Kubernetes makes no" in told.message
+    )
+    for remedy in ("boot the node", "kubectl uncordon", "kubectl kafkalite replace 1,", "kafkalite.io/replace=true",
+                   "spec.nodeLoss: replace"):  # fmt: skip
+        assert remedy in told.message
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        silent(NodeState.READY),
+        silent(nodes={}),
+        silent(pods={0: pod(0), 1: pod(1, node="node-1"), 2: pod(2)}),
+        silent(pods={0: pod(0), 2: pod(2)}),
+        silent(pods={0: pod(0), 1: pod(1, ready=False, node="node-2"), 2: pod(2)}),
+    ],
+)
+def test_a_broker_that_is_away_for_another_reason(state):
+    told = healthy(state)
+    assert (told.reason, told.message) == ("BrokersMissing", "broker 1 is fenced")
+
+
+def test_without_a_look_at_the_node_a_pod_that_does_not_end_tells():
+    ends = pod(1, ready=False, node="node-1", deleting=True, deleting_since=NOW, grace_s=30.0)
+    state, late = silent(nodes={}, pods={0: pod(0), 1: ends, 2: pod(2)}), NOW + 30.0 + OVERDUE_MARGIN_S
+    assert healthy(state, late).reason == "BrokersMissing"
+    told = healthy(state, late + 1)
+    assert told.reason == "NodeLost"
+    assert f"its pod {name(1)} does not end, as on a node that is gone: node-1" in told.message
+    assert "kubectl kafkalite replace 1" in told.message
+
+
+def test_who_is_replaced_needs_nobody():
+    for state in (
+        silent(cluster={"node_loss": "replace"}),
+        silent(broker=make_broker(1, fenced=11, object_name=name(1), replace_request="true")),
+        silent(replacing=Replacing(phase=Phase.REMOVING, broker=1, cause="c")),
+    ):
+        told = healthy(state)
+        assert told.reason == "NodeLost"
+        assert "see condition Replacing" in told.message
+        assert "kubectl" not in told.message
+
+
+def test_what_is_lost_is_named_first_of_many():
+    state = silent()
+    brokers = {**{i: make_broker(i, fenced=99, object_name=name(i)) for i in range(9)}}
+    pods = {7: pod(7, ready=False, node="node-1")}
+    told = healthy(replace(state, brokers=brokers, pods=pods, cluster=replace(state.cluster, replicas=9)))
+    assert told.message.startswith("broker 7 is fenced: its node node-1")
+    assert "kubectl kafkalite replace 7" in told.message
+
+
+def test_the_cluster_says_how_far_a_recovery_is():
+    recovery = Recovery(incarnation="new", remaining_logs=4, remaining_segments=2, seen_at=NOW)
+    broker = replace(make_broker(1, fenced=11, object_name=name(1)), recovery=recovery)
+    pods = {0: pod(0), 1: pod(1, ready=False, running=True, node="node-1"), 2: pod(2)}
+    told = healthy(silent(broker=broker, nodes={}, pods=pods))
+    assert told.message == "broker 1 recovers its logs: 4 left, and 2 segments of those under way"
 
 
 def test_data_of_lost_topics_are_given_up_by_a_person_only():

@@ -6,9 +6,11 @@ from dataclasses import replace
 from kafkalite_core.model.pods import Blocked
 from kafkalite_core.model.replacement import NodeState, Phase, Replacing
 from kafkalite_core.resources.fields import Fields
-from kafkalite_core.resources.replacing import node_state, parse_replacing, render_replacing
+from kafkalite_core.resources.replacing import node_since, node_state, parse_replacing, render_replacing
+from kafkalite_operator.nodes import Nodes
 from kafkalite_operator.store import NODE_FRESH_S, Store
 from kafkalite_operator.telling import replacing_events
+from kafkalite_runtime.kube.errors import KubeNotFound
 
 
 def test_a_node_is_as_old_as_the_last_look_at_it():
@@ -27,10 +29,32 @@ def test_a_node_is_as_old_as_the_last_look_at_it():
     assert store.nodes()["n"].unready_since == now[0], "nobody knows what was in between"
 
 
+async def test_since_when_a_node_is_gone_is_known_to_who_looked_for_it(monkeypatch):
+    class Client:
+        there = False
+
+        async def get(self, *_, **__):
+            if not self.there:
+                raise KubeNotFound(404, "", "")
+            return {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+
+    times = iter(["first", "second", "third"])
+    monkeypatch.setattr("kafkalite_operator.nodes.wall_time", lambda: next(times))
+    nodes = Nodes(Client())
+    assert await nodes.state("n") == await nodes.state("n") == (NodeState.GONE, "first")
+    Client.there = True
+    assert await nodes.state("n") == (NodeState.UNKNOWN, "")
+    Client.there = False
+    assert (await nodes.state("n"))[1] != "first"
+
+
 def test_what_a_node_says_of_itself():
     def node(*conditions):
         return {"metadata": {"name": "n"}, "status": {"conditions": list(conditions)}}
 
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "then"}
+    assert node_since(node({"type": "DiskPressure", "lastTransitionTime": "never"}, ready)) == "then"
+    assert node_since(node({"type": "Ready", "status": "True"})) == ""
     assert node_state(node({"type": "Ready", "status": "True"})) is NodeState.READY
     assert node_state(node({"type": "Ready", "status": "False"})) is NodeState.NOT_READY
     assert node_state(node({"type": "Ready", "status": "Unknown"})) is NodeState.UNKNOWN
