@@ -200,8 +200,12 @@ class Registrar:
             broker.world.at(0.0, broker.process, self._done_failed, event)
             return
 
+        strays = self._strays
+
         def wrote(outcome: Outcome, result: Any) -> None:
             settled = SETTLED_AS[ATTEMPT_OF[outcome]]
+            if settled is Settled.UNKNOWN:
+                self.listing.may_come(strays, broker.mono_ms())
             if outcome is Outcome.OK:
                 self._took(result)
                 broker.link.absorb_broker(result)

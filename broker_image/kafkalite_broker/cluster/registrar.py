@@ -301,7 +301,7 @@ class Registrar:
         operations = self._operations(registration, update=update)
         if operations is None:
             return machine.RegistrationAnswered(registration, Settled.REJECTED), None
-        settings = self._settings
+        settings, strays = self._settings, self._strays
         try:
             answer = await self._client.json_patch(
                 BROKERS,
@@ -314,7 +314,10 @@ class Registrar:
         except (KubeError, KubeUnavailable) as error:
             if isinstance(error, KubeInvalid):
                 log.info("registration refused", broker_epoch=registration.broker_epoch, error=str(error))
-            return machine.RegistrationAnswered(registration, SETTLED_AS[attempt_of(error)]), error
+            settled = SETTLED_AS[attempt_of(error)]
+            if settled is Settled.UNKNOWN:
+                self.listing.may_come(strays, monotonic() * 1000.0)
+            return machine.RegistrationAnswered(registration, settled), error
         self._took(answer)
         self._absorb(answer)
         return machine.RegistrationAnswered(registration, Settled.APPLIED), None

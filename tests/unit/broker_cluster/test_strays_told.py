@@ -53,3 +53,24 @@ async def test_for_how_long_the_store_lists_a_stray_no_more_is_known(world, sett
     assert known > unlisted_ms(5) > 0
     monkeypatch.setattr(link, "contact_age_s", lambda: 30.0)
     assert unlisted_ms() == 0, "out of contact nobody knows what others have read"
+
+
+async def test_a_list_whose_write_had_no_answer_may_still_come(world, settings, linked):
+    """The API server may apply it after a later list, which the broker's watch may tell long after others (S10)."""
+    await world.create_cluster()
+    await world.create_broker()
+    link, _, client = await linked()
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    strays = [
+        Stray(topic="gone", topic_id=TOPIC_ID, partition=number, leader_epoch=5, partition_epoch=9, end_offset=77)
+        for number in (3, 4)
+    ]
+    client.faults = ["lose request"]
+    link.report_strays(strays[:1])
+    await eventually(lambda: link.cache.brokers[0].strays == (strays[0],))  # it was written again
+    link.report_strays(strays[1:])
+    await eventually(lambda: link.cache.brokers[0].strays == (strays[1],))
+    link.report_strays([])
+    await eventually(lambda: link.unlisted_ms(TOPIC_ID, 4) > 20)
+    assert link.unlisted_ms(TOPIC_ID, 3) == 0

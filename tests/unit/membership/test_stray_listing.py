@@ -1,6 +1,6 @@
 """What the store may say of a broker's strays (S10)."""
 
-from kafkalite_core.membership.stray_listing import KEPT_MS, StrayListing
+from kafkalite_core.membership.stray_listing import KEPT_MS, LATE_MS, StrayListing
 from kafkalite_core.model.topic import Stray
 
 
@@ -49,6 +49,25 @@ def test_a_store_that_shows_it_again_begins_the_time_anew():
     assert listing.unlisted_ms("id", 0, 900.0) == 0
     listing.says(strays(), 1000.0)
     assert listing.unlisted_ms("id", 0, 1001.0) == 1
+
+
+def test_a_write_without_an_answer_may_come_after_a_later_list():
+    """The broker gave it up, wrote another list, and then the API server applied the first one."""
+    listing = StrayListing()
+    listing.says(strays(0, 1), 0.0)
+    listing.may_come(strays(1, 2), 100.0)
+    listing.says(strays(0), 200.0)
+    listing.says(strays(), 300.0)
+    assert [listing.unlisted_ms("id", number, 400.0) for number in (0, 1, 2, 3)] == [100, 0, 0, 400]
+    given_up_ms = 100.0 + LATE_MS
+    assert [listing.unlisted_ms("id", number, given_up_ms + 5.0) for number in (1, 2)] == [5, 5]
+    listing.may_say(strays(1))  # it came
+    listing.says(strays(), 500.0)
+    assert [listing.unlisted_ms("id", number, given_up_ms + 5.0) for number in (1, 2)] == [5, 5]
+    listing.may_say(strays(1))
+    listing.says(strays(), given_up_ms + 10.0)
+    assert [listing.unlisted_ms("id", number, given_up_ms + 15.0) for number in (1, 2)] == [5, 15]
+    assert listing._late_ms == {}
 
 
 def test_what_left_long_ago_is_forgotten_and_counts_since_the_first_sight():
