@@ -6,18 +6,13 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered, FetchRequested
-from tests.simulation.batches import batch_of, marks_of
+from tests.simulation.batches import marks_of
+from tests.simulation.lane import Lane
 from tests.simulation.world import Process, Violation
 
 if TYPE_CHECKING:
-    from kafkalite_core.protocol.record_batch import BatchHeader
     from tests.simulation.broker import Broker
     from tests.simulation.cluster import SimCluster
-
-RETRY_MS = 100.0
-FATAL = frozenset(
-    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID}
-)
 
 
 def asked_from(position: int) -> FetchRequested:
@@ -71,7 +66,7 @@ class Client:
 
 
 class Producer(Client):
-    """One producer: a lane for each partition, one batch in flight on each."""
+    """One producer: a lane for each partition; if it is idempotent, with several batches in flight on each."""
 
     def __init__(self, cluster: SimCluster, number: int, *, idempotent: bool, acks: int) -> None:
         super().__init__(cluster, f"p{number}")
@@ -107,117 +102,10 @@ class Producer(Client):
         if not error_code and self.producer_id < 0:
             self.cluster.history.id_given(self.name, producer_id)
             self.producer_id = producer_id
-            for lane in self._lanes:
-                lane.sequence = 0
 
     def bump(self) -> None:
         """The id cannot be used any more."""
         self.producer_id = -1
-
-
-class Lane:
-    """One partition of one producer."""
-
-    __slots__ = ("_attempt", "_batch", "_count", "_header", "_number", "_producer", "_producer_id", "_topic", "_value",
-                 "sequence")  # fmt: skip
-
-    def __init__(self, producer: Producer, topic: str, number: int) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._number = number
-        self._batch: bytearray | None = None
-        self._header: BatchHeader
-        self._attempt = 0
-        self._producer_id = -1
-        self._count = 0
-        self._value = 0
-        self.sequence = 0
-
-    def begin(self) -> None:
-        """Make the next batch and send it."""
-        producer = self._producer
-        if producer.stopped:
-            return
-        if producer.idempotent and producer.producer_id < 0:
-            producer.ask_id()
-            producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self.begin)
-            return
-        world = producer.world
-        self._count, padding = 1 + int(producer.chance() * 8), 0
-        if producer.chance() < 0.05:
-            self._count, padding = 1, 600  # more than one sector of the disk
-        self._value = producer.cluster.history.new_values(self._count)
-        self._producer_id = producer.producer_id
-        self._batch, self._header = batch_of(
-            self._value,
-            self._count,
-            1_700_000_000_000 + int(world.now),
-            producer=self._producer_id,
-            producer_epoch=0 if self._producer_id >= 0 else -1,
-            sequence=self.sequence if self._producer_id >= 0 else -1,
-            padding=padding,
-        )
-        self._send()
-
-    def _send(self) -> None:
-        producer, batch = self._producer, self._batch
-        world = producer.world
-        self._attempt += 1
-        attempt = self._attempt
-        leader = producer.leader(self._topic, self._number)
-        if leader is None:
-            producer.refresh()
-            world.at(RETRY_MS, producer.process, self._answered, attempt, -2, "", -1)
-            return
-        name, network = leader.host.name, producer.network
-
-        def reply(error_code: int, topic_id: str, base: int, _epoch: int) -> None:
-            network.send(name, producer.name, producer.process, self._answered, attempt, error_code, topic_id, base)
-
-        sent = network.send(
-            producer.name, name, leader.process, leader.produce,
-            self._topic, self._number, batch, self._header, producer.acks, reply,
-        )  # fmt: skip
-        if sent:
-            world.at(producer.cluster.shape.patience_ms, producer.process, self._give_up, attempt)
-        else:
-            producer.refresh()
-            world.at(RETRY_MS, producer.process, self._answered, attempt, -2, "", -1)
-
-    def _give_up(self, attempt: int) -> None:
-        if attempt == self._attempt:
-            self._answered(attempt, -2, "", -1)
-        else:
-            self._producer.world.events -= 1  # the answer came long ago
-
-    def _answered(self, attempt: int, error_code: int, topic_id: str, base: int) -> None:
-        producer = self._producer
-        if attempt != self._attempt:
-            return
-        self._attempt += 1
-        if not error_code:
-            producer.cluster.history.acknowledged(
-                (topic_id, self._number), base, self._count, self._header.crc, producer.acks
-            )
-            self._next(sent=True)
-            return
-        producer.refresh()
-        producer.cluster.history.refused(error_code)
-        if not producer.idempotent:
-            self._next(sent=False)  # sent again it might be there twice
-        elif error_code in FATAL or self._producer_id != producer.producer_id:
-            if self._producer_id == producer.producer_id:
-                producer.bump()
-            self._next(sent=False)
-        else:
-            producer.world.at(RETRY_MS * (0.5 + producer.chance()), producer.process, self._send)
-
-    def _next(self, *, sent: bool) -> None:
-        producer = self._producer
-        if sent and self._producer_id == producer.producer_id:
-            self.sequence += self._count
-        pause = producer.cluster.shape.pause_ms if sent else RETRY_MS
-        producer.world.at(pause * (0.5 + producer.chance()), producer.process, self.begin)
 
 
 class Consumer(Client):

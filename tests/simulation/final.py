@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.batches import marks_of
 from tests.simulation.clients import asked_from
+from tests.simulation.history import UNKNOWN
 from tests.simulation.platter import batches
 from tests.simulation.world import Violation
 
@@ -35,7 +36,8 @@ def promises_kept(cluster: SimCluster) -> None:
     A promised batch is where it was promised, or is one of those that nobody has to have: that a restore of the store
     took (`Past.excused`), that an election which somebody allowed gave up (`Ledger.given_up`), or of a topic that is
     gone, because its user deleted it, or its object was lost and the last disk that had any of it as well. Each of them
-    is counted, and not among the records that were checked.
+    is counted, and not among the records that were checked. Where a batch is that was acknowledged with a later one only
+    the producer does not know: it has to be anywhere, and its checksum is of no other.
     """
     history = cluster.history
     history.excused = history.given_up = 0
@@ -59,7 +61,12 @@ def _promises(cluster: SimCluster, tag: Tag, promised: list[tuple[int, int, int]
         return
     committed = {mark.base: mark for mark in ledger.committed}
     given_up = {(base, after, crc) for base, after, _epoch, crc, *_ in ledger.given_up}
-    for base, count, crc in promised:
+    places: dict[tuple[int, int], int] = {}
+    if any(base == UNKNOWN for base, *_ in promised):
+        given_places = {(after - base, crc): base for base, after, crc in (*ledger.past.excused, *given_up)}
+        places = given_places | {(mark.next - mark.base, mark.crc): mark.base for mark in ledger.committed}
+    for told, count, crc in promised:
+        base = places.get((count, crc), UNKNOWN) if told == UNKNOWN else told
         mark, key = committed.get(base), (base, base + count, crc)
         if mark is not None and (mark.base, mark.next, mark.crc) == key:
             continue

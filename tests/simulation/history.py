@@ -10,6 +10,9 @@ from tests.simulation.world import Violation
 if TYPE_CHECKING:
     from tests.simulation.platter import Tag
 
+UNKNOWN = -1
+"""The offset of a batch that is somewhere before another one."""
+
 
 class History:
     """See the module.
@@ -19,11 +22,12 @@ class History:
         excused: Those of them that the final read did not find and that may be missing (S11): not checked, so to say.
         given_up: Those that it need not find since somebody gave them up: who allowed an unclean election, or deleted the
             topic. Not checked either.
-        promised: (base offset, records, crc) of those batches, by partition.
+        implied: Those of them that were acknowledged with a later batch only.
+        promised: (base offset, records, crc) of those batches, by partition; the offset of what was implied is unknown.
     """
 
     def __init__(self) -> None:
-        self.acked = 0
+        self.acked = self.implied = 0
         self.excused = self.given_up = 0
         self.acked_one = 0
         self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
@@ -45,6 +49,11 @@ class History:
             self.promised.setdefault(tag, []).append((base, count, crc))
         else:
             self.acked_one += count
+
+    def acknowledged_implicitly(self, tag: Tag, count: int, crc: int, acks: int) -> None:
+        """A producer heard that a later batch is safe, and takes its own for safe as well, wherever it is."""
+        self.implied += count
+        self.acknowledged(tag, UNKNOWN, count, crc, acks)
 
     def refused(self, error_code: int) -> None:
         """A producer heard an error, or nothing (-2)."""

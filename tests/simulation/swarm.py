@@ -110,6 +110,7 @@ class Shape:
     clock_rate_spread: float = 0.0
     auto_balance_s: int = 300
     scales: bool = False
+    in_flight: int = 1
 
     def lines(self) -> list[str]:
         """For people."""
@@ -175,6 +176,7 @@ def draw(seed: int) -> Shape:
         clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
         auto_balance_s=chance.choice((5, 20, 300)),
         scales=scales,
+        in_flight=Random(f"{seed}/in_flight").choice((1, 2, 3, 4, 5, 5, 5, 5)),
     )
 
 
