@@ -61,12 +61,12 @@ def _promises(cluster: SimCluster, tag: Tag, promised: list[tuple[int, int, int]
         return
     committed = {mark.base: mark for mark in ledger.committed}
     given_up = {(base, after, crc) for base, after, _epoch, crc, *_ in ledger.given_up}
-    places: dict[tuple[int, int], int] = {}
-    if any(base == UNKNOWN for base, *_ in promised):
-        given_places = {(after - base, crc): base for base, after, crc in (*ledger.past.excused, *given_up)}
-        places = given_places | {(mark.next - mark.base, mark.crc): mark.base for mark in ledger.committed}
+    unknown = any(base == UNKNOWN for base, *_ in promised)
+    places = _places(ledger, given_up) if unknown else {}
     for told, count, crc in promised:
-        base = places.get((count, crc), UNKNOWN) if told == UNKNOWN else told
+        base = told if told != UNKNOWN else places.get((count, crc), UNKNOWN)
+        if base == UNKNOWN:
+            raise Violation("nothing lost", f"{ledger}: {count} records acknowledged with a later batch are in no log")
         mark, key = committed.get(base), (base, base + count, crc)
         if mark is not None and (mark.base, mark.next, mark.crc) == key:
             continue
@@ -76,6 +76,12 @@ def _promises(cluster: SimCluster, tag: Tag, promised: list[tuple[int, int, int]
             history.given_up += count
         else:
             raise Violation("nothing lost", f"{ledger}: [{base}, {base + count}) was acknowledged, there is {mark}")
+
+
+def _places(ledger: Ledger, given_up: set[tuple[int, int, int]]) -> dict[tuple[int, int], int]:
+    """Where a batch is, by the number of its records and its checksum: committed if it is so at any offset."""
+    known = [*ledger.past.excused, *given_up, *((mark.base, mark.next, mark.crc) for mark in ledger.committed)]
+    return {(after - base, crc): base for base, after, crc in known}
 
 
 def _replica(cluster: SimCluster, ledger: Ledger, broker_id: int) -> None:

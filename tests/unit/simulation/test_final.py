@@ -9,6 +9,7 @@ import pytest
 from tests.simulation import final, run
 from tests.simulation.clients import Consumer, asked_from
 from tests.simulation.driver import Driver
+from tests.simulation.history import UNKNOWN
 from tests.simulation.oracles import noting
 from tests.simulation.world import Violation
 
@@ -111,6 +112,25 @@ def test_only_what_was_given_up_may_be_missing_where_something_was(healthy, ledg
     ledger.given_up.add(lost[1:])
     final.promises_kept(healthy)
     assert healthy.history.given_up == lost.next - lost.base
+
+
+def test_what_was_acknowledged_with_a_later_batch_is_somewhere(healthy, ledger) -> None:
+    mark = ledger.committed[-1]
+    count = mark.next - mark.base
+    promised = healthy.history.promised[ledger.tag]
+    promised.append((UNKNOWN, count, mark.crc))
+    final.promises_kept(healthy)
+    promised.append((UNKNOWN, count, mark.crc ^ 1))
+    with fires("nothing lost"):
+        final.promises_kept(healthy)
+    ledger.given_up.add((*mark[1:4], mark.crc ^ 1))
+    final.promises_kept(healthy)
+    assert healthy.history.given_up == count
+    ledger.given_up.clear()
+    ledger.past.excused.add((mark.base, mark.next, mark.crc ^ 1))
+    final.promises_kept(healthy)
+    assert healthy.history.excused == count
+    del promised[-2:]
 
 
 def test_an_entry_that_asks_for_less_than_the_user_wants(healthy, ledger) -> None:
