@@ -22,6 +22,7 @@ from kafkalite_core.replica.followers import UNKNOWN_END, Followers, Progress
 from kafkalite_core.replica.isr import IsrChanges, Pending
 from kafkalite_core.replica.leader import Leader
 from kafkalite_core.replica.parked import ParkedProduces
+from kafkalite_core.replica.refused import Refused
 from kafkalite_core.replica.replica import Replica
 from kafkalite_core.replica.state import ReplicaState
 from tests.search.small_log import FrozenLog, SmallLog
@@ -100,7 +101,17 @@ SPECIAL = {
     ReplicaState: {"effects", "log", "brokers", "broker_id", "number", "ref", "lag_time_max_ms"},
     IsrChanges: {"_state", "pending"},
     Pending: {"attempts"},
-    Leader: {"_state", "_changes", "_followers", "_members", "_joining", "_parked_all", "_parked_one", "_deletions"},
+    Leader: {
+        "_state",
+        "_changes",
+        "_followers",
+        "_members",
+        "_joining",
+        "_parked_all",
+        "_parked_one",
+        "_deletions",
+        "_refused",
+    },
     Follower: {"_state"},
     Progress: set(),
 }
@@ -310,6 +321,7 @@ def _thaw_leader(replica: Replica, frozen: tuple) -> Leader:
     leader._joining = [known[key] for key in joining]
     leader._parked_all, leader._parked_one = _thaw_parked(parked_all), _thaw_parked(parked_one)
     leader._deletions = WaitingDeletions()
+    leader._refused = Refused()  # no producer of the search is idempotent
     return leader
 
 

@@ -18,6 +18,7 @@ from kafkalite_core.replica.high_watermark import advanced_high_watermark
 from kafkalite_core.replica.isr import wanted_isr
 from kafkalite_core.replica.parked import NONE, Parked, ParkedProduces
 from kafkalite_core.replica.read_replica import NO_PREFERENCE, preferred_read_replica
+from kafkalite_core.replica.refused import Refused
 from kafkalite_core.replica.state import (
     FLUSH_WANTED,
     HIGH_WATERMARK_ADVANCED,
@@ -64,6 +65,7 @@ class Leader:
         "_parked_all",
         "_parked_one",
         "_partition",
+        "_refused",
         "_state",
         "counting",
         "epoch",
@@ -82,6 +84,7 @@ class Leader:
         self._parked_one = ParkedProduces()
         self._deletions = WaitingDeletions()
         self._gaps_until_ms = 0.0
+        self._refused = Refused()
         self._hand_over_reason = ""
         self._hand_over_refused = False
         self.epoch = -1
@@ -170,8 +173,8 @@ class Leader:
         log = state.log
         try:
             if event.header.producer_id >= 0:
-                # Of one that nobody knows the first batch may be what was refused a moment ago, as below.
-                verdict = log.producers.check(event.header, begins_anywhere=now_ms >= self._gaps_until_ms)
+                begins = self._refused.may_begin(event.header, otherwise=now_ms >= self._gaps_until_ms)
+                verdict = log.producers.check(event.header, begins_anywhere=begins)
                 if isinstance(verdict, Duplicate):
                     self._await(event, verdict.base_offset, verdict.last_offset + 1, -1)
                     return
@@ -186,6 +189,7 @@ class Leader:
         except BrokerError as error:
             self._refuse(event, error.error_code, error.message)
             return
+        self._refused.appended(event.header)
         if state.storage_full_until_ms:
             self._storage_recovered()
         state.effects.append(LOG_END_ADVANCED)
@@ -195,15 +199,9 @@ class Leader:
             self.commit(now_ms)
 
     def _out_of_order(self, now_ms: float, event: ProduceRequested, error: OutOfOrderSequence) -> None:
-        """The batch before it was refused a moment ago, and is sent again first: then this one is in order, too.
-
-        So it is after an election: clients may hear of it first, and who is to lead refuses what they send.
-        Appended, it would have librdkafka take what was refused for delivered as well: one answer covers all before.
-
-        OUT_OF_ORDER_SEQUENCE_NUMBER would have librdkafka raise the epoch of its producer, and what it has in flight to
-        other partitions, appended there but not yet acknowledged, would be sent again in that epoch, as new records.
-        """
-        if error.gap and now_ms < self._gaps_until_ms:
+        """The batch before it was refused, here or by who had not heard yet that it leads, and is sent again first."""
+        late = now_ms >= self._gaps_until_ms
+        if error.gap and (self._refused.is_behind(event.header, late=late) or not late):
             self._refuse(event, ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{error.message}; send what is missing first")
         else:
             self._refuse(event, error.error_code, error.message)
@@ -227,6 +225,7 @@ class Leader:
         )
 
     def _refuse(self, event: ProduceRequested, error_code: int, message: str) -> None:
+        self._refused.note(event.header)
         self._state.effects.append(ProduceAnswered(token=event.token, error_code=int(error_code), message=message))
 
     def _storage_failed(self, now_ms: float, message: str) -> None:

@@ -136,8 +136,8 @@ class ProducerStates:
 
         A batch without producer id is always new. An exact repetition of one of the last five batches is a
         `Duplicate`. Raises `InvalidProducerEpoch` for an older epoch and `OutOfOrderSequence` for any other sequence
-        than the next one; a new epoch begins at 0. A producer without state was forgotten and goes on anywhere; without
-        `begins_anywhere` it may as well be one whose first batch was refused, and has to begin at 0.
+        than the next one; a new epoch begins at 0. A producer without state was forgotten, and goes on anywhere;
+        without `begins_anywhere` it may as well be one whose first batch was refused, and has to begin at 0.
         """
         if header.producer_id < 0:
             return NEW
@@ -214,8 +214,8 @@ class ProducerStates:
         """Forgets producers that were silent for longer than `expiration_ms`; returns how many.
 
         `now_ms` is of a monotonic clock: how long nothing came is what counts. Timestamps of records do not say it
-        (they may be of years ago, and what is sent again would be new), nor do wall clocks, which jump. The time begins
-        at the first call after the last batch, and anew with the process.
+        (they may be of years ago, and what is being sent again then would be new), nor do wall clocks, which jump. The
+        time begins at the first call after the last batch, and anew with the process.
         """
         stale: list[int] = []
         for producer_id, entry in self._entries.items():

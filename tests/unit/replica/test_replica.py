@@ -114,6 +114,62 @@ def test_what_was_sent_behind_a_refused_first_batch_is_sent_again_after_it(clust
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1"]
 
 
+def test_the_first_of_an_unknown_producer_that_was_refused_is_the_first_that_is_appended(cluster: Cluster) -> None:
+    """However late what is behind it comes: appended it would acknowledge the other as well, for librdkafka."""
+    cluster.now += GAPS_MS
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.now += GAPS_MS - 1
+    cluster.produce(1, "p7.4")
+    assert code(cluster, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "who was leader may have refused one before it"
+    cluster.now += 1
+    cluster.produce(1, "p7.5")
+    assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for value in ("p7.4", "p7.5"):
+        cluster.produce(1, value)
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4", "p7.5"]
+
+
+def test_an_unknown_producer_goes_on_as_soon_as_what_was_refused_comes_again(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.now += GAPS_MS
+    in_sync(cluster, isr[:1])  # too few
+    for value in ("p7.4", "p7.5"):
+        cluster.produce(1, value)
+    in_sync(cluster, isr)
+    cluster.produce(1, "p7.5")
+    assert code(cluster, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.produce(1, "p7.4")
+    cluster.produce(1, "p7.5")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4", "p7.5"]
+
+
+def test_what_was_refused_and_never_comes_again_is_not_waited_for(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.now += GAPS_MS
+    in_sync(cluster, isr[:1])  # too few
+    cluster.produce(1, "p7.4")
+    in_sync(cluster, isr)
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.5")
+    cluster.produce(1, "p7.6")
+    assert code(cluster, 2) == code(cluster, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.produce(1, "p7.5")
+    cluster.produce(1, "p7.6")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.5", "p7.6"]
+
+
+def test_a_full_disk_takes_nothing_behind_what_it_refused(cluster: Cluster) -> None:
+    cluster.now += GAPS_MS
+    cluster.nodes[1].log.full = True
+    cluster.produce(1, "p7.0")
+    assert code(cluster, 1) == ErrorCode.KAFKA_STORAGE_ERROR
+    cluster.nodes[1].log.full = False
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.1")
+    assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_producer_that_was_forgotten_goes_on_where_it_is(cluster: Cluster) -> None:
     cluster.now += GAPS_MS
     cluster.produce(1, "p7.4")
@@ -131,7 +187,9 @@ def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluste
     in_sync(cluster, isr)
     cluster.now += GAPS_MS
     cluster.produce(1, "p7.2")
-    assert code(cluster, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code(cluster, 4) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was refused here"
+    cluster.produce(1, "p7.2")
+    assert code(cluster, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_the_batch_before_may_have_been_refused_by_who_did_not_know_yet_that_it_leads(cluster: Cluster) -> None:
