@@ -273,7 +273,8 @@ def test_brokers_of_another_cluster(world, doctor):
     world.patch(BROKERS, world.broker_name(2), {"metadata": {"labels": {"a": "b"}}})
     body = {"spec": {"clusterRef": {"name": "gone"}, "brokerId": 0}}
     world.make(BROKERS, "gone-broker-0", body)
-    world.broker(7, name="strange")
+    with world.before_the_rules_of(BROKERS):
+        world.broker(7, name="strange")
     whats = [each["what"] for each in doctor()["ForeignObject"]]
     assert whats == [
         "KafkaLiteBroker strange says that it is broker 7 of cluster kafkalite",

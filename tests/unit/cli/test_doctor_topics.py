@@ -133,7 +133,8 @@ def test_flush_that_is_relaxed(world, doctor):
 
 
 def test_an_object_that_this_version_does_not_understand(world, doctor):
-    world.topic("orders", replicaAssignment={"007x": [0]})
+    with world.before_the_rules_of(TOPICS):
+        world.topic("orders", replicaAssignment={"007x": [0]})
     finding = one(doctor(), "NotUnderstood")
     assert finding["what"] == "topic/orders cannot be understood by this version"
     assert "is not a partition number" in finding["why"]
@@ -237,7 +238,8 @@ def test_definitions_that_are_missing_or_old(world, doctor, monkeypatch):
     monkeypatch.setattr(KubeClient, "list", older)
     brokers, clusters = doctor()["DefinitionOld"]
     assert brokers["what"] == (
-        "the definition kafkalitebrokers.kafkalite.io lacks fields spec.cordoned and rules (status never disappears)"
+        "the definition kafkalitebrokers.kafkalite.io lacks fields spec.cordoned and rules "
+        "(a broker is named after its cluster and its id, <cluster>-broker-<id>, status never disappears)"
     )
     assert clusters["what"] == "the definition kafkaliteclusters.kafkalite.io does not serve v1alpha1"
     assert "kubectl apply --server-side -f crds/" in brokers["todo"]
