@@ -86,13 +86,17 @@ class Follower:
         elif event.error_code != ErrorCode.NONE:
             self._back_off(now_ms, "fetch_refused", error=_error_name(event.error_code))
         elif event.diverging is not None:
-            self._diverged(now_ms, event.diverging)
+            self._diverged(now_ms, event.diverging, event.log_start_offset)
         else:
             self._append(now_ms, event)
 
-    def _diverged(self, now_ms: float, diverging: tuple[int, int]) -> None:
+    def _diverged(self, now_ms: float, diverging: tuple[int, int], leader_start: int) -> None:
         """Cut where the logs may still agree, then ask again; it takes several rounds if both have epochs that the
         other has not (KIP-279). Neither high watermark nor log start is taken from such an answer (KAFKA-14704).
+
+        Where the leader's log begins there its epochs tell nothing of what lies below: the logs may differ there as
+        well. A log start lives in memory until the next checkpoint, so that would be shown after a crash; the log
+        begins anew. One that somebody counts on has all that was committed, hence deleted: it agrees below.
         """
         log = self._state.log
         epoch, leader_end = diverging
@@ -105,7 +109,7 @@ class Follower:
         else:
             target = min(local_end, end)
         before = self._state.high_watermark
-        if not self._cut(now_ms, target):
+        if not self._cut(now_ms, target, anew=0 < target == leader_start and not self._is_counted_on()):
             return
         self._state.decided(
             "truncated",
@@ -159,11 +163,9 @@ class Follower:
         asked about those before; unless somebody counts on this log, which no history makes necessary.
         """
         state = self._state
-        log, partition = state.log, state.partition
+        log = state.log
         end = log.end_offset
-        if partition is None or error.first_offset >= end:
-            return False
-        if state.broker_id in {*partition.isr_ids(), *partition.elr_ids()}:
+        if error.first_offset >= end or self._is_counted_on():
             return False
         target = (
             min(error.first_offset, log.epochs.latest_start) if log.epochs.latest_epoch >= 0 else error.first_offset
@@ -196,12 +198,17 @@ class Follower:
         if start > state.log.start_offset:
             state.log.advance_start(start)
 
-    def _cut(self, now_ms: float, offset: int) -> bool:
+    def _is_counted_on(self) -> bool:
+        """Whether this replica may be elected as one that has all that was committed."""
+        partition = self._state.partition
+        return partition is None or self._state.broker_id in {*partition.isr_ids(), *partition.elr_ids()}
+
+    def _cut(self, now_ms: float, offset: int, *, anew: bool = False) -> bool:
         """End the log at `offset`, or begin it anew there; on a full disk do neither, and ask the leader later."""
         state = self._state
         log = state.log
         try:
-            if log.start_offset <= offset <= log.end_offset:
+            if log.start_offset <= offset <= log.end_offset and not anew:
                 log.truncate_to(offset)
             else:
                 log.reset_to(offset)

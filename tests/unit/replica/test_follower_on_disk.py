@@ -134,3 +134,32 @@ def test_a_disk_that_is_full_when_the_log_must_begin_anew_leaves_it_as_it_was(fo
     following.before_shrink(None)
     following.respond(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=7)
     assert following.bounds == (7, 7)
+
+
+@pytest.mark.parametrize("counted_on", [True, False])
+def test_what_lies_below_the_start_of_the_leaders_log_may_differ_from_what_the_leader_had(
+    following: Following, counted_on: bool
+) -> None:
+    """A crash takes a log start back to the last checkpoint, and a batch that was never committed would be shown.
+
+    Whoever may be elected has all that was committed, and a leader deletes nothing else.
+    """
+    cluster = following.cluster
+    if not counted_on:
+        cluster.set_min_isr(1)
+        cluster.elect(1, isr=[1])
+        cluster.metadata(2)
+    epoch = cluster.store.partition.leader_epoch
+    following.respond(leader_epoch=epoch, diverging=(1, 1), log_start_offset=1)
+    assert following.bounds == (0 if counted_on else 1, 1)
+    following.respond(leader_epoch=epoch, log_start_offset=1, records=LEADERS)
+    assert following.bounds == (1, 4)
+    flush(following.log)
+    restarted, _ = open_log(following.disk, "t-0", LogConfig(), LogEnvironment(TailBudget(0)), now_ms=0)
+    assert (restarted.start_offset, restarted.end_offset) == (0 if counted_on else 1, 4)
+    assert [epoch for epoch, _ in restarted.epochs.entries] == ([1, 9] if counted_on else [9])
+
+
+def test_a_log_that_the_leader_has_from_its_beginning_on_is_cut(following: Following) -> None:
+    following.respond(diverging=(1, 0), log_start_offset=0)
+    assert following.bounds == (0, 0)
