@@ -134,10 +134,15 @@ class Completeness:
 
         Whoever is elected from then on need not have it: nor does a leader that an entry after that one names, before
         this one began. So it was not committed at their elections, also if a later unclean election brings it back.
+
+        What lies below the start of its log no election has lost, a user has deleted it. It stays committed: another log
+        may show it again when it leads later, since a crash takes a log start back to where the last checkpoint has it.
         """
         unnoticed = ledger.unnoticed
         ledger.lossy = ledger.unnoticed = False
-        lost = next((place for place, mark in enumerate(ledger.committed) if mark[1:] not in have), None)
+        first = wanted[0].base if wanted else 0
+        missing = (n for n, mark in enumerate(ledger.committed) if mark.base >= first and mark[1:] not in have)
+        lost = next(missing, None)
         if lost is not None and wanted:
             if unnoticed and not ledger.relaxed:  # with relaxed flush a power loss may have taken it as well
                 ledger.past.forgotten(ledger.committed[lost:])

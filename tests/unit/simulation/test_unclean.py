@@ -55,6 +55,24 @@ def test_an_unclean_election_that_lost_nothing_excuses_nothing_later(ledger, lea
         ledger.oracles.completeness.candidates(ledger, "a test")
 
 
+def test_an_unclean_election_loses_nothing_that_its_leader_was_told_to_delete(ledger, leader, monkeypatch) -> None:
+    """Another log may show it again, in front of what that leader has (seed 10338)."""
+    committed, own = list(ledger.committed), ledger.directory(leader.partitions.broker.host)
+    marks = own.segments()[0][1].marks
+    whole = list(marks)
+    marks[:] = whole[2:-1]
+    ledger.deletable = whole[2].base
+    monkeypatch.setattr(leader.log, "start_offset", ledger.deletable)
+    ledger.elected_at = {leader.replica.leader_epoch: ledger.committed_end}
+    ledger.may_lose(leader.replica.leader_epoch)
+    ledger.oracles.completeness.leader(ledger, leader)
+    marks[:] = whole
+    end = whole[-1].base
+    assert ledger.committed == [mark for mark in committed if mark.base < end]
+    assert ledger.committed_end == end
+    assert ledger.given_up == {mark[1:] for mark in committed if mark.base >= end}
+
+
 def test_what_an_unclean_election_lost_may_still_be_shown_by_who_has_not_heard_of_it(ledger, leader) -> None:
     lost = ledger.committed[-1]
     other = lost._replace(crc=lost.crc ^ 1)
