@@ -81,6 +81,8 @@ class Producer(Client):
     def begin(self) -> None:
         """Start all lanes."""
         self.refresh()
+        if self.idempotent and self.cluster.shape.renewal_ms:
+            self._renew_later()
         for lane in self._lanes:
             self.world.at(100.0 + self.chance() * 200.0, self.process, lane.begin)
 
@@ -102,6 +104,15 @@ class Producer(Client):
         if not error_code and self.producer_id < 0:
             self.cluster.history.id_given(self.name, producer_id)
             self.producer_id = producer_id
+
+    def _renew_later(self) -> None:
+        self.world.at(self.cluster.shape.renewal_ms * (0.5 + self.chance()), self.process, self._renew)
+
+    def _renew(self) -> None:
+        """The application starts anew: no log knows its next id."""
+        if not self.stopped:
+            self.bump()
+            self._renew_later()
 
     def bump(self) -> None:
         """The id cannot be used any more."""

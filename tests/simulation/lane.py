@@ -46,11 +46,12 @@ class Pipe:
     What the network delivers a second time was sent on a connection that was given up since: nobody hears the answer.
     """
 
-    __slots__ = ("answered", "answers", "arrived", "broker", "flying", "open", "sent")
+    __slots__ = ("answered", "answers", "arrived", "broker", "busy_until_ms", "flying", "open", "sent")
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.open = True
+        self.busy_until_ms = 0.0
         self.sent = self.arrived = self.answered = 0
         self.flying: deque[Batch] = deque()
         self.answers: dict[int, tuple[int, str, int]] = {}
@@ -154,6 +155,7 @@ class Lane:
 
     def _send(self, batch: Batch) -> None:
         producer, pipe = self.producer, self._pipe
+        network, shape, now_ms = producer.network, producer.cluster.shape, producer.world.now
         leader = producer.leader(self.topic, self.number)
         if leader is None:
             self._refuse(NO_ANSWER)
@@ -164,8 +166,11 @@ class Lane:
         pipe.sent += 1
         pipe.flying.append(batch)
         batch.flying = True
-        if producer.network.send(producer.name, leader.host.name, leader.process, pipe.deliver, self, place, batch):
-            producer.world.at(producer.cluster.shape.patience_ms, producer.process, self._time_is_up, pipe, place)
+        pipe.busy_until_ms = max(pipe.busy_until_ms, now_ms) + shape.transfer_ms
+        lag_ms = pipe.busy_until_ms - now_ms
+        process, name = leader.process, leader.host.name
+        if network.send_large(lag_ms, producer.name, name, process, pipe.deliver, self, place, batch):
+            producer.world.at(shape.patience_ms, producer.process, self._time_is_up, pipe, place)
         else:
             self._break(pipe)
 

@@ -66,6 +66,18 @@ class Network:
         """As `send`, for requests that are not sent a second time by those who repeat them: none arrives twice."""
         return self._launch(source, target, process, action, args, may_repeat=False)
 
+    def send_large(
+        self,
+        lag_ms: float,
+        source: str,
+        target: str,
+        process: Process | None,
+        action: Callable[..., None],
+        *args: object,
+    ) -> bool:
+        """As `send`, with the time that it takes until the last byte has left."""
+        return self._launch(source, target, process, action, args, may_repeat=True, lag_ms=lag_ms)
+
     def _launch(
         self,
         source: str,
@@ -75,6 +87,7 @@ class Network:
         args: tuple[object, ...],
         *,
         may_repeat: bool,
+        lag_ms: float = 0.0,
     ) -> bool:
         if process is not None and not process.alive:
             return False
@@ -87,7 +100,7 @@ class Network:
         if drop and chance() < drop:
             world.bite("network_drop")
             return True
-        arrival = world.now + link.delay_ms * (0.5 + chance())
+        arrival = world.now + link.delay_ms * (0.5 + chance()) + lag_ms
         if link.slow:
             world.bite("network_delay")
         arrival = max(arrival, link.last_ms)

@@ -111,6 +111,8 @@ class Shape:
     auto_balance_s: int = 300
     scales: bool = False
     in_flight: int = 1
+    transfer_ms: float = 0.0
+    renewal_ms: float = 0.0
 
     def lines(self) -> list[str]:
         """For people."""
@@ -144,6 +146,7 @@ def draw(seed: int) -> Shape:
         faults = {kind: weight for kind, weight in faults.items() if kind not in UNDONE} or {"crash": 1.0}
     elif hasty < 0.5:
         faults["disk_full"] = max(3.0, faults["disk_full"])
+    window = Random(f"{seed}/in_flight")
     return Shape(
         brokers=brokers,
         operators=chance.choice((1, 1, 2, 2, 3)),
@@ -176,7 +179,9 @@ def draw(seed: int) -> Shape:
         clock_rate_spread=chance.choice((0.0, 0.0, 0.02, 0.3)),
         auto_balance_s=chance.choice((5, 20, 300)),
         scales=scales,
-        in_flight=Random(f"{seed}/in_flight").choice((1, 2, 3, 4, 5, 5, 5, 5)),
+        in_flight=window.choice((1, 2, 3, 4, 5, 5, 5, 5)),
+        transfer_ms=window.choice((0.0, 1.0, 4.0, 12.0)),
+        renewal_ms=window.choice((0.0, 600.0, 2_000.0)),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_core.protocol.errors import ErrorCode
+from tests.simulation.cluster import SimCluster
 from tests.simulation.history import UNKNOWN, History
 from tests.simulation.lane import FATAL, RETRY_MS, Lane
 from tests.simulation.network import Network
+from tests.simulation.swarm import TopicShape, draw
 from tests.simulation.world import Process, World
 
 PATIENCE_MS = 400.0
@@ -43,7 +46,7 @@ class Sender:
     def __init__(self, *, idempotent: bool = True, in_flight: int = 5) -> None:
         self.world = World(1)
         self.network = Network(self.world, delay_ms=1.0)
-        shape = SimpleNamespace(in_flight=in_flight, pause_ms=1.0, patience_ms=PATIENCE_MS)
+        shape = SimpleNamespace(in_flight=in_flight, pause_ms=1.0, patience_ms=PATIENCE_MS, transfer_ms=0.0)
         self.cluster = SimpleNamespace(shape=shape, history=History())
         self.history = self.cluster.history
         self.name, self.process = "p", Process("p")
@@ -201,6 +204,19 @@ def test_a_request_that_is_lost_takes_those_behind_it_along() -> None:
     assert sender.broker.sequences()[2:] == sequences
 
 
+def test_requests_take_a_while_to_send() -> None:
+    sender = Sender(in_flight=2)
+    sender.cluster.shape.transfer_ms = 20.0
+    for place in (0, 1):
+        sender.answer(place)
+    sender.run(15.0)
+    assert len(sender.broker.taken) == 2
+    sender.run(15.0)
+    assert len(sender.broker.taken) == 3, "one has arrived, the next is being sent"
+    sender.run(20.0)
+    assert len(sender.broker.taken) == 4
+
+
 def test_answers_count_in_the_order_of_the_requests(sender) -> None:
     sender.answer(1, RETRIABLE)
     sender.answer(2)
@@ -247,3 +263,16 @@ def test_a_process_that_is_gone_breaks_the_connection(sender) -> None:
     sender.broker = Broker("b0")
     sender.retry()
     assert sender.broker.sequences() == [batch.header.base_sequence for batch in sender.lane.window]
+
+
+def test_applications_begin_anew_and_most_windows_have_more_than_one() -> None:
+    topic = TopicShape(name="t0", partitions=1, replicas=1, config={"min.insync.replicas": "1"})
+    shape = replace(draw(0), brokers=3, operators=1, topics=(topic,), members=0, producers=1, renewal_ms=400.0)
+    cluster = SimCluster(World(0), shape)
+    cluster.begin()
+    cluster.world.run(6_000.0)
+    assert len({mark.producer for ledger in cluster.oracles.ledgers.values() for mark in ledger.committed}) > 2
+    shapes = [draw(seed) for seed in range(200)]
+    assert {shape.in_flight for shape in shapes} == {1, 2, 3, 4, 5}
+    assert sum(shape.in_flight > 1 for shape in shapes) > 150
+    assert {shape.renewal_ms for shape in shapes} == {0.0, 600.0, 2_000.0}

@@ -111,6 +111,18 @@ def test_messages_of_a_link_arrive_in_order_or_not_at_all() -> None:
     assert not network.send("a", "b", process, seen.append, 21)
 
 
+def test_what_is_large_holds_up_what_comes_behind_it() -> None:
+    world = World(1)
+    network, seen = Network(world, delay_ms=1.0), []
+    network.send_large(20.0, "a", "b", Process("p"), seen.append, 1)
+    network.send("a", "b", Process("p"), seen.append, 2)
+    network.send("b", "a", Process("p"), seen.append, 0)
+    world.run(10.0)
+    assert seen == [0]
+    world.run(30.0)
+    assert seen == [0, 1, 2]
+
+
 def test_repeated_messages_come_twice_unless_they_must_not() -> None:
     world = World(1)
     network, seen = Network(world, delay_ms=1.0), []
