@@ -13,12 +13,12 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
+from kafkalite_broker.server.slot import Slot
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from kafkalite_broker.server.budget import InFlightBudget
+    from kafkalite_broker.server.slot import Attachment
 
 REQUESTS_IN_FLIGHT_MAX = 64
 """Requests of one connection that may wait for their answers; then the connection stops reading."""
@@ -27,76 +27,12 @@ LENGTH_BYTES = 4
 READ_BUFFER_BYTES = 256 << 10
 DIRECT_BYTES_MIN = 16 << 10
 """What is missing of a frame is read straight into it from this size on; below it one read may bring the next too."""
+WRITE_BUFFER_BYTES = 1 << 20
+"""Unsent answers beyond which a connection reads no further requests."""
 LINGER_S = 5.0
 """How long a closing connection may take to send what was answered already."""
 
 log = get_logger(__name__)
-
-
-class Slot:
-    """The place of one answer in the order of a connection's answers."""
-
-    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "on_abandoned")
-
-    def __init__(self, connection: Connection, size_bytes: int) -> None:
-        self._connection = connection
-        self._size_bytes = size_bytes
-        self.buffers: Sequence[bytes | bytearray | memoryview] = ()
-        self.done = False
-        self.on_abandoned: Callable[[], None] | None = None
-        """Called when the connection ends before the answer: whoever waits on its behalf lets go."""
-
-    def finish(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Answer with these buffers; none at all for a request that has no answer (acks=0)."""
-        if self.done:
-            return
-        self.done = True
-        self.buffers = buffers
-        self.on_abandoned = None
-        self._connection.slot_finished(self._size_bytes)
-
-    def abandon(self) -> None:
-        """The connection is gone: nothing is kept for the answer any longer, however long the client would wait."""
-        on_abandoned = self.on_abandoned
-        self.finish(())
-        if on_abandoned is not None:
-            on_abandoned()
-
-    def close(self, reason: str) -> None:
-        """Close the connection instead of answering, as Kafka does where no error code can be expressed."""
-        self._connection.close(reason)
-        self.finish(())
-
-    @property
-    def peer(self) -> str:
-        """Address of the client, for logs."""
-        return self._connection.peer
-
-    @property
-    def listener(self) -> str:
-        """Name of the listener that the client came in on."""
-        return self._connection.listener
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection is gone: nobody waits for the answer."""
-        return self._connection.closed
-
-    @property
-    def attachment(self) -> Attachment | None:
-        """What a handler remembers of the connection that is answered on."""
-        return self._connection.attachment
-
-    @attachment.setter
-    def attachment(self, attachment: Attachment | None) -> None:
-        self._connection.attachment = attachment
-
-
-class Attachment(Protocol):
-    """What a handler remembers of a connection."""
-
-    def close(self) -> None:
-        """The connection is gone, or remembers something else now."""
 
 
 class Dispatcher(Protocol):
@@ -137,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.peer = "unknown"
         self.closed = False
+        self.replicates = False
         self.last_activity_s = 0.0
         self.frame_started_s: float | None = None
         self._transport: asyncio.Transport | None = None
@@ -151,6 +88,17 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the transport reads into the frame."""
         self._unread = bytearray()
         self._paused_by: set[str] = set()
+        self._reading = True
+        """Whether the transport reads."""
+        self._stopped_s = 0.0
+        self._has_begun = False
+        """Whether the budget knows of the unfinished frame."""
+        self._has_turn = False
+        """Whether it is read whatever pauses it, until the frame is whole."""
+        self._unsent: list[Slot] = []
+        """Answered and handed to the transport, which has not sent all of them."""
+        self._stalled_bytes = 0
+        self._stalled_s = 0.0
         self._attachment: Attachment | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -176,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_activity_s = self._loop.time()
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        transport.set_write_buffer_limits(high=1 << 20)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if not self._dispatcher.connection_made(self):
             self.close("too many connections")
 
@@ -186,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self.frame_started_s = None
         self._release()
+        self._all_sent()
         self._dispatcher.connection_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -193,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         del sizehint
         frame, received_bytes = self._frame, self._received_bytes
         self._direct = False
-        if frame is None or self._paused_by or self._unread:
+        if frame is None or self._stopped or self._unread:
             return memoryview(self._read_buffer)
         room_bytes = max(len(frame), min(self._frame_bytes, 2 * received_bytes))
         if room_bytes - received_bytes < DIRECT_BYTES_MIN:
@@ -212,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
             self._received(nbytes)
             return
         data = memoryview(self._read_buffer)[:nbytes]
-        if self._paused_by or self._unread:
+        if self._stopped or self._unread:
             # The transport may deliver what it had read already; it is kept and is bounded by one read of the loop.
             # What was kept before comes first, even if reading may go on by now.
             self._unread += data
@@ -225,6 +174,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The client reads again."""
+        if self._unsent and self._transport is not None:
+            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+            self._all_sent()
         self._resume("answers not read")
 
     # ------------------------------------------------------------ frames
@@ -234,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         while position < len(data):
             if self.closed:
                 return
-            if self._paused_by:
+            if self._stopped:
                 self._unread += data[position:]
                 return
             if self._frame is None:
@@ -270,15 +222,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def _received(self, size_bytes: int) -> None:
         """So much more of the frame has arrived, and lies in it."""
+        budget = self._budget
         self._received_bytes += size_bytes
-        self._budget.take(size_bytes)
+        budget.take(size_bytes)
         if self._received_bytes == self._frame_bytes:
             frame, self._frame, self.frame_started_s = self._frame, None, None
             assert frame is not None
             self._dispatch(frame)
-        if self._budget.exhausted and self._frame is None:
-            self._pause("budget")
-            self._budget.wait(self._budget_free)
+            if self._has_begun:
+                self._has_begun = self._has_turn = False
+                budget.ended(self)
+                if self._paused_by:
+                    self._stop_reading()
+        elif not self._has_begun and not self.replicates:
+            self._has_begun = True
+            budget.begun(self)
+        if (budget.held or budget.exhausted) and not (self.replicates or self.closed):
+            budget.check(self)
 
     def _dispatch(self, frame: bytearray) -> None:
         slot = Slot(self, len(frame))
@@ -289,18 +249,60 @@ class Connection(asyncio.BufferedProtocol):
 
     # ------------------------------------------------------------ answers
 
+    def let_go(self, size_bytes: int) -> None:
+        """A request that waits holds so much less."""
+        self._budget.give_back(size_bytes)
+
     def slot_finished(self, size_bytes: int) -> None:
         """An answer is ready: send every answer whose turn has come."""
         self._budget.give_back(size_bytes)
         if self.closed:
             return
         buffers: list[bytes | bytearray | memoryview] = []
-        while self._slots and self._slots[0].done:
-            buffers.extend(self._slots.popleft().buffers)
-        if buffers and self._transport is not None:
-            self._transport.writelines(buffers)
-        if len(self._slots) <= REQUESTS_IN_FLIGHT_MAX // 2:
+        slots, counted = self._slots, len(self._unsent)
+        while slots and slots[0].done:
+            slot = slots.popleft()
+            buffers.extend(slot.buffers)
+            if slot.on_sent is not None:
+                self._unsent.append(slot)
+        transport = self._transport
+        if buffers and transport is not None:
+            if len(self._unsent) > counted:
+                # Then the transport tells, by `resume_writing`, when nothing is left of it.
+                transport.set_write_buffer_limits(high=0)
+            transport.writelines(buffers)
+        if len(self._unsent) > counted and transport is not None and not transport.get_write_buffer_size():
+            transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+            self._all_sent()
+        elif slots and slots[0].on_first is not None:
+            self._tell_first()
+        if len(slots) <= REQUESTS_IN_FLIGHT_MAX // 2:
             self._resume("requests in flight")
+
+    def is_first(self, slot: Slot) -> bool:
+        """Whether everything before that answer was answered, and nothing large of it is unsent."""
+        return not self._unsent and bool(self._slots) and self._slots[0] is slot
+
+    def stalls(self, now_s: float, patience_s: float) -> bool:
+        """Whether a large answer is unsent and the client has read nothing of it for so long; asked now and then."""
+        if not self._unsent or self._transport is None:
+            return False
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes != self._stalled_bytes:
+            self._stalled_bytes, self._stalled_s = unsent_bytes, now_s
+        return now_s - self._stalled_s >= patience_s
+
+    def _all_sent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        self._stalled_bytes = 0
+        for slot in unsent:
+            slot.sent()
+        self._tell_first()
+
+    def _tell_first(self) -> None:
+        if self._slots and self._slots[0].on_first is not None and not self._unsent:
+            on_first, self._slots[0].on_first = self._slots[0].on_first, None
+            on_first()
 
     def close(self, reason: str = "") -> None:
         """Close the connection; a reason is logged once."""
@@ -316,6 +318,8 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_later(LINGER_S, self._transport.abort)
 
     def _release(self) -> None:
+        self._has_begun = self._has_turn = False
+        self._budget.left(self)
         if self._frame is not None:
             self._frame = None
             self._budget.give_back(self._received_bytes)
@@ -323,34 +327,86 @@ class Connection(asyncio.BufferedProtocol):
         slots = list(self._slots)
         self._slots.clear()
         for slot in slots:
-            if not slot.done:
+            if slot.done:
+                slot.sent()
+            else:
                 slot.abandon()
         self.attachment = None
 
     # ------------------------------------------------------------ pausing
 
-    def _budget_free(self) -> None:
+    @property
+    def held(self) -> bool:
+        """Whether it is not read because requests, of whatever connection, hold too much memory."""
+        return "budget" in self._paused_by and not self._has_turn
+
+    def hold(self) -> None:
+        """See `budget.Reader`."""
+        self._pause("budget")
+
+    def replication_noted(self) -> None:
+        """Another broker replicates here: no budget holds the connection any longer, even if one has until now."""
+        self.replicates = True
         self._resume("budget")
 
+    def take_turn(self) -> None:
+        """See `budget.Reader`."""
+        if not self._has_turn:
+            self._has_turn = True
+            if not self._reading:
+                self._loop.call_soon(self._read_on)
+
+    def go_on(self) -> None:
+        """See `budget.Reader`."""
+        self._has_turn = False
+        self._resume("budget")
+        if self._paused_by:
+            self._stop_reading()
+
+    def overdue(self, now_s: float, frame_s: float) -> bool:
+        """Whether a frame takes longer than that to arrive. Time in which it was not read does not count."""
+        return self._reading and self.frame_started_s is not None and now_s - self.frame_started_s > frame_s
+
+    @property
+    def _stopped(self) -> bool:
+        return bool(self._paused_by) and not self._has_turn
+
     def _pause(self, cause: str) -> None:
-        if not self._paused_by and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
         self._paused_by.add(cause)
+        if not self._has_turn:
+            self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if not self._reading or self._transport is None or self._transport.is_closing():
+            return
+        self._reading = False
+        self._stopped_s = self._loop.time()
+        self._transport.pause_reading()
 
     def _resume(self, cause: str) -> None:
         if cause not in self._paused_by:
             return
         self._paused_by.discard(cause)
-        if self._paused_by or self.closed or self._transport is None or self._transport.is_closing():
-            return
-        # Not from inside an answer: what is unread may dispatch requests, which may answer at once.
-        self._loop.call_soon(self._read_on)
+        if not self._paused_by and not self._reading:
+            # Not from inside an answer: what is unread may dispatch requests, which may answer at once.
+            self._loop.call_soon(self._read_on)
+
+    def _may_read_on(self) -> bool:
+        transport = self._transport
+        return not (self._reading or self._stopped or self.closed or transport is None or transport.is_closing())
 
     def _read_on(self) -> None:
-        if self._paused_by or self.closed or self._transport is None or self._transport.is_closing():
+        if not self._may_read_on():
             return
+        # While it was stopped nobody was late.
+        now_s = self.last_activity_s = self._loop.time()
+        if self.frame_started_s is not None:
+            self.frame_started_s += now_s - self._stopped_s
+        self._stopped_s = now_s
         unread, self._unread = self._unread, bytearray()
         if unread:
             self._consume(memoryview(unread))
-        if not self._paused_by and not self.closed:
+        if self._may_read_on():
+            assert self._transport is not None
+            self._reading = True
             self._transport.resume_reading()

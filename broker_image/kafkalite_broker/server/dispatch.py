@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Executor
 
-    from kafkalite_broker.server.connection import Attachment, Slot
+    from kafkalite_broker.server.slot import Attachment, Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.protocol.api_spec import ApiSpec
 
 PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
+
+WAITING_BYTES_FREE = 4 << 10
+"""What a request that waits may hold without being counted. No more than 64 of a connection wait at a time."""
 
 QUESTION_BYTES_MAX = 2 << 20
 """Requests that carry no records are small. Reading one with a million names would hold the event loop for seconds,
@@ -38,11 +41,15 @@ class Request:
         client_id: As the client calls itself; None when it does not.
         body: The decoded message.
         received_s: Monotonic time of arrival.
+        size_bytes: Of the frame.
     """
 
-    __slots__ = ("_slot", "_spec", "_table", "body", "client_id", "correlation_id", "received_s", "version")
+    __slots__ = ("_slot", "_spec", "_table", "body", "client_id", "correlation_id", "received_s", "size_bytes",
+                 "version")  # fmt: skip
 
-    def __init__(self, spec: ApiSpec, header: RequestHeader, body: Any, slot: Slot, table: RequestTable) -> None:
+    def __init__(
+        self, spec: ApiSpec, header: RequestHeader, body: Any, slot: Slot, table: RequestTable, size_bytes: int
+    ) -> None:
         self._spec = spec
         self._slot = slot
         self._table = table
@@ -51,6 +58,7 @@ class Request:
         self.client_id = header.client_id
         self.body = body
         self.received_s = monotonic()
+        self.size_bytes = size_bytes
 
     def answer(self, response: object) -> None:
         """Encode and send the answer, in its turn. Never raises: answers come from timers and flushes as well."""
@@ -96,6 +104,48 @@ class Request:
             await work
         except Exception as error:
             self.failed(error)
+
+    def waits(self, appended_bytes: int = 0) -> None:
+        """The answer comes later, and nobody needs the frame for it: its bytes are free for the frames of others.
+
+        A message, several times as large as it was in the frame, goes on to be counted with that if it is not small.
+
+        Args:
+            appended_bytes: So much of the frame is not in the message any longer: it belongs to a log.
+        """
+        kept_bytes = self.size_bytes - appended_bytes
+        self._slot.let_go(kept_bytes if kept_bytes > WAITING_BYTES_FREE else 0)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether all requests before it were answered, and nothing large of these answers is unsent."""
+        return self._slot.is_first
+
+    def on_first(self, callback: Callable[[], None]) -> None:
+        """Have the callback called once it `is_first`."""
+        self._slot.on_first = callback
+
+    def on_sent(self, callback: Callable[[], None]) -> None:
+        """Have the callback called when nothing of the answer is in memory any longer: it was sent, or never will be.
+
+        Until then the client is sent nothing else that is large, and no further request of it is read.
+        """
+        if self._slot.done:
+            callback()
+        else:
+            self._slot.on_sent = callback
+
+    @property
+    def on_replication(self) -> bool:
+        """Whether `replicates` was called for this connection."""
+        return self._slot.replicates
+
+    def replicates(self) -> None:
+        """Another broker replicates on this connection: it is read whatever memory requests hold.
+
+        Otherwise requests that wait for replication could keep out the very fetches that they wait for.
+        """
+        self._slot.replication_noted()
 
     def on_abandoned(self, callback: Callable[[], None]) -> None:
         """Have the callback called if the client goes away before the answer."""
@@ -175,7 +225,7 @@ class RequestTable:
             slot.close("request cannot be read")
             return
         try:
-            handler(Request(spec, header, body, slot, self))
+            handler(Request(spec, header, body, slot, self, len(frame)))
         except Exception as error:
             # A defect of a handler must not take the other connections with it.
             self.failed(spec.name, header.api_version, slot, error)

@@ -10,12 +10,16 @@ from kafkalite_broker.server.connection import READ_BUFFER_BYTES, Connection
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from kafkalite_broker.server.connection import Slot
+    from collections.abc import Callable
+
     from kafkalite_broker.server.dispatch import RequestTable
+    from kafkalite_broker.server.slot import Slot
 
 SWEEP_INTERVAL_S = 10.0
 FRAME_DEADLINE_S = 60.0
 """A client that needs longer than this for one frame is slower than any real one (slow-loris)."""
+STALL_S = 10.0
+"""A client that reads nothing of a large answer for so long, while others wait for the memory, makes room."""
 
 log = get_logger(__name__)
 
@@ -34,6 +38,7 @@ class Server:
         connections_max: `max.connections`.
         idle_s: `connections.max.idle.ms` in seconds.
         inter_broker: Listener that brokers use among themselves: clients of the others cannot take its connections.
+        answers_wait: Whether an answer waits for the memory that those before it hold.
     """
 
     def __init__(
@@ -45,12 +50,14 @@ class Server:
         connections_max: int,
         idle_s: float,
         inter_broker: str = "",
+        answers_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         self._table = table
         self._frame_bytes_max = frame_bytes_max
         self._connections_max = connections_max
         self._idle_s = idle_s
         self._inter_broker = inter_broker
+        self._answers_wait = answers_wait
         self.budget = InFlightBudget(in_flight_bytes_max)
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -127,7 +134,9 @@ class Server:
             await asyncio.sleep(SWEEP_INTERVAL_S)
             now_s = loop.time()
             for connection in list(self.connections):
-                if now_s - connection.last_activity_s > self._idle_s:
+                if now_s - connection.last_activity_s > self._idle_s and not connection.held:
                     connection.close()
-                elif connection.frame_started_s is not None and now_s - connection.frame_started_s > FRAME_DEADLINE_S:
+                elif connection.overdue(now_s, FRAME_DEADLINE_S):
                     connection.close(f"a request did not arrive whole within {FRAME_DEADLINE_S:.0f} s")
+                elif connection.stalls(now_s, STALL_S) and self._answers_wait():
+                    connection.close(f"nothing of an answer was read for {STALL_S:.0f} s while others wait for memory")

@@ -70,7 +70,7 @@ _BROKER = {
     "offsets.topic.replication.factor": "Replicas of the topic of committed offsets, when it is made.",
     "offsets.topic.segment.bytes": "Size of a segment of the topic of committed offsets, in bytes.",
     "producer.id.expiration.ms": "An idempotent producer of which nothing came for so long is forgotten, in ms.",
-    "queued.max.request.bytes": "Memory of one broker for requests that are not answered yet, in bytes.",
+    "queued.max.request.bytes": "Memory of one broker for frames of requests, in bytes.",
     "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes per second of moves between directories of a broker.",
     "replica.fetch.max.bytes": "Bytes of one partition in one fetch of a follower.",
     "replica.fetch.response.max.bytes": "Bytes of one fetch of a follower.",

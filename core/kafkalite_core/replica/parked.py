@@ -28,7 +28,8 @@ class Parked(NamedTuple):
 class ParkedProduces:
     """Waiting requests in order of the offset that they wait for, with the earliest deadline at hand.
 
-    The number is bounded by the broker's budget of request bytes in flight.
+    The number is bounded by that of the connections, and of the requests of one that may wait. Their batches are the
+    log's, and count no longer as bytes of requests.
     """
 
     __slots__ = ("_earliest_deadline_ms", "_waiting")

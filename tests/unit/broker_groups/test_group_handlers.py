@@ -101,6 +101,23 @@ async def test_each_join_has_an_id_of_its_own_to_give(tmp_path, made):
 
 
 @on_uvloop
+async def test_members_that_wait_for_one_another_keep_no_bytes_of_frames(tmp_path, made):
+    async with GroupRig(tmp_path) as rig, rig.client() as client:
+        rig.lead_offsets()
+        (coordinator,) = await serving(rig, 0)
+        join = JoinGroupRequest(
+            group_id="g", session_timeout_ms=6000, rebalance_timeout_ms=6000, member_id="m", protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )  # fmt: skip
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+        commit = OffsetCommitRequest(group_id="g", topics=[])
+        for number, (key, version, request) in enumerate(((JOIN, 5, join), (SYNC, 3, sync), (COMMIT, 7, commit)), 1):
+            client.send(key, version, request)
+            await until(lambda number=number: len(coordinator.of(Requested)) == number)
+            assert rig.server.budget.used_bytes == 0
+
+
+@on_uvloop
 async def test_a_client_that_goes_away_while_it_joins_stays_a_member(tmp_path, made):
     async with GroupRig(tmp_path) as rig:
         rig.lead_offsets()

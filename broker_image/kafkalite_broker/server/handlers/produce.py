@@ -35,12 +35,13 @@ KEYS_REQUIRED = RecordChecks(require_key=True)
 class PendingProduce:
     """One Produce request until the last of its partitions is answered."""
 
-    __slots__ = ("_open", "_request", "_services", "_topics")
+    __slots__ = ("_open", "_records_bytes", "_request", "_services", "_topics")
 
     def __init__(self, request: Request, services: Services) -> None:
         self._request = request
         self._services = services
         self._topics: list[TopicProduceResponse] = []
+        self._records_bytes = 0
         self._open = 1
 
     def start(self) -> None:
@@ -60,6 +61,8 @@ class PendingProduce:
         # The batches belong to the logs now; a request that waits for long keeps nothing but its answer.
         body.topic_data = []
         self._closed_one()
+        if self._open:
+            self._request.waits(appended_bytes=self._records_bytes)
 
     def _append(self, topic: str, data: PartitionProduceData, response: PartitionProduceResponse) -> None:
         if topic in INTERNAL_TOPICS:
@@ -68,6 +71,7 @@ class PendingProduce:
         if data.records is None or len(data.records) == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
         records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
+        self._records_bytes += len(records)
         config = partition.config
         header = analyze_client_batch(
             records,

@@ -65,6 +65,7 @@ class PendingFetch:
         if self._attempt() or body.max_wait_ms <= 0:
             self._respond()
             return
+        self._request.waits()
         self._waiting = True
         self._request.on_abandoned(self._abandoned)
         if self._session is not None:
@@ -135,6 +136,11 @@ class PendingFetch:
                 if wanted.driver is not None:
                     wanted.driver.stop_waiting(self)
 
+    def _note_replication(self) -> None:
+        """The leader of a partition took the fetch for that of a broker that has a replica."""
+        if any(wanted.driver is not None and not wanted.data.error_code for wanted in self._wanted):
+            self._request.replicates()
+
     def _attempt(self, moved: set[PartitionDriver] | None = None) -> bool:
         """Read every partition, later those that moved; with many partitions the others are most of the work.
 
@@ -159,6 +165,8 @@ class PendingFetch:
             urgent |= wanted.read(self._asker, self._request, left_bytes, first=total_bytes == 0, throttles=throttles)
             total_bytes += wanted.size_bytes
             left_bytes -= wanted.size_bytes
+        if self._asker.is_follower and not self._request.on_replication:
+            self._note_replication()
         return urgent or total_bytes >= body.min_bytes
 
     # ------------------------------------------------------------ answering

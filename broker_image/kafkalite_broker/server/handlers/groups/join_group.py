@@ -20,4 +20,5 @@ class JoinGroupHandler:
     def __call__(self, request: Request) -> None:
         """Answered when the group has a new generation."""
         if within_bounds(request, len(request.body.protocols)):
+            request.waits()
             self._services.groups.ask(request)

@@ -43,6 +43,7 @@ def ask_for_known(
         refused |= len(known) < len(topic.partitions)
         if known:
             kept.append(topic if len(known) == len(topic.partitions) else replace(topic, partitions=known))
+    request.waits()
     if not refused:
         services.groups.ask(request)
     elif not kept:

@@ -20,4 +20,5 @@ class SyncGroupHandler:
     def __call__(self, request: Request) -> None:
         """Answered when the leader's assignment is committed."""
         if within_bounds(request, len(request.body.assignments)):
+            request.waits()
             self._services.groups.ask(request)
