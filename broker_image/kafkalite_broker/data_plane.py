@@ -20,6 +20,7 @@ from kafkalite_broker.log.stray_removal import StrayRemoval
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.server.answer_budget import AnswerBudget
 from kafkalite_broker.server.broker_facts import BrokerFacts
 from kafkalite_broker.server.dispatch import RequestTable
 from kafkalite_broker.server.handlers import handlers
@@ -190,6 +191,7 @@ class DataPlane:
             partitions=self.partitions,
             groups=self.groups,
             waiting=WaitingFetches(),
+            cold_answers=AnswerBudget(broker_integer(self._config, "kafkalite.fetch.cold.bytes")),
             producer_ids=producer_ids,
             telemetry=self._telemetry,
             io_pool=self._io_pool,
@@ -205,6 +207,7 @@ class DataPlane:
             connections_max=broker_integer(self._config, "max.connections"),
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
             inter_broker=self._settings.inter_broker.name,
+            answers_wait=services.cold_answers.somebody_waits,
         )
 
     async def recover(self, on_progress: Callable[[Left], None]) -> Recovered:

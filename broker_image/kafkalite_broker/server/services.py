@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.groups.manager import GroupManager
     from kafkalite_broker.replication.partitions import PartitionManager
+    from kafkalite_broker.server.answer_budget import AnswerBudget
     from kafkalite_broker.server.broker_facts import BrokerFacts
     from kafkalite_broker.server.waiting import WaitingFetches
     from kafkalite_broker.telemetry import BrokerTelemetry
@@ -36,6 +37,7 @@ class Services:
         partitions: The replicas on this broker.
         groups: The group coordinators on this broker.
         waiting: Fetches that wait for data.
+        cold_answers: Memory for answers to consumers that come from the disk.
         producer_ids: Cluster-unique producer ids.
         telemetry: Counters.
         io_pool: Threads for reads that go to the disk.
@@ -52,6 +54,7 @@ class Services:
     partitions: PartitionManager
     groups: GroupManager
     waiting: WaitingFetches
+    cold_answers: AnswerBudget
     producer_ids: ProducerIdAllocator
     telemetry: BrokerTelemetry
     io_pool: Executor

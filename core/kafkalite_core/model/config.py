@@ -209,6 +209,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("log.cleaner.enable", "true", boolean),
             _key("log.cleaner.threads", 1, integer(1, 16)),
             _key("log.retention.check.interval.ms", 300_000, integer(1, LONG_MAX)),
+            _key("kafkalite.fetch.cold.bytes", 268_435_456, integer(1_048_576, LONG_MAX)),
             _key("kafkalite.log.tail.cache.bytes", 67_108_864, integer(1_048_576, LONG_MAX)),
             _key("kafkalite.reassignment.partitions.max", 16, integer(1, INT_MAX)),
             _key("kafkalite.stray.retention.ms", 604_800_000, integer(0, LONG_MAX)),

@@ -53,8 +53,16 @@ class ColdRead:
     end: int
     minimum_one: bool
 
+    def size_bytes_max(self, batch_bytes_max: int) -> int:
+        """How large the result is at most, if no batch is larger than that."""
+        wanted = max(self.max_bytes, batch_bytes_max) if self.minimum_one else self.max_bytes
+        return min(wanted, sum(limit - position for _, _, position, limit in self.spans))
+
     def run(self) -> ReadResult:
-        """Reads. Raises `ReadInterrupted` (the log changed underneath: plan again) or `DiskFailure`."""
+        """Reads. Raises `ReadInterrupted` (the log changed underneath: plan again) or `DiskFailure`.
+
+        What is returned keeps at most twice its size in memory.
+        """
         for file, path, position, limit in self.spans:
             found = self._read_span(file, path, position, limit)
             if found is not None:
@@ -78,13 +86,16 @@ class ColdRead:
                 return ReadResult([], 0, True)
             if start + size > len(chunk) or (start and len(chunk) - start < self.max_bytes):
                 position += start
+                view = memoryview(b"")
+                del chunk  # or both would be in memory
                 with disk_errors(f"read {path}"):
                     chunk = file.pread(min(max(size, self.max_bytes), limit - position), position)
                 if len(chunk) < size:
                     raise ReadInterrupted(f"{path}: shorter than planned")
                 view, start = memoryview(chunk), 0
             stop = _whole_batches(view, start, max(size, self.max_bytes), self.end)
-            return ReadResult([view[start:stop]], stop - start, True)
+            found = view[start:stop]
+            return ReadResult([found if 2 * len(found) >= len(chunk) else bytes(found)], stop - start, True)
         return None
 
 

@@ -18,6 +18,7 @@ from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.server.answer_budget import AnswerBudget
 from kafkalite_broker.server.broker_facts import BrokerFacts
 from kafkalite_broker.server.dispatch import RequestTable
 from kafkalite_broker.server.handlers import handlers
@@ -148,6 +149,7 @@ class Rig:
         )
         self.partitions.on_role_changed = self.groups.role_changed
         self.telemetry.drivers = self.partitions.drivers
+        self.answers = AnswerBudget(64 * MIB)
         self.services = Services(
             broker_id=self.id,
             cluster_id="cluster",
@@ -163,6 +165,7 @@ class Rig:
             partitions=self.partitions,
             groups=self.groups,
             waiting=WaitingFetches(),
+            cold_answers=self.answers,
             producer_ids=self.producer_ids,
             telemetry=self.telemetry,
             io_pool=self.pool,
@@ -177,6 +180,7 @@ class Rig:
             in_flight_bytes_max=64 * MIB,
             connections_max=50,
             idle_s=600,
+            answers_wait=self.answers.somebody_waits,
         )
         self.port = await self.server.listen("plain", "127.0.0.1", 0)
         return self

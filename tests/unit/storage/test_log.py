@@ -83,6 +83,25 @@ def test_a_hot_read_copies_nothing_and_a_cold_one_can_run_elsewhere(rig, tools):
     assert b"".join(map(bytes, result.buffers)) == bytes(first + second)
 
 
+def test_a_cold_read_knows_its_bound_and_keeps_little_more_than_it_returns(rig, tools):
+    log = rig.open()
+    one = len(tools.batch(1))
+    for _ in range(100):
+        log.append_as_leader(tools.batch(1), leader_epoch=1, now_ms=1)
+    log.tail.clear()
+    plan = log.plan_read(0, max_bytes=3 * one, end=100, minimum_one=False)
+    assert plan.size_bytes_max(5 * one) == 3 * one
+    (found,) = plan.run().buffers
+    assert len(found) == 3 * one
+    assert not isinstance(found, memoryview), "a small part of what was read is copied"
+    plan = log.plan_read(0, max_bytes=8 * one, end=100, minimum_one=True)
+    (found,) = plan.run().buffers
+    assert len(found) == 8 * one
+    assert isinstance(found, memoryview), "most of it is not"
+    assert plan.size_bytes_max(9 * one) == 9 * one, "the first batch may be larger than what was asked for"
+    assert plan.size_bytes_max(1000 * one) == log.segments[0].size, "no more than there is"
+
+
 def test_a_follower_keeps_nothing_of_an_answer_and_reads_on_across_what_it_led_before(rig, tools):
     rig.tail_bytes = 100_000
     log = rig.open()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kafkalite_broker.server.answer_budget import Room
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, NodeEndpoint
 from kafkalite_core.replica.fetch_session import NO_SESSION
@@ -26,6 +28,11 @@ LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEA
 NO_TOPIC_ID = UUID(int=0)
 
 
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class PendingFetch:
     """One Fetch request until it is answered.
 
@@ -37,8 +44,8 @@ class PendingFetch:
         session: The follower's session; None outside of any.
     """
 
-    __slots__ = ("_asker", "_loop", "_request", "_scheduled", "_services", "_session", "_waiting", "_wanted", "_woken",
-                 "done")  # fmt: skip
+    __slots__ = ("_asker", "_bytes_max", "_loop", "_request", "_scheduled", "_services", "_session", "_waiting",
+                 "_wanted", "_woken", "done")  # fmt: skip
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class PendingFetch:
         self._request = request
         self._services = services
         self._asker = asker
+        self._bytes_max = min(request.body.max_bytes, FETCH_BYTES_MAX)
         self._wanted = wanted
         self._session = session
         self._loop = asyncio.get_running_loop()
@@ -112,7 +120,7 @@ class PendingFetch:
         try:
             if self._session is not None:
                 self._wanted = self._session.everything()
-            self._attempt({wanted.driver for wanted in self._wanted if wanted.driver is not None})
+            self._attempt_all()
             self._respond()
         except Exception as error:
             self._let_go()
@@ -121,6 +129,7 @@ class PendingFetch:
     def _abandoned(self) -> None:
         """The client went away: nothing waits for it any longer."""
         self._let_go()
+        self._wanted = []
 
     def _let_go(self) -> None:
         if self.done:
@@ -136,6 +145,9 @@ class PendingFetch:
                 if wanted.driver is not None:
                     wanted.driver.stop_waiting(self)
 
+    def _attempt_all(self) -> None:
+        self._attempt({wanted.driver for wanted in self._wanted if wanted.driver is not None})
+
     def _note_replication(self) -> None:
         """The leader of a partition took the fetch for that of a broker that has a replica."""
         if any(wanted.driver is not None and not wanted.data.error_code for wanted in self._wanted):
@@ -150,7 +162,7 @@ class PendingFetch:
         total_bytes = 0
         if moved is not None:
             total_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.driver not in moved)
-        left_bytes = min(body.max_bytes, FETCH_BYTES_MAX) - total_bytes
+        left_bytes = self._bytes_max - total_bytes
         urgent = session is None and not self._wanted
         throttles = self._services.partitions.throttles
         for wanted in self._wanted:
@@ -174,9 +186,64 @@ class PendingFetch:
     def _respond(self) -> None:
         self._let_go()
         if any(wanted.cold is not None for wanted in self._wanted):
-            self._services.background(self._request.guarded(self._read_cold()))
+            self._services.background(self._request.guarded(self._answer_cold()))
         else:
             self._answer()
+
+    async def _answer_cold(self) -> None:
+        """Read what is cold, when it is this connection's turn and there is memory, and answer.
+
+        Only the first unanswered request of a connection reads, so that no answer waits in memory for one before it.
+        """
+        room = None
+        try:
+            if not self._request.is_first:
+                await self._turn()
+                self._attempt_all()
+            room = self._room()
+            if room is not None:
+                await self._enter(room)
+            await self._read_cold()
+            if room is not None:
+                room.holds(sum(wanted.held_bytes for wanted in self._wanted))
+                self._request.on_sent(room.give_back)
+                room = None
+            self._answer()
+        finally:
+            if room is not None:
+                room.give_back()
+
+    async def _turn(self) -> None:
+        turn = self._loop.create_future()
+        self._request.on_first(partial(_done, turn))
+        await self._unless_abandoned(turn)
+
+    def _room(self) -> Room | None:
+        """Memory for what is cold. A broker's fetch takes none: it never waits for consumers."""
+        if self._asker.is_follower or self._request.abandoned:
+            return None
+        sizes = [
+            wanted.cold.size_bytes_max(wanted.driver.config.max_message_bytes)
+            for wanted in self._wanted
+            if wanted.cold is not None and wanted.driver is not None
+        ]
+        return Room(self._services.cold_answers, sum(sizes)) if sizes else None
+
+    async def _enter(self, room: Room) -> None:
+        hot_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.cold is None)
+        waits = room.entered
+        if waits is not None:
+            await self._unless_abandoned(waits)
+        if waits is not None or room.is_cut:
+            # Plans do not keep: a segment may have gone meanwhile. Nor may there be as much as was planned.
+            self._bytes_max = min(self._bytes_max, hot_bytes + room.size_bytes)
+            self._attempt_all()
+
+    async def _unless_abandoned(self, future: asyncio.Future[None]) -> None:
+        """Wait for it, or until the client goes away."""
+        self._request.on_abandoned(partial(_done, future))
+        if not self._request.abandoned:
+            await future
 
     async def _read_cold(self) -> None:
         for wanted in self._wanted:
@@ -194,7 +261,6 @@ class PendingFetch:
             # Otherwise cut, and perhaps written anew, while it was read.
             intact = wanted.driver.log.generation == wanted.cold.generation
             wanted.give(result if intact else None)
-        self._answer()
 
     def _answer(self) -> None:
         told = self._wanted if self._session is None else self._session.news(self._wanted)
@@ -215,6 +281,7 @@ class PendingFetch:
             responses=list(topics.values()),
         )
         self._add_leader_hints(response, told)
+        self._wanted = []  # this may be known for as long as it could have waited, and must not keep what was sent
         self._request.answer(response)
 
     def _add_leader_hints(self, response: FetchResponse, told: list[Wanted]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_core.protocol.fetch import FetchPartition
-    from kafkalite_core.protocol.primitives import Records
+    from kafkalite_core.protocol.primitives import Buffer, Records
     from kafkalite_core.storage.reading import ColdRead
 
 TOPIC_IDS_FROM_VERSION = 13
@@ -60,12 +60,24 @@ class Wanted:
         driver: The replica here, or None: `data` says why.
         data: The answer so far.
         size_bytes: Bytes of records in the answer.
+        held_bytes: Memory of what was read from the disk for it.
         cold: Records that have yet to be read from the disk.
         left_out: There are records for which there was no room.
         looked_for: The request for which it was looked at last.
     """
 
-    __slots__ = ("cold", "data", "driver", "left_out", "looked_for", "question", "size_bytes", "topic", "topic_id")
+    __slots__ = (
+        "cold",
+        "data",
+        "driver",
+        "held_bytes",
+        "left_out",
+        "looked_for",
+        "question",
+        "size_bytes",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(self, topic: str, topic_id: UUID | None, question: FetchPartition) -> None:
         self.topic = topic
@@ -74,7 +86,7 @@ class Wanted:
         self.driver: PartitionDriver | None = None
         # Never null, errors included: librdkafka takes a null for a broken message and asks again without a pause.
         self.data = PartitionData(partition_index=question.partition, records=EMPTY)
-        self.size_bytes = 0
+        self.size_bytes = self.held_bytes = 0
         self.cold: ColdRead | None = None
         self.left_out = False
         self.looked_for: object = None
@@ -180,11 +192,17 @@ class Wanted:
 
     def give(self, result: ReadResult | None) -> None:
         """What the disk had to say; None when the log was cut while it was read: these bytes may belong to no one."""
-        self.size_bytes = 0
+        self.size_bytes = self.held_bytes = 0
         self.left_out = result is None
         if result is not None:
             self.data.records = cast("Records", result.buffers)
             self.size_bytes = result.size
+            self.held_bytes = sum(map(_held_bytes, result.buffers))
+
+
+def _held_bytes(part: Buffer) -> int:
+    """What a buffer keeps in memory: a view, all that it is a part of."""
+    return len(cast("bytes", part.obj)) if isinstance(part, memoryview) else len(part)
 
 
 def wanted_by(request: Request) -> Iterable[Wanted]:
