@@ -188,15 +188,16 @@ class BrokerRemoval:
         Whoever raises `spec.replicas` again gets the old claim back under the broker: it would end with that pod.
         """
         namespace, name = settings.cluster.namespace, naming.data_claim_name(settings.cluster.name, broker_id)
-        try:
-            claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, namespace, name, deadline_s=CALL_DEADLINE_S)
-            await self._refresh(settings)
-            if not self._still_leaves(settings, broker_id):
-                return False
-            uid = claim["metadata"]["uid"]
-            await self._client.delete(PERSISTENT_VOLUME_CLAIMS, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S)
-        except KubeNotFound:
-            pass
+        listed = await self._client.list(PERSISTENT_VOLUME_CLAIMS, namespace, deadline_s=LIST_DEADLINE_S)
+        uids = [claim["metadata"]["uid"] for claim in listed.items if claim["metadata"]["name"] == name]
+        await self._refresh(settings)
+        if not self._still_leaves(settings, broker_id):
+            return False
+        for uid in uids:
+            with contextlib.suppress(KubeNotFound):
+                await self._client.delete(
+                    PERSISTENT_VOLUME_CLAIMS, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S
+                )
         return True
 
     async def _refresh(self, settings: ClusterSettings) -> None:

@@ -29,8 +29,8 @@ USER_ID = 10001
 STOP_GRACE_S = 60
 """A broker hands its leaderships over and flushes before it is killed."""
 
-RECOVERY_LIMIT_S = 3600
-"""The startup probe gives recovery of a large disk this long."""
+START_LIMIT_S = 3600
+"""The startup probe waits so long for a process that does not answer. One that recovers its logs does."""
 
 
 def stateful_set(settings: ClusterSettings, replicas: int) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         # Liveness must not depend on the API server: /healthz looks at the process alone.
-        "startupProbe": _probe("/healthz", settings, period_s=2, failures=RECOVERY_LIMIT_S // 2),
+        "startupProbe": _probe("/healthz", settings, period_s=2, failures=START_LIMIT_S // 2),
         "livenessProbe": _probe("/healthz", settings, period_s=10, failures=6),
         "readinessProbe": _probe("/readyz", settings, period_s=2, failures=2),
     }

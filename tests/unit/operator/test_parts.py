@@ -192,17 +192,6 @@ def test_the_store_remembers_the_highest_epochs_of_a_topic_that_went_back():  # 
     assert view.epochs_seen == {0: (view.topic.partitions[0].leader_epoch, 9)}
 
 
-def test_a_broker_of_another_name_is_nobody():
-    """A copy that somebody made of the object of broker 1, for instance."""
-    store = Store(Clock(), "image")
-    for name in ("kafkalite-broker-1", "backup-of-it"):
-        metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
-        spec = {"clusterRef": {"name": "kafkalite"}, "brokerId": 1}
-        assert store.apply(BROKERS, "ADDED", {"metadata": metadata, "spec": spec})
-    (broker,) = store.brokers_of(("default", "kafkalite")).values()
-    assert broker.uid == "uid-kafkalite-broker-1"
-
-
 def test_brokers_of_one_namespace_are_not_fresh_because_those_of_another_were_read():
     clock = Clock()
     store = Store(clock, "image")

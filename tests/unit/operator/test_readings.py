@@ -161,3 +161,13 @@ def test_what_is_remembered_is_bounded_and_who_is_unread_is_not(store, monkeypat
     assert not snapshot(store).complete, "the first one's replicas are not known"
     store.relist(TOPICS, [], "9", None)
     assert snapshot(store).complete
+
+
+def test_a_broker_of_another_name_is_nobody(store):
+    """A copy that somebody made of the object of broker 1, for instance."""
+    for name in ("kafkalite-broker-1", "backup-of-it"):
+        metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"}
+        spec = {"clusterRef": {"name": "kafkalite"}, "brokerId": 1}
+        assert store.apply(BROKERS, "ADDED", {"metadata": metadata, "spec": spec})
+    (broker,) = store.brokers_of(("default", "kafkalite")).values()
+    assert broker.uid == "uid-kafkalite-broker-1"
