@@ -357,6 +357,7 @@ class Faults(UserActions):
         survivable = self._chance.random() < 0.3 and self._survivable(victim)
         (name,) = api.objects["clusters"]
         api.delete("clusters", name)
+        self._cluster.history.cluster_remade = True
         self._world.bite("remake_cluster")
         in_order = self._chance.random() < 0.5
         for host in self._cluster.host_list:

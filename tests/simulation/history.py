@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tests.simulation.world import Violation
+from kafkalite_core.membership.producer_ids import IDS_PER_MS
+from tests.simulation.clock import EPOCH_MS
+from tests.simulation.world import LimitReached, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.platter import Tag
+
+BY_TIME_MIN = EPOCH_MS // 2 * IDS_PER_MS
+"""Ids from here on come from blocks that began with the time, however wrong the clock."""
 
 UNKNOWN = -1
 """The offset of a batch that is somewhere before another one."""
@@ -33,6 +38,7 @@ class History:
         self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
         self.refusals: Counter[int] = Counter()
         self.store_went_back = False
+        self.cluster_remade = False
         self._values = 0
         self._ids: dict[int, str] = {}
 
@@ -60,6 +66,12 @@ class History:
         self.refusals[error_code] += 1
 
     def id_given(self, name: str, producer_id: int) -> None:
-        """A producer was given an id: nobody else ever is."""
+        """A producer was given an id: nobody else ever is. Raises `Violation`.
+
+        Raises `LimitReached` where the counter was lost with the cluster's object, and the block began with the time:
+        that of the broker that drew it was behind (decision 012).
+        """
         if self._ids.setdefault(producer_id, name) != name and not self.store_went_back:
+            if self.cluster_remade and producer_id >= BY_TIME_MIN:
+                raise LimitReached(f"producer id {producer_id} came again: a clock is behind (decision 012)")
             raise Violation("unique producer ids", f"{producer_id} was given to {self._ids[producer_id]} and to {name}")

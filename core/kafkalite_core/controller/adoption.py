@@ -11,7 +11,7 @@ from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
-from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX
+from kafkalite_core.model.limits import EPOCHS_AHEAD, PARTITIONS_PER_TOPIC_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ def _told_of(snapshot: Snapshot, topic_id: str) -> dict[int, list[Stray]]:
 
 
 def _epochs_above(strays: list[tuple[int, Stray]], told: Mapping[int, list[Stray]]) -> tuple[int, int]:
-    """(leader epoch, partition epoch) above all that any broker knows of any partition of the topic."""
+    """(leader epoch, partition epoch) above all that any broker knows of any partition of the topic, listed or not."""
     known = [*(stray for _, stray in strays), *(stray for each in told.values() for stray in each)]
-    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for stray in known) + 1
-    return leader_epoch, max(stray.partition_epoch for stray in known) + 1
+    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for stray in known)
+    return leader_epoch + EPOCHS_AHEAD, max(stray.partition_epoch for stray in known) + EPOCHS_AHEAD
 
 
 def _listed(broker: Broker) -> tuple[Stray, ...]:

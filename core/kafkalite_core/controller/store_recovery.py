@@ -32,6 +32,7 @@ from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
 from kafkalite_core.controller.newest_isr import newest_of_holdings
 from kafkalite_core.model.cluster import entry_lost
+from kafkalite_core.model.limits import EPOCHS_AHEAD
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
 if TYPE_CHECKING:
@@ -204,8 +205,8 @@ class StoreRecovery:
         proposed = replace(
             entry,
             leader=isr[0].id,
-            leader_epoch=max(entry.leader_epoch, *(epochs[0] for epochs in known)) + 1,
-            partition_epoch=max(entry.partition_epoch, *(epochs[1] for epochs in known)) + 1,
+            leader_epoch=max(entry.leader_epoch, *(epochs[0] for epochs in known)) + EPOCHS_AHEAD,
+            partition_epoch=max(entry.partition_epoch, *(epochs[1] for epochs in known)) + EPOCHS_AHEAD,
             min_isr=min_isr,
             replicas=replicas,
             isr=isr,

@@ -24,6 +24,10 @@ PRODUCER_ID_BLOCK_SIZE: Final = 1000
 STRAYS_LISTED_MAX: Final = 1024
 """Strays that a broker lists in its status; the newest ones when there are more."""
 
+EPOCHS_AHEAD: Final = 1_000
+"""An adoption (S10) or a recovery of the store (S11) goes on so far above all epochs that are known. Who was not asked,
+because it was away or was about to remove its log, may know of later ones, and would call the store one of the past."""
+
 SENTENCE_LENGTH_MAX: Final = 1024
 """Characters of a sentence in a status; what is longer is cut, and told in full by the log."""
 

@@ -51,12 +51,12 @@ def test_the_topic_goes_on_with_it_above_all_epochs():
     listed = brokers(*(make_broker(i, 20, strays=(one,)) for i, one in enumerate(deposed())))
     state = snapshot(topic_view(), brokers=listed)
     adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
-    assert (adopted.isr, adopted.leader, adopted.leader_epoch) == ((IsrEntry(1, 20),), 1, 11)
-    assert (adopted.partition_epoch, set(adopted.replicas)) == (34, {0, 1, 2})
+    assert (adopted.isr, adopted.leader, adopted.leader_epoch) == ((IsrEntry(1, 20),), 1, 1010)
+    assert (adopted.partition_epoch, set(adopted.replicas)) == (1033, {0, 1, 2})
     refused = replace(deposed()[0], leader_epoch=12, isr_leader_epoch=8)
     state = replace(state, brokers={**listed, 0: make_broker(0, 20, strays=(refused,))})
     adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
-    assert (adopted.isr_ids(), adopted.leader_epoch) == ((1,), 13), "also above what no log has"
+    assert (adopted.isr_ids(), adopted.leader_epoch) == ((1,), 1012), "also above what no log has"
 
 
 def test_in_sync_is_who_has_kept_what_it_had():
@@ -118,7 +118,7 @@ def test_a_topic_that_lost_its_whole_status_is_judged_by_reports_in_the_same_way
     listed = brokers(*(make_broker(i, 20, holdings=(held(one),)) for i, one in enumerate(deposed())))
     state = snapshot(topic_view(), brokers=listed)
     adopted = apply(state, plan(state, NOW)).topics["uid-orders"].topic.partitions[0]
-    assert (adopted.isr_ids(), adopted.leader_epoch, adopted.partition_epoch) == ((1,), 11, 34)
+    assert (adopted.isr_ids(), adopted.leader_epoch, adopted.partition_epoch) == ((1,), 1010, 1033)
     refused = held(deposed()[0], isr_epoch=40, isr_leader_epoch=9)
     listed[0] = make_broker(0, 20, holdings=(refused,))
     state = snapshot(topic_view(), brokers=listed)

@@ -161,7 +161,7 @@ def test_a_topic_without_status_adopts_the_strays_of_its_name():  # S10
     adopted = view.topic.partitions[0]
     assert view.topic.ref.topic_id == "old"
     assert (adopted.leader, adopted.isr_ids()) == (1, (1,)), "the greatest (epoch, end) leads alone"
-    assert (adopted.leader_epoch, adopted.partition_epoch) == (5, 8), "above all that the disks know"
+    assert (adopted.leader_epoch, adopted.partition_epoch) == (1004, 1007), "above all that the disks know"
     assert set(adopted.replicas) == {0, 1, 2}
 
 
@@ -188,13 +188,13 @@ def test_who_heard_of_an_epoch_and_did_not_fetch_in_it_reaches_no_further():  # 
     led = replace(stray(1, 9, 100), log_epoch=10)
     held = brokers(make_broker(0, strays=(told,)), make_broker(1, strays=(led,)), make_broker(2))
     adopted = settle(snapshot(topic_view(), brokers=held)).topics["uid-orders"].topic.partitions[0]
-    assert (adopted.leader, adopted.isr_ids(), adopted.leader_epoch) == (1, (1,), 11)
+    assert (adopted.leader, adopted.isr_ids(), adopted.leader_epoch) == (1, (1,), 1010)
 
 
 def test_a_partition_that_nobody_lists_begins_above_the_epochs_of_its_topic_id():  # S10
     state = settle(snapshot(topic_view(spec={"partitions": 2}), brokers=with_strays()))
     fresh = state.topics["uid-orders"].topic.partitions[1]
-    assert (fresh.leader_epoch, fresh.partition_epoch) == (5, 8)
+    assert (fresh.leader_epoch, fresh.partition_epoch) == (1004, 1007)
     plain = settle(snapshot(topic_view(spec={"partitions": 2}))).topics["uid-orders"].topic.partitions[1]
     assert plain.leader_epoch == 0
 
@@ -206,7 +206,7 @@ def test_a_topic_that_lost_its_whole_status_takes_over_what_brokers_report():  #
     reporting = three() | {1: make_broker(1, holdings=(held,))}
     view = settle(snapshot(topic_view(), brokers=reporting)).topics["uid-orders"]
     adopted = view.topic.partitions[0]
-    assert (view.topic.ref.topic_id, adopted.isr_ids(), adopted.leader_epoch) == ("old", (1,), 10)
+    assert (view.topic.ref.topic_id, adopted.isr_ids(), adopted.leader_epoch) == ("old", (1,), 1009)
 
 
 def test_nobody_is_elected_on_brokers_that_were_read_long_ago():  # R14, threat 4

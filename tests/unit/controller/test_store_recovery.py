@@ -19,7 +19,7 @@ def test_the_holders_of_the_greatest_epoch_and_end_go_on_above_all_epochs():
     action, state = run(reporting(holding(log_epoch=6, end=900), holding(), holding(leader_epoch=8, partition_epoch=9)))
     after = action.changes[0].proposed
     assert after.isr == (IsrEntry(1, 11), IsrEntry(2, 12))
-    assert (after.leader, after.leader_epoch, after.partition_epoch) == (1, 9, 31)
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (1, 1008, 1030)
     assert (after.elr, action.elected, action.unclean) == ((), {0}, frozenset())
     assert "the store went back in time" in action.reasons[0]
     healed = apply(state, [action])
@@ -48,7 +48,7 @@ def test_consent_goes_on_without_the_missing_and_says_so():
     dead = reporting(None, holding(), holding(end=90)) | {0: make_broker(0, fenced=10, holdings=(holding(15, 99, 15),))}
     action, _ = run(dead, recovery_request="True")
     after = action.changes[0].proposed
-    assert (after.isr_ids(), after.leader_epoch, after.partition_epoch) == ((1,), 16, 100)
+    assert (after.isr_ids(), after.leader_epoch, after.partition_epoch) == ((1,), 1015, 1099)
     assert (action.unclean, action.recovery_request) == ({0}, "True")
     assert "brokers [0] were not waited for" in action.reasons[0]
 
@@ -132,7 +132,7 @@ def test_who_was_asked_and_goes_by_the_entry_is_no_reason_to_recover_again(leade
     assert run(reporting(agreed, agreed, agreed))[0] is None
     contradicted = replace(agreed, leader_epoch=5, partition_epoch=9, agrees=False)
     action, _ = run(reporting(agreed, contradicted, agreed))
-    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (6, 10)
+    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (1005, 1009)
 
 
 @pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(6, 9), (5, 10), (6, 3)])
@@ -158,8 +158,8 @@ def test_what_the_controller_itself_has_seen_is_not_forgotten():
     held = holding(leader_epoch=2, partition_epoch=2, log_epoch=2)
     assert run(reporting(held, held, held), seen={0: (5, 9)})[0] is None
     action, _ = run(reporting(held, held, held), seen={0: (8, 40)})
-    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (9, 41)
-    for seen, above in (((8, 9), (9, 10)), ((5, 40), (6, 41))):
+    assert (action.changes[0].proposed.leader_epoch, action.changes[0].proposed.partition_epoch) == (1008, 1040)
+    for seen, above in (((8, 9), (1008, 1009)), ((5, 40), (1005, 1040))):
         after = run(reporting(held, held, held), seen={0: seen})[0].changes[0].proposed
         assert (after.leader_epoch, after.partition_epoch) == above, "one of the two is enough"
 
@@ -261,7 +261,7 @@ def test_members_of_an_isr_that_the_store_has_forgotten_are_waited_for():
     assert action is None
     assert "broker 3 has not reported yet" in ready(state).message
     action, _ = run({**reporting(shown, holding(), moved), 3: told})
-    assert action.changes[0].proposed.partition_epoch == 61
+    assert action.changes[0].proposed.partition_epoch == 1060
 
 
 def remembering(leader_epoch=9, partition_epoch=40, isr=()):
@@ -274,7 +274,7 @@ def test_who_has_no_replica_tells_of_epochs_and_is_not_chosen():
     agreed = replace(holding(leader_epoch=0, partition_epoch=0, log_epoch=-1, end=0), agrees=True)
     action, state = run(reporting(agreed, agreed, agreed) | remembering())
     after = action.changes[0].proposed
-    assert (after.leader_epoch, after.partition_epoch) == (10, 41)
+    assert (after.leader_epoch, after.partition_epoch) == (1009, 1040)
     assert (after.replicas, after.isr_ids()) == ((0, 1, 2), (0, 1, 2)), "all logs are empty; there is none of broker 3"
     healed = apply(state, [action])
     assert not [a for a in plan(healed, NOW) if isinstance(a, ChangePartitions)]
@@ -300,4 +300,4 @@ def test_who_has_no_replica_is_not_waited_for():
     gone = {3: replace(remembering()[3], fenced_epoch=13)}
     assert not gone[3].alive
     action, _ = run(reporting(holding(), holding(), holding()) | gone)
-    assert action.changes[0].proposed.leader_epoch == 10
+    assert action.changes[0].proposed.leader_epoch == 1009

@@ -399,6 +399,12 @@ def test_a_producer_id_that_is_given_twice() -> None:
     history.id_given("a", 5)
     with fires("unique producer ids"):
         history.id_given("b", 5)
+    history.cluster_remade = True
+    with fires("unique producer ids"):
+        history.id_given("b", 5)
+    history.id_given("a", 2 * 10**15)
+    with pytest.raises(LimitReached):  # one clock was behind
+        history.id_given("b", 2 * 10**15)
 
 
 def test_the_final_read_finds_what_is_missing(healthy, ledger, follower) -> None:
