@@ -73,13 +73,22 @@ class Slot:
     listener = "plain"
     on_abandoned = None
     attachment = None
+    is_first = True
+    replicates = False
 
     def __init__(self, spec, version):
         self.spec, self.version = spec, version
-        self.closed = False
+        self.closed = self.done = False
         self.answer = None
 
+    def let_go(self, kept_bytes):
+        assert kept_bytes >= 0
+
+    def replication_noted(self):
+        self.replicates = True
+
     def finish(self, buffers):
+        self.done = True
         self.answer = b"".join(bytes(part) for part in buffers)
 
     def close(self, _reason):
