@@ -73,6 +73,8 @@ class Producer(Client):
         self.idempotent = idempotent
         self.acks = acks
         self.producer_id = -1
+        self._asked = 0
+        self._open_asks: set[int] = set()
         self.stopped = False
         self._lanes = [
             Lane(self, topic.name, partition) for topic in cluster.shape.topics for partition in range(topic.partitions)
@@ -92,18 +94,24 @@ class Producer(Client):
         host = hosts[int(self.chance() * len(hosts))]
         broker = host.broker
         if broker is not None and broker.serving:
-            self.network.send(self.name, host.name, broker.process, self._at_broker_for_id, broker)
+            self._asked += 1
+            self._open_asks.add(self._asked)
+            self.network.send(self.name, host.name, broker.process, self._at_broker_for_id, broker, self._asked)
 
-    def _at_broker_for_id(self, broker: Broker) -> None:
+    def _at_broker_for_id(self, broker: Broker, ask: int) -> None:
         def reply(error_code: int, producer_id: int) -> None:
-            self.network.send(broker.host.name, self.name, self.process, self._got_id, error_code, producer_id)
+            self.network.send(broker.host.name, self.name, self.process, self._got_id, ask, error_code, producer_id)
 
         broker.draws.take(reply)
 
-    def _got_id(self, error_code: int, producer_id: int) -> None:
-        if not error_code and self.producer_id < 0:
-            self.cluster.history.id_given(self.name, producer_id)
-            self.producer_id = producer_id
+    def _got_id(self, ask: int, error_code: int, producer_id: int) -> None:
+        if ask not in self._open_asks:
+            return  # the network repeats messages, and TCP does not
+        self._open_asks.discard(ask)
+        if not error_code:
+            self.cluster.history.id_given(f"{self.name} ({ask})", producer_id)
+            if self.producer_id < 0:
+                self.producer_id = producer_id
 
     def _renew_later(self) -> None:
         self.world.at(self.cluster.shape.renewal_ms * (0.5 + self.chance()), self.process, self._renew)
