@@ -14,6 +14,7 @@ from tests.search.engine import Result, Search
 from tests.search.proof import run_all
 
 CLEAN, VIOLATED = 0, 1
+MEMORY_MAX_MB = 8_192
 
 
 def arguments() -> argparse.Namespace:
@@ -64,7 +65,7 @@ def show(line: dict[str, Any]) -> None:
         end = "" if line["exhausted"] or line["violation"] else " (the first of a larger number)"
         print(
             f"{line['configs']} configurations: {line['states']:,} distinct states after symmetry, {line['seconds']} s, "
-            f"{line['states_per_s']:,} states/s, at most {line['memory_mb']:,} MB in a process{end}"
+            f"{line['states_per_s']:,} states/s, {line['memory_mb']:,} MB at most{end}"
         )
         return
     print(
@@ -102,6 +103,9 @@ def main() -> int:
         return VIOLATED
     if options.proof and summary["states"] < proof.states_min:
         print(f"no proof: {proof.states_min:,} states are asked for", file=sys.stderr)
+        return VIOLATED
+    if options.proof and summary["memory_mb"] > MEMORY_MAX_MB:
+        print(f"no proof: it took more than {MEMORY_MAX_MB:,} MB; fewer --jobs take less", file=sys.stderr)
         return VIOLATED
     return CLEAN
 
