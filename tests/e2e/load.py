@@ -65,7 +65,7 @@ class Load:
     def tell(self, *command: Any, limit_s: float = 30) -> Any:
         """A command of client/load.py, and its answer. Raises AssertionError with what went wrong."""
         words = ("python3", "/opt/kafkalite/load.py", "tell", json.dumps(command))
-        return json.loads(self.cluster.kubectl("exec", self.pod, "--", *words, limit_s=limit_s + 60))
+        return json.loads(self.cluster.kubectl("exec", self.pod, "--", *words, limit_s=limit_s + 180))
 
     def acknowledged(self, count: int, limit_s: float = SERVED_LIMIT_S) -> None:
         """Wait until so many more records are acknowledged."""

@@ -19,7 +19,8 @@ import time
 
 PLACE = "/tmp/load.sock"
 HISTORY = "/tmp/history.jsonl"
-CONNECT_LIMIT_S = 60
+BEGIN_LIMIT_S = 120
+CONNECT_LIMIT_S = BEGIN_LIMIT_S + 30
 
 
 def run(settings):
@@ -64,10 +65,29 @@ def run(settings):
                 answer = {"error": f"{type(error).__name__}: {error}"}
             self.wfile.write(json.dumps(answer).encode())
 
-    load.start()
+    begin(load)
     began = time.monotonic()
     with socketserver.ThreadingUnixStreamServer(PLACE, Told) as server:
         server.serve_forever()
+
+
+def begin(load):
+    """As a client's application does, ask again while nobody answers.
+
+    After the API server was away the control plane may call nodes dead that it has only not heard of yet: the bootstrap Service
+    leads nowhere meanwhile.
+    """
+    from kafkalite_cli.verify.load import LoadError
+
+    deadline = time.monotonic() + BEGIN_LIMIT_S
+    while True:
+        try:
+            return load.start()
+        except LoadError as error:
+            if time.monotonic() > deadline:
+                raise
+            print(f"not begun yet: {error}", file=sys.stderr)
+            time.sleep(0.5)
 
 
 def tell(command):
