@@ -412,6 +412,7 @@ class Executor:
         operations = patches.status_summary(
             action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
         )
+        operations += patches.partition_counts(action.partitions)
         if action.rolling is not None:  # whoever is no controller any more restarts nobody
             operations += patches.rolling(action.rolling, controller_epoch)
         if action.replacing is not None:

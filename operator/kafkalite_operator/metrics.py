@@ -95,7 +95,7 @@ class OperatorMetrics:
         self.active_controllers.set(int(active))
         self.topics.set(len(views))
         self.partitions.set(sum(len(view.topic.partitions) for view in views))
-        self.offline_partitions.set(sum(view.facts.leaderless for view in views))
+        self.offline_partitions.set(sum(view.facts.counts.offline for view in views))
         self.imbalance.set(sum(missing for s in snapshots for missing, _ in imbalanced(s).values()))
         self.pods_pending.set(sum(len(s.rolling.pending) for s in snapshots))
         self.rolling.set(sum(s.rolling.in_progress for s in snapshots))

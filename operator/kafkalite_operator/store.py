@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.controller.partition_health import with_times
 from kafkalite_core.controller.recovering import observed
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
@@ -21,6 +22,7 @@ from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
+from kafkalite_core.resources.partition_counts import parse_counts
 from kafkalite_core.resources.places import PodPlace, pod_place
 from kafkalite_core.resources.pods import container_exits
 from kafkalite_core.resources.replacing import parse_replacing
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from kafkalite_core.model.pods import Amount, Pod
     from kafkalite_core.model.volumes import Volume
 
@@ -81,6 +84,7 @@ class Store:
         self.leases: dict[tuple[str, str], LeaseView] = {}
         self._places: dict[ClusterKey, dict[str, PodPlace]] = {}
         self._registered: dict[str, tuple[int, float]] = {}
+        self._counts: dict[str, tuple[PartitionCounts | None, float]] = {}
         self._epochs_seen: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
         self.expiry_fences: dict[ClusterKey, deque[float]] = {}
         self._left: OrderedDict[tuple[str, str, str], tuple[bool, frozenset[int]]] = OrderedDict()
@@ -151,14 +155,8 @@ class Store:
         self._tombstones[uid] = self._clock()
         while len(self._tombstones) > REMEMBERED_MAX:
             self._epochs_seen.pop(self._tombstones.popitem(last=False)[0], None)
-        for remembered in (
-            self._registered,
-            self.served,
-            self.volumes,
-            self._volumes_at,
-            self._revisions,
-        ):
-            remembered.pop(uid, None)
+        for known in (self._registered, self.served, self.volumes, self._volumes_at, self._revisions, self._counts):
+            known.pop(uid, None)
         self._resize_refused.pop(uid, None)
         self._grouped = None
         self._readings.forget(uid)
@@ -247,9 +245,13 @@ class Store:
         if reading.problem and known is not None:
             entry.generation_seen = known.generation_seen
         if isinstance(view, TopicView):
-            seen = self._remember_epochs(view)
-            view = replace(view, epochs_seen=seen, generation_seen=entry.generation_seen)
-        elif not isinstance(view, ClusterSettings):
+            view = replace(view, epochs_seen=self._remember_epochs(view), generation_seen=entry.generation_seen)
+            view = with_times(view, known and known.view, entry.seen_at)
+        elif isinstance(view, ClusterSettings):
+            counts = parse_counts(entry.obj.get("status") or {})
+            if uid not in self._counts or self._counts[uid][0] != counts:
+                self._counts[uid] = (counts, entry.seen_at)
+        else:
             view = observed(view, known and known.view, entry.seen_at)
             if self._registered.get(uid, (None, 0.0))[0] != view.epoch:
                 self._registered[uid] = (view.epoch, self._clock())
@@ -335,6 +337,7 @@ class Store:
         obj = entry.obj
         status = obj.get("status") or {}
         counts = status.get("brokers") or {}
+        partitions, partitions_seen = self._counts[settings.cluster.uid]
         brokers = self.brokers_of(key)
         wanted, wanted_of_each = self._revision(settings)
         pods = self.pods.of(*key)
@@ -349,6 +352,8 @@ class Store:
             wanted_bootstrap=bootstrap_address(settings),
             brokers_ready=int(counts.get("ready", -1)),
             brokers_total=int(counts.get("total", -1)),
+            partitions=partitions,
+            partitions_seen=partitions_seen,
             topics=self.topics_by_cluster().get(key, {}),
             brokers=brokers,
             registered_at={i: self._registered[b.uid][1] for i, b in brokers.items() if b.uid in self._registered},

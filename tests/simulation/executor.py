@@ -24,7 +24,7 @@ from tests.simulation.parsed import topic_of
 from tests.simulation.removal import Removal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.model.partition import PartitionChange
@@ -223,7 +223,7 @@ class Executor:
             "brokers": {"ready": action.brokers_ready, "total": action.brokers_total},
             "bootstrap": action.bootstrap,
         }
-        self._summary("clusters", obj, fields, done)
+        self._summary("clusters", obj, fields, done, patches.partition_counts(action.partitions))
 
     @staticmethod
     def _conditions(obj: Json, action: UpdateTopicStatus | UpdateClusterStatus) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class Executor:
         conditions = set_conditions(present, action.conditions, generation=action.generation, now=STAMP)
         return {"observedGeneration": action.generation, "conditions": conditions}
 
-    def _summary(self, kind: str, obj: Json, fields: dict[str, Any], done: Done) -> None:
+    def _summary(self, kind: str, obj: Json, fields: dict[str, Any], done: Done, more: Sequence[Json] = ()) -> None:
         metadata = obj["metadata"]
         operations = patches.status_summary(
             metadata["uid"],
@@ -239,7 +239,7 @@ class Executor:
             resource_version=metadata["resourceVersion"],
             has_status=obj.get("status") is not None,
         )
-        self._patch(kind, metadata["name"], operations, done)
+        self._patch(kind, metadata["name"], [*operations, *more], done)
 
     def take_control(self, obj: Json, epoch: int, first_broker_epoch: int, done: Done) -> None:
         """Make this operator the controller with that epoch."""

@@ -6,10 +6,12 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kafkalite_core.controller.partition_health import with_times
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.partition_counts import parse_counts
 from kafkalite_core.resources.pods import container_exits
 from kafkalite_core.resources.views import topic_view
 from tests.simulation.parsed import broker_of, cluster_of
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkalite_core.model.cluster import Broker, Cluster
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from tests.simulation.patching import Json
 
 CLUSTER = "kafkalite"
@@ -48,6 +51,7 @@ class Store:
         self.exits: dict[str, str] = {}
         self.leases: dict[str, LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
+        self._counts: tuple[PartitionCounts | None, float] | None = None
         self.expiry_fences: deque[float] = deque(maxlen=64)
 
     def apply(self, kind: str, event: str, obj: Json, *, listed_s: float = NOT_LISTED) -> bool:
@@ -86,13 +90,19 @@ class Store:
     def _parse(self, kind: str, entry: Entry) -> None:
         if kind == "topics":
             view = topic_view(entry.obj, first_seen=entry.first_seen, generation_seen=entry.generation_seen)
-            entry.view = replace(view, epochs_seen=self._remember_epochs(view))
+            known = self.objects[kind].get(view.topic.ref.uid)
+            entry.view = replace(
+                with_times(view, known and known.view, entry.seen_s), epochs_seen=self._remember_epochs(view)
+            )
         elif kind == "brokers":
             broker = entry.view = broker_of(entry.obj)
             if self._registered.get(broker.uid, (None, 0.0))[0] != broker.epoch:
                 self._registered[broker.uid] = (broker.epoch, self._clock_s())
         else:
             entry.view = cluster_of(entry.obj)
+            counts = parse_counts(entry.obj.get("status") or {})
+            if self._counts is None or self._counts[0] != counts:
+                self._counts = (counts, entry.seen_s)
 
     def _remember_epochs(self, view: TopicView) -> dict[int, tuple[int, int]]:
         """The highest epochs ever seen of each partition under that topic id (S11)."""
@@ -171,6 +181,7 @@ class Store:
         """The cluster for `plan`."""
         status = obj.get("status") or {}
         counts = status.get("brokers") or {}
+        partitions, partitions_seen = self._counts or (None, 0.0)
         brokers = self.brokers()
         names = {broker_id: broker_name(CLUSTER, broker_id) for broker_id in brokers}
         return Snapshot(
@@ -183,6 +194,8 @@ class Store:
             wanted_bootstrap="sim:9092",
             brokers_ready=int(counts.get("ready", -1)),
             brokers_total=int(counts.get("total", -1)),
+            partitions=partitions,
+            partitions_seen=partitions_seen,
             topics=self.topic_views(),
             brokers=brokers,
             registered_at={i: self._registered[b.uid][1] for i, b in brokers.items() if b.uid in self._registered},

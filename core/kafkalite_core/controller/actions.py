@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kafkalite_core.controller.rolling import Restart
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition, PartitionChange, TopicRef
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from kafkalite_core.model.pods import Rolling
     from kafkalite_core.model.replacement import Replacing
     from kafkalite_core.model.topic import Condition
@@ -153,6 +154,7 @@ class UpdateClusterStatus:
     conditions: tuple[Condition, ...]
     brokers_ready: int
     brokers_total: int
+    partitions: PartitionCounts
     bootstrap: str
     rolling: Rolling | None = None
     replacing: Replacing | None = None

@@ -44,6 +44,8 @@ PASSED_OVER: Final = frozenset(
         "conditions",
         "generation",
         "observed_generation",
+        "partitions",
+        "partitions_seen",
         "wanted_bootstrap",
         # What `plan` looks at itself.
         "balance_due",

@@ -197,10 +197,11 @@ def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition,
     troubled = {i: trouble for i in absent if i in snapshot.brokers and (trouble := node_trouble(snapshot, i, now))}
     absent.sort(key=lambda i: i not in troubled)
     states = _listed([_how_absent(snapshot, i, troubled.get(i, ""), now) for i in absent])
+    count = f"{running} of {cluster.replicas} brokers run"
     if running:
-        ready = _condition("Ready", True, "Serving", f"{running} of {cluster.replicas} brokers run")
+        ready = _condition("Ready", True, "Serving", count)
     else:
-        ready = _condition("Ready", False, "NoBrokers", f"no broker runs yet: {states}")
+        ready = _condition("Ready", False, "NoBrokers", f"{count}: {states}")
     problems = check_broker_config(cluster.config)
     if problems:
         healthy = _condition("Healthy", False, "InvalidConfig", f"correct spec.config: {'; '.join(problems)}")

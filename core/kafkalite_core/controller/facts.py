@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.placement import Load
 from kafkalite_core.controller.reassignment import is_moving, target_of
+from kafkalite_core.model.partition_counts import count_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_core.model.partition import Partition
+    from kafkalite_core.model.partition_counts import PartitionCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class TopicFacts:
     """See the module.
 
     Attributes:
-        leaderless: Partitions without leader.
+        counts: Partitions that are not as they should be.
         load: Replicas, those under way at the place where they go.
         held: How many replicas each broker holds or is to get; brokers without any are not named.
         preferred: By broker: how many partitions it should lead but does not, and how many it should lead.
@@ -33,7 +35,7 @@ class TopicFacts:
         broker_epoch: The greatest broker epoch in any ISR or ELR; -1 for none.
     """
 
-    leaderless: int
+    counts: PartitionCounts
     load: Load
     held: Mapping[int, int]
     preferred: Mapping[int, tuple[int, int]]
@@ -54,7 +56,7 @@ def topic_facts(partitions: Mapping[int, Partition]) -> TopicFacts:
             missing, total = preferred.get(first, (0, 0))
             preferred[first] = (missing + (entry.leader != first), total + 1)
     return TopicFacts(
-        leaderless=sum(not entry.has_leader for entry in entries),
+        counts=count_partitions(entries),
         load=load,
         held=Counter(broker_id for entry in entries for broker_id in entry.replicas),
         preferred=preferred,

@@ -29,6 +29,7 @@ from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.growth import owners_of, plan_placement, topic_load
 from kafkalite_core.controller.obstacle import Obstacle
+from kafkalite_core.controller.partition_health import counts_to_tell, health_condition
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
@@ -239,8 +240,11 @@ def _broker_status(snapshot: Snapshot, replaced: Replacement) -> list[Action]:
 
 
 def _cluster_status(snapshot: Snapshot, restarts: Roll, replaced: Replacement, now: float) -> list[UpdateClusterStatus]:
+    counts = counts_to_tell(snapshot, now)
     conditions = (
-        *rolling_condition(cluster_conditions(snapshot, now), restarts),
+        *rolling_condition(
+            health_condition(cluster_conditions(snapshot, now), snapshot, counts, restarts.status, now), restarts
+        ),
         *volumes_condition(snapshot),
         *resizing_condition(snapshot),
         *(condition for about, condition in replaced.conditions.items() if about == CLUSTER),
@@ -251,6 +255,7 @@ def _cluster_status(snapshot: Snapshot, restarts: Roll, replaced: Replacement, n
         _same(snapshot.conditions, conditions)
         and snapshot.observed_generation == snapshot.generation
         and (snapshot.brokers_ready, snapshot.brokers_total) == (ready, total)
+        and snapshot.partitions == counts
         and snapshot.bootstrap == snapshot.wanted_bootstrap
         and snapshot.rolling == restarts.status
         and snapshot.replacing == replaced.status
@@ -263,6 +268,7 @@ def _cluster_status(snapshot: Snapshot, restarts: Roll, replaced: Replacement, n
             conditions=conditions,
             brokers_ready=ready,
             brokers_total=total,
+            partitions=counts,
             bootstrap=snapshot.wanted_bootstrap,
             rolling=restarts.status if snapshot.rolling != restarts.status else None,
             replacing=replaced.status if snapshot.replacing != replaced.status else None,

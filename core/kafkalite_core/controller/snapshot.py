@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Broker, Cluster
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Topic
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from kafkalite_core.model.pods import Amount, Pod
     from kafkalite_core.model.replacement import Node
     from kafkalite_core.model.topic import Condition, TopicSpec
@@ -51,6 +52,8 @@ class TopicView:
             `Retain` or this one adopts: they may have to hear of it yet.
         first_seen: When the observer first saw this object.
         generation_seen: When the observer first saw the present `metadata.generation`.
+        offline_since: Since when the observer has seen partitions without leader; nothing where all have one.
+        behind_since: Since when it has seen under-replicated ones; nothing where none is.
     """
 
     topic: Topic
@@ -72,6 +75,8 @@ class TopicView:
     left_by: frozenset[int] = frozenset()
     first_seen: float = 0.0
     generation_seen: float = 0.0
+    offline_since: float = 0.0
+    behind_since: float = 0.0
     _facts: list[TopicFacts] = field(init=False, default_factory=list, compare=False, repr=False)
 
     @property
@@ -113,6 +118,8 @@ class Snapshot:
         bootstrap: `status.bootstrap`; `wanted_bootstrap` is what it should be.
         brokers_ready: `status.brokers.ready`, -1 when it is not there.
         brokers_total: `status.brokers.total`.
+        partitions: `status.partitions`; None when it is not there.
+        partitions_seen: When the observer first saw these.
         topics: By uid.
         brokers: By broker id.
         registered_at: When the observer first saw the present registration, by broker id.
@@ -150,6 +157,8 @@ class Snapshot:
     wanted_bootstrap: str = ""
     brokers_ready: int = -1
     brokers_total: int = -1
+    partitions: PartitionCounts | None = None
+    partitions_seen: float = 0.0
     topics: Mapping[str, TopicView] = field(default_factory=dict)
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     registered_at: Mapping[int, float] = field(default_factory=dict)

@@ -106,6 +106,11 @@ class Partition:
         """Whether some broker is named leader."""
         return self.leader != NO_LEADER
 
+    @property
+    def under_replicated(self) -> bool:
+        """Led with fewer replicas in sync than there are; one that a move adds is not missed before it is there."""
+        return self.has_leader and len(self.isr) < len(self.replicas) - len(self.adding)
+
     def isr_ids(self) -> tuple[int, ...]:
         """Broker ids of the ISR, in its order."""
         return tuple(entry.id for entry in self.isr)

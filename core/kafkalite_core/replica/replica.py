@@ -206,11 +206,9 @@ class Replica:
 
     @property
     def under_replicated(self) -> bool:
-        """Leads with fewer replicas in sync than there are; one that a move adds is not missed before it is there."""
+        """Leads with fewer replicas in sync than there are."""
         partition = self._state.partition
-        if self._leader is None or partition is None:
-            return False
-        return len(partition.isr) < len(partition.replicas) - len(partition.adding)
+        return self._leader is not None and partition is not None and partition.under_replicated
 
     @property
     def under_min_isr(self) -> bool:

@@ -14,6 +14,7 @@ from kafkalite_core.model.partition import PartitionChange, in_sync
 from kafkalite_core.model.replacement import Phase
 from kafkalite_core.resources.brokers import render_holding, render_recovery, render_registration, render_stray
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
+from kafkalite_core.resources.partition_counts import render_counts
 from kafkalite_core.resources.replacing import render_replacing
 from kafkalite_core.resources.rolling import render_rolling
 from kafkalite_core.resources.topic_objects import annotation_path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.cluster import Broker, Cluster, Recovery, Registration
     from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from kafkalite_core.model.pods import Rolling
     from kafkalite_core.model.replacement import Replacing
     from kafkalite_core.model.topic import Holding, Stray
@@ -179,6 +181,11 @@ def status_summary(
     if not has_status:
         return [*operations, _set("/status", dict(fields))]
     return operations + [_set(f"/status/{name}", value) for name, value in fields.items()]
+
+
+def partition_counts(counts: PartitionCounts) -> list[Operation]:
+    """`status.partitions` of a cluster, behind a `status_summary` of it."""
+    return [_set("/status/partitions", render_counts(counts))]
 
 
 def rolling(status: Rolling, controller_epoch: int) -> list[Operation]:

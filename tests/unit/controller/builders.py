@@ -141,6 +141,7 @@ def apply(snapshot, actions):
                     "observed_generation": action.generation,
                     "brokers_ready": action.brokers_ready,
                     "brokers_total": action.brokers_total,
+                    "partitions": action.partitions,
                     "bootstrap": action.bootstrap,
                     **({} if action.rolling is None else {"rolling": action.rolling}),
                     **({} if action.replacing is None else {"replacing": action.replacing}),

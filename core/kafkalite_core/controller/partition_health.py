@@ -1,0 +1,108 @@
+"""What a cluster's status says of its partitions: counts, and whether `Healthy` is False on their account.
+
+Followers leave an ISR and come back within seconds, and brokers draw their ids from the object that is written here. So
+
+    counts      are told at once when nothing is wrong any more; else at most every `COUNTS_REST_S`
+    Healthy     becomes False on account of partitions when a topic has had some without leader for `OFFLINE_S`, or some
+                that are under-replicated for `UNDER_REPLICATED_S`; and then stays so until none is either
+    a restart   that the operator has under way is no reason to call partitions under-replicated: it waits for them.
+                One that waits for something else, and a replacement, hide nothing
+
+What speaks of brokers or of the configuration comes first; its message tells the counts, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkalite_core.controller.snapshot import TopicView
+from kafkalite_core.model.partition_counts import add_up
+from kafkalite_core.model.topic import Condition
+
+if TYPE_CHECKING:
+    from kafkalite_core.controller.snapshot import Snapshot
+    from kafkalite_core.model.partition_counts import PartitionCounts
+    from kafkalite_core.model.pods import Rolling
+
+OFFLINE_S = 5.0
+"""Who could be elected has been by then."""
+
+UNDER_REPLICATED_S = 30.0
+"""A broker that was restarted has its replicas back in sync by then, unless there is much to copy."""
+
+COUNTS_REST_S = 5.0
+
+ALL_IS_WELL = "AllBrokersRun"
+OFFLINE, UNDER_REPLICATED = "PartitionsOffline", "UnderReplicated"
+WHO_KNOWS = "The conditions of their topics and `kafkalite doctor` say why"
+
+
+def with_times(view: TopicView, before: object, now: float) -> TopicView:
+    """The view with the times since when the observer, who has seen the topic as `before`, has seen such partitions."""
+    offline_since = behind_since = now
+    if isinstance(before, TopicView):
+        offline_since = before.offline_since if before.facts.counts.offline else now
+        behind_since = before.behind_since if before.facts.counts.under_replicated else now
+    return replace(view, offline_since=offline_since, behind_since=behind_since)
+
+
+def counts_to_tell(snapshot: Snapshot, now: float) -> PartitionCounts:
+    """What `status.partitions` shall say: what is, or what it says while that is fresh."""
+    counts = add_up(view.facts.counts for view in snapshot.placed_topics())
+    told = snapshot.partitions
+    if told is None or now - snapshot.partitions_seen >= COUNTS_REST_S or (told.trouble and not counts.trouble):
+        return counts
+    return told
+
+
+def health_condition(
+    conditions: tuple[Condition, ...], snapshot: Snapshot, counts: PartitionCounts, rolling: Rolling, now: float
+) -> tuple[Condition, ...]:
+    """Conditions of a cluster, whose Healthy tells of the partitions, too; `rolling`: what is restarted."""
+    return tuple(
+        _healthy(each, snapshot, counts, rolling, now) if each.type == "Healthy" and counts.trouble else each
+        for each in conditions
+    )
+
+
+def _healthy(
+    healthy: Condition, snapshot: Snapshot, counts: PartitionCounts, rolling: Rolling, now: float
+) -> Condition:
+    numbers = _sentence(counts)
+    if healthy.reason != ALL_IS_WELL:
+        return replace(healthy, message=f"{healthy.message}. {numbers}")
+    reason = _reason(snapshot, counts, rolling, now)
+    if reason:
+        return Condition(type="Healthy", status="False", reason=reason, message=f"{numbers}. {WHO_KNOWS}")
+    return replace(healthy, message=numbers)
+
+
+def _reason(snapshot: Snapshot, counts: PartitionCounts, rolling: Rolling, now: float) -> str:
+    """Of Healthy=False on account of partitions; empty for none, or not yet."""
+    said = {each.reason for each in snapshot.conditions if each.type == "Healthy" and each.status == "False"}
+    stays = bool(said & {OFFLINE, UNDER_REPLICATED})
+    views = snapshot.placed_topics()
+    if counts.offline and (
+        stays or any(view.facts.counts.offline and now - view.offline_since >= OFFLINE_S for view in views)
+    ):
+        return OFFLINE
+    if not counts.under_replicated or (rolling.in_progress and rolling.restarting and not stays):
+        return ""
+    lasts = stays or any(
+        view.facts.counts.under_replicated and now - view.behind_since >= UNDER_REPLICATED_S for view in views
+    )
+    return UNDER_REPLICATED if lasts else ""
+
+
+def _sentence(counts: PartitionCounts) -> str:
+    parts = [
+        *([f"{counts.offline} {'has' if counts.offline == 1 else 'have'} no leader"] if counts.offline else []),
+        *([f"{_are(counts.under_replicated)} under-replicated"] if counts.under_replicated else []),
+        *([f"{_are(counts.under_min_isr)} below min.insync.replicas"] if counts.under_min_isr else []),
+    ]
+    return f"Of {counts.total} partitions {', '.join(parts)}"
+
+
+def _are(count: int) -> str:
+    return f"{count} {'is' if count == 1 else 'are'}"
