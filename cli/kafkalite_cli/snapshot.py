@@ -101,11 +101,12 @@ def describe_topic(topic: JsonObject) -> JsonObject:
 
 
 def describe_cluster(cluster: JsonObject | None) -> JsonObject:
-    """Name, bootstrap and controller of `kafkalite status -o json`."""
+    """Name, bootstrap, controller and counts of partitions of `kafkalite status -o json`."""
     status = (cluster or {}).get("status") or {}
     controller = status.get("controller") or {}
     return {
         "cluster": cluster["metadata"]["name"] if cluster else None,
         "bootstrap": status.get("bootstrap"),
         "controller": {"holder": controller.get("holder"), "epoch": controller.get("epoch")},
+        "partitions": status.get("partitions"),
     }

@@ -83,6 +83,9 @@ def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, every
             f"cluster {document['cluster'] or '-'}   bootstrap {document['bootstrap'] or '-'}   "
             f"controller {controller['holder'] or '-'} (epoch {text(controller['epoch'])})"
         )
+        healthy = views.condition(snapshot.clusters[0], "Healthy") if snapshot.clusters else {}
+        if healthy.get("status") == "False":
+            click.echo(f"not healthy ({healthy.get('reason')}): {healthy.get('message')}")
         if len(snapshot.clusters) > 1:
             names = ", ".join(
                 f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in snapshot.clusters

@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.controller.snapshot import Snapshot
+from kafkalite_core.model.partition_counts import PartitionCounts, add_up
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.actions import Action, ChangePartitions
@@ -84,6 +85,7 @@ class AtRest:
     def __init__(self) -> None:
         self._shared: tuple[object, ...] = ()
         self._topics: dict[str, Known] = {}
+        self._counted: tuple[list[TopicView], PartitionCounts] = ([], PartitionCounts())
 
     @property
     def remembered(self) -> int:
@@ -98,6 +100,12 @@ class AtRest:
             self._topics.clear()
         elif len(self._topics) > len(snapshot.topics):
             self._topics = {uid: known for uid, known in self._topics.items() if uid in snapshot.topics}
+
+    def counts(self, views: list[TopicView]) -> PartitionCounts:
+        """The partitions of these topics, added up once for as long as none of them changes."""
+        if self._counted[0] != views:  # quick: views that are the same objects are not looked into
+            self._counted = (views, add_up(view.facts.counts for view in views))
+        return self._counted[1]
 
     def known(self, view: TopicView) -> Known | None:
         """What is known of exactly this version of a topic."""

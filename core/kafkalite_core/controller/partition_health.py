@@ -2,7 +2,7 @@
 
 Followers leave an ISR and come back within seconds, and brokers draw their ids from the object that is written here. So
 
-    counts      are told at once when nothing is wrong any more; else at most every `COUNTS_REST_S`
+    counts      are told at once when nothing is wrong, and else `COUNTS_REST_S` after the last ones at the earliest
     Healthy     becomes False on account of partitions when a topic has had some without leader for `OFFLINE_S`, or some
                 that are under-replicated for `UNDER_REPLICATED_S`; and then stays so until none is either
     a restart   that the operator has under way is no reason to call partitions under-replicated: it waits for them.
@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.snapshot import TopicView
-from kafkalite_core.model.partition_counts import add_up
 from kafkalite_core.model.topic import Condition
 
 if TYPE_CHECKING:
@@ -47,13 +46,11 @@ def with_times(view: TopicView, before: object, now: float) -> TopicView:
     return replace(view, offline_since=offline_since, behind_since=behind_since)
 
 
-def counts_to_tell(snapshot: Snapshot, now: float) -> PartitionCounts:
-    """What `status.partitions` shall say: what is, or what it says while that is fresh."""
-    counts = add_up(view.facts.counts for view in snapshot.placed_topics())
+def counts_to_tell(snapshot: Snapshot, counts: PartitionCounts, now: float) -> PartitionCounts:
+    """What `status.partitions` shall say: `counts`, which is what is, or what it says while that is fresh."""
     told = snapshot.partitions
-    if told is None or now - snapshot.partitions_seen >= COUNTS_REST_S or (told.trouble and not counts.trouble):
-        return counts
-    return told
+    fresh = told is not None and now - snapshot.partitions_seen < COUNTS_REST_S
+    return told if told is not None and fresh and counts.trouble else counts
 
 
 def health_condition(

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.placement import Load
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.partition_counts import PartitionCounts
     from kafkalite_core.model.topic import Condition
 
 BROKERS_FRESH_S = 1.0
@@ -98,7 +99,8 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
         else:
             others += known.others
     actions += _once(others)
-    return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, now)
+    counts = counts_to_tell(snapshot, rest.counts(snapshot.placed_topics()), now)
+    return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, counts, now)
 
 
 def _once(actions: list[Action]) -> list[Action]:
@@ -239,8 +241,9 @@ def _broker_status(snapshot: Snapshot, replaced: Replacement) -> list[Action]:
     ]
 
 
-def _cluster_status(snapshot: Snapshot, restarts: Roll, replaced: Replacement, now: float) -> list[UpdateClusterStatus]:
-    counts = counts_to_tell(snapshot, now)
+def _cluster_status(
+    snapshot: Snapshot, restarts: Roll, replaced: Replacement, counts: PartitionCounts, now: float
+) -> list[UpdateClusterStatus]:
     conditions = (
         *rolling_condition(
             health_condition(cluster_conditions(snapshot, now), snapshot, counts, restarts.status, now), restarts

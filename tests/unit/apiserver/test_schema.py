@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from kafkalite_core.model.partition_counts import PartitionCounts
+from kafkalite_core.resources.partition_counts import render_counts
 from kafkalite_local.apiserver.cel_rules import check_rules, compile_rules
 from kafkalite_local.apiserver.cel_views import views
 from kafkalite_local.apiserver.schema import MISSING, Schema, apply_defaults, compile_schema, prune, validate
@@ -215,6 +217,38 @@ def test_parts_of_texts_as_the_strings_library_has_them(rule, told):
     errors: list[FieldError] = []
     check_rules(schema, {"name": "abc"}, MISSING, errors)
     assert [told in str(error) for error in errors] == ([] if told is None else [True])
+
+
+def test_the_counts_of_a_clusters_partitions():
+    schema = compiled("kafkaliteclusters")
+    counts = render_counts(PartitionCounts(total=9, under_replicated=4, offline=2, under_min_isr=1))
+
+    def cluster(partitions):
+        value = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteCluster", "metadata": {"name": "x"}}
+        return {**value, "spec": {}, "status": {"partitions": partitions}}
+
+    value = cluster({**counts, "other": 1})
+    prune(schema, value, MISSING, "", [])
+    assert value["status"]["partitions"] == counts
+    assert judge(value, schema=schema) == []
+    for name in counts:
+        assert [error.partition(":")[0] for error in judge(cluster({**counts, name: -1}), schema=schema)] == [
+            f"status.partitions.{name}"
+        ]
+        assert judge(cluster({**counts, name: "1"}), schema=schema)
+
+
+def test_the_columns_of_a_cluster_show_what_its_status_counts():
+    definition = yaml.safe_load((CRDS / "kafkaliteclusters.yaml").read_text())
+    shown = {
+        column["name"]: column["jsonPath"]
+        for column in definition["spec"]["versions"][0]["additionalPrinterColumns"]
+        if not column.get("priority")
+    }
+    names = {f".status.partitions.{name}" for name in render_counts(PartitionCounts())}
+    assert shown["Offline"] == ".status.partitions.offline"
+    assert shown["Under-replicated"] == ".status.partitions.underReplicated"
+    assert {path for path in shown.values() if ".partitions." in path} <= names
 
 
 @pytest.mark.parametrize("file", sorted(CRDS.glob("*.yaml")), ids=lambda file: file.stem)

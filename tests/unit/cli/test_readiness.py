@@ -40,7 +40,11 @@ def ready():
             {
                 "metadata": {"name": "kafkalite"},
                 "spec": {"replicas": 2},
-                "status": {"bootstrap": "b", "controller": {"holder": "h", "epoch": 3}},
+                "status": {
+                    "bootstrap": "b",
+                    "controller": {"holder": "h", "epoch": 3},
+                    "partitions": {"total": 2, "offline": 0},
+                },
             }
         ],
         brokers=[broker(1, 12), broker(0, 11)],
@@ -161,6 +165,7 @@ def test_the_json_of_status(ready):
         "cluster": "kafkalite",
         "bootstrap": "b",
         "controller": {"holder": "h", "epoch": 3},
+        "partitions": {"total": 2, "offline": 0},
         "brokers": [
             {"id": n, "pid": None, "state": "Running", "address": f"127.0.0.1:{9092 + n}", "brokerEpoch": 11 + n, "metrics": f"http://m{n}", "recovery": None}
             for n in (0, 1)
@@ -179,6 +184,7 @@ def test_the_json_of_status(ready):
         "cluster": None,
         "bootstrap": None,
         "controller": {"holder": None, "epoch": None},
+        "partitions": None,
         "processes": [],
         "brokers": [],
         "topics": [],

@@ -4,8 +4,10 @@ from click.testing import CliRunner
 
 from kafkalite_cli import snapshot, status
 from kafkalite_cli.main import main
-from kafkalite_runtime.kube import PODS, KubeClient, KubeForbidden
+from kafkalite_runtime.kube import CLUSTERS, PODS, KubeClient, KubeForbidden
 from tests.unit.cli.world import entry
+
+TIMES = {"observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
 def run(world, *arguments):
@@ -34,6 +36,23 @@ def test_of_many_partitions_only_those_are_shown_that_need_somebody(world):
     [first] = [at for at, line in enumerate(lines) if line == "partitions that need somebody"]
     assert lines[first + 2].split()[:3] == ["orders", "130", "-1"], "what has no leader comes first"
     assert len(run(world, "--all").splitlines()) > 131
+
+
+def test_what_is_not_healthy_is_said_first(world):
+    world.topic("orders", entry([0, 1, 2]))
+
+    def say(status):
+        condition = {
+            "type": "Healthy",
+            "status": status,
+            "reason": "UnderReplicated",
+            "message": "Of 9 partitions 1 is",
+        }
+        world.patch(CLUSTERS, world.name, {"status": {"conditions": [condition | TIMES]}}, status=True)
+        return run(world).splitlines()[1]
+
+    assert say("False") == "not healthy (UnderReplicated): Of 9 partitions 1 is"
+    assert say("True") == "brokers"
 
 
 def test_a_thousand_topics_are_told_quickly(world, capsys):
