@@ -257,7 +257,10 @@ def test_at_rest_nothing_is_decided_and_a_change_costs_what_changed(monkeypatch)
     assert (len(decided), rest.remembered) == (12, 3)
     decided.clear()
     for later in range(3):
-        assert plan(replace(state, leases={}, brokers_age_s=9.0, observing_since=None), NOW + later, rest) == []
+        restless = {"leases": {}, "brokers_age_s": 9.0, "observing_since": None, "partitions_seen": NOW + later}
+        assert plan(replace(state, **restless), NOW + later, rest) == []
+    counted = replace(state.partitions, total=state.partitions.total + 1)
+    assert plan(replace(state, partitions=counted), NOW, rest), "of the cluster alone"
     assert not decided, "nothing is looked at twice"
     state = with_spec(state, state.topics["uid-b"], config={"min.insync.replicas": "2"})
     assert plan(state, NOW, rest)

@@ -20,7 +20,10 @@ BELOW = entry(isr=((0, 10),), min_isr=2)
 NOBODY = entry(leader=-1, isr=((3, 13),), replicas=(3, 1, 2))
 """Broker 3 was removed by hand, or is not there yet: nobody can be elected."""
 
-TROUBLED = {0: WELL, 1: BEHIND, 2: BELOW, 3: NOBODY}
+TOO_FEW = entry(isr=((0, 10),), replicas=(0,), min_isr=2)
+"""Nothing is missing, and yet it takes no writes with acks=all."""
+
+TROUBLED = {0: WELL, 1: BEHIND, 2: BELOW, 3: replace(NOBODY, min_isr=2), 4: TOO_FEW}
 
 
 def view(name="orders", *entries, **more):
@@ -46,16 +49,16 @@ def said(reason, status="False"):
 
 def test_what_is_counted():
     counts = count_partitions(TROUBLED.values())
-    assert counts == PartitionCounts(total=4, under_replicated=2, offline=1, under_min_isr=1)
+    assert counts == PartitionCounts(total=5, under_replicated=2, offline=1, under_min_isr=2)
     more = count_partitions([WELL, BEHIND, replace(BEHIND, adding=(2,))])
     assert more == PartitionCounts(total=3, under_replicated=1), "what a move adds is not missed"
     assert add_up([counts, more, PartitionCounts()]) == PartitionCounts(
-        total=7, under_replicated=3, offline=1, under_min_isr=1
+        total=8, under_replicated=3, offline=1, under_min_isr=2
     )
     assert (counts.trouble, count_partitions([WELL]).trouble) == (True, False)
 
 
-@pytest.mark.parametrize(("number", "trouble"), [(0, False), (1, True), (2, True), (3, True)])
+@pytest.mark.parametrize(("number", "trouble"), [(0, False), (1, True), (2, True), (3, True), (4, True)])
 def test_each_trouble_alone_is_one(number, trouble):
     assert count_partitions([TROUBLED[number]]).trouble is trouble
 
