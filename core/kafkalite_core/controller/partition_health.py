@@ -33,7 +33,7 @@ UNDER_REPLICATED_S = 30.0
 COUNTS_REST_S = 5.0
 
 ALL_IS_WELL = "AllBrokersRun"
-OFFLINE, UNDER_REPLICATED = "PartitionsOffline", "UnderReplicated"
+ON_PARTITIONS = frozenset({"PartitionsOffline", "UnderReplicated"})
 WHO_KNOWS = "The conditions of their topics and `kafkalite doctor` say why"
 
 
@@ -69,27 +69,27 @@ def _healthy(
     numbers = _sentence(counts)
     if healthy.reason != ALL_IS_WELL:
         return replace(healthy, message=f"{healthy.message}. {numbers}")
-    reason = _reason(snapshot, counts, rolling, now)
-    if reason:
-        return Condition(type="Healthy", status="False", reason=reason, message=f"{numbers}. {WHO_KNOWS}")
+    why = f"{numbers}. {WHO_KNOWS}"
+    stays = any(
+        each.type == "Healthy" and each.status == "False" and each.reason in ON_PARTITIONS
+        for each in snapshot.conditions
+    )
+    if counts.offline and (stays or _long_offline(snapshot, now)):
+        return Condition(type="Healthy", status="False", reason="PartitionsOffline", message=why)
+    restarts = rolling.in_progress and bool(rolling.restarting)
+    if counts.under_replicated and (stays or (not restarts and _long_behind(snapshot, now))):
+        return Condition(type="Healthy", status="False", reason="UnderReplicated", message=why)
     return replace(healthy, message=numbers)
 
 
-def _reason(snapshot: Snapshot, counts: PartitionCounts, rolling: Rolling, now: float) -> str:
-    """Of Healthy=False on account of partitions; empty for none, or not yet."""
-    said = {each.reason for each in snapshot.conditions if each.type == "Healthy" and each.status == "False"}
-    stays = bool(said & {OFFLINE, UNDER_REPLICATED})
+def _long_offline(snapshot: Snapshot, now: float) -> bool:
     views = snapshot.placed_topics()
-    if counts.offline and (
-        stays or any(view.facts.counts.offline and now - view.offline_since >= OFFLINE_S for view in views)
-    ):
-        return OFFLINE
-    if not counts.under_replicated or (rolling.in_progress and rolling.restarting and not stays):
-        return ""
-    lasts = stays or any(
-        view.facts.counts.under_replicated and now - view.behind_since >= UNDER_REPLICATED_S for view in views
-    )
-    return UNDER_REPLICATED if lasts else ""
+    return any(view.facts.counts.offline and now - view.offline_since >= OFFLINE_S for view in views)
+
+
+def _long_behind(snapshot: Snapshot, now: float) -> bool:
+    views = snapshot.placed_topics()
+    return any(view.facts.counts.under_replicated and now - view.behind_since >= UNDER_REPLICATED_S for view in views)
 
 
 def _sentence(counts: PartitionCounts) -> str:
