@@ -117,15 +117,7 @@ class DataPlane:
         self.logs.lock()
         self._volume_sync = volume_sync_for(settings.data_directory)
         self._kernel_sync = kernel_sync_for(asyncio.get_running_loop())
-        self.flusher = GroupFlusher(
-            asyncio.get_running_loop(),
-            self._io_pool,
-            on_flushed=self._log_flushed,
-            on_fatal=on_fatal,
-            workers=threads,
-            volume_sync=self._volume_sync,
-            kernel_sync=self._kernel_sync,
-        )
+        self.flusher = self._make_flusher(threads)
         self.partitions = PartitionManager(
             broker_id=settings.broker_id,
             broker_epoch=lambda: link.broker_epoch,
@@ -169,6 +161,18 @@ class DataPlane:
             wall_ms=wall_ms,
             telemetry=self._telemetry.cleaner,
             on_fatal=self._on_fatal,
+        )
+
+    def _make_flusher(self, threads: int) -> GroupFlusher:
+        return GroupFlusher(
+            asyncio.get_running_loop(),
+            self._io_pool,
+            on_flushed=self._log_flushed,
+            on_fatal=self._on_fatal,
+            workers=threads,
+            volume_sync=self._volume_sync,
+            kernel_sync=self._kernel_sync,
+            on_timed=self._telemetry.flush_seconds.observe,
         )
 
     def _make_groups(self) -> GroupManager:

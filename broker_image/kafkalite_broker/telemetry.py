@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.replication.driver import PartitionDriver
 
+FLUSH_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 TOPIC_COUNTERS = {
@@ -94,6 +95,12 @@ class BrokerTelemetry(Collector):
             ["request"],
             registry=self.registry,
             buckets=LATENCY_BUCKETS_S,
+        )
+        self.flush_seconds = Histogram(
+            "kafkalite_log_flush_seconds",
+            "Time of a group flush, until all that it covers is on the disk",
+            registry=self.registry,
+            buckets=FLUSH_BUCKETS_S,
         )
         self._request_children: dict[str, Histogram] = {}
         self.event_loop_lag_seconds = Gauge(

@@ -188,6 +188,17 @@ CASES = [
         labels={**OF_CLUSTER, "job": "kafka/release-kafkalite-broker", "pod": "c-broker-0"},
     ),
     Case(
+        "KafkaLiteSlowDisk", "one of two; for long, not for a moment",
+        {
+            broker("kafkalite_log_flush_seconds_sum"): "0+30x60",
+            broker("kafkalite_log_flush_seconds_count"): "0+60x60",
+            broker("kafkalite_log_flush_seconds_sum", 1): "0+0.3x20 0+30x1 36+0.3x40",
+            broker("kafkalite_log_flush_seconds_count", 1): "0+60x60",
+        },
+        silent=(9,), fires={30: "Flushes of kafka/c-broker-0 take 500ms"},
+        labels={**OF_CLUSTER, "job": "kafka/release-kafkalite-broker", "pod": "c-broker-0"},
+    ),
+    Case(
         "KafkaLiteCoordinatorsLoading", "it does not end",
         {
             broker("kafka_server_group_coordinator_metrics_num_partitions", more=',state="loading"'): "0x4 2x20",

@@ -53,6 +53,7 @@ PATIENCE = {
     # What these look at is true for a moment during every fail-over: not here.
     "KafkaLiteFailedProduceRequests": "1h",
     "KafkaLiteEventLoopLag": "1h",
+    "KafkaLiteSlowDisk": "1h",
     "KafkaLiteCoordinatorsLoading": "1h",
     # Some scrapes may be late on a busy machine.
     "KafkaLiteScrapeFails": "5s",

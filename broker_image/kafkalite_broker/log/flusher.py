@@ -33,6 +33,7 @@ class GroupFlusher:
         workers: Threads that one group may occupy.
         volume_sync: Syncs the whole volume at once, where that is safe.
         kernel_sync: Syncs files without our threads, where the system has it.
+        on_timed: Told how many seconds each group took, from when it began until the last of its logs was flushed.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class GroupFlusher:
         workers: int = 8,
         volume_sync: VolumeSync | None = None,
         kernel_sync: KernelSync | None = None,
+        on_timed: Callable[[float], None] = lambda _: None,
     ) -> None:
         assert workers > 0
         self._loop = loop
@@ -54,6 +56,7 @@ class GroupFlusher:
         self._workers = workers
         self._volume_sync = volume_sync
         self._kernel_sync = kernel_sync
+        self._on_timed = on_timed
         self._dirty: dict[Log, None] = {}
         self._scheduled = False
         self._running = 0
@@ -207,6 +210,7 @@ class GroupFlusher:
         for log, ticket in part:
             log.complete_flush(ticket)
         if not self._running:
+            self._on_timed(self.oldest_flush_age_s())
             self._next()
         for log, _ in part:
             self._on_flushed(log)

@@ -327,4 +327,4 @@ async def test_every_metric_that_dashboards_ask_a_broker_for_is_there(tmp_path):
         assert samples['kafkalite_partition_high_watermark_lag{partition="0",topic="orders"}'] == 0
         assert samples["kafka_server_socket_server_metrics_connection_count"] == 0
         assert "kafkalite_event_loop_lag_seconds" in samples
-        assert samples["kafkalite_flushes_total"] == 0
+        assert samples["kafkalite_flushes_total"] == samples["kafkalite_log_flush_seconds_count"] == 0

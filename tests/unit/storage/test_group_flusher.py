@@ -39,7 +39,7 @@ def test_one_group_covers_all_logs_and_the_next_what_came_meanwhile(manager, too
     logs = [one.obtain(REF, number, CONFIG)[0] for number in range(6)]
 
     async def main():
-        covered = []
+        covered, timed = [], []
         with ThreadPoolExecutor(4) as pool:
             flusher = GroupFlusher(
                 asyncio.get_running_loop(),
@@ -47,6 +47,7 @@ def test_one_group_covers_all_logs_and_the_next_what_came_meanwhile(manager, too
                 on_flushed=covered.append,
                 on_fatal=lambda error: pytest.fail(repr(error)),
                 volume_sync=volume,
+                on_timed=timed.append,
             )
             for log in logs:
                 tools.fill(log, 2)
@@ -64,7 +65,8 @@ def test_one_group_covers_all_logs_and_the_next_what_came_meanwhile(manager, too
             flusher.mark_dirty(logs[1])  # nothing to do: told at once
             await flusher.drain()
             assert covered[-1] is logs[1]
-            assert flusher.flushes == 2
+            assert flusher.flushes == len(timed) == 2
+            assert min(timed) > 0
 
     run(main())
 
