@@ -80,6 +80,9 @@ class BrokerRemoval:
         volume = "its volume stays (storage.deleteClaim is false)"
         if settings.delete_claim and action.unclaimed:
             volume = f"its volume stays: it has data of topics that were lost ({', '.join(action.unclaimed[:5])})"
+        elif settings.delete_claim and broker.registration is None:
+            # Its object may be younger than its volume (a backup has no status): nobody has said what is on that.
+            volume = "its volume stays: the broker never registered, so what is on it is not known"
         elif settings.delete_claim:
             if not await self._delete_claim(settings, broker.id):
                 return

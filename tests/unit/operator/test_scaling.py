@@ -37,7 +37,7 @@ async def get(harness, kind, name):
         return None
 
 
-async def five(harness, *, delete_claim=False, assignment=None):
+async def five(harness, *, delete_claim=False, assignment=None, running=5):
     """Five brokers, one topic on the first three of them, and the claims that a StatefulSet would have made."""
     harness.start_operator()
     spec = {**SPEC, "replicas": 5, "storage": {"size": "1Gi", "deleteClaim": delete_claim}}
@@ -57,7 +57,7 @@ async def five(harness, *, delete_claim=False, assignment=None):
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         }
         await harness.client.create(PERSISTENT_VOLUME_CLAIMS, NAMESPACE, claim)
-    await harness.start_brokers(5)
+    await harness.start_brokers(running)
     await eventually(lambda: serves(harness))
 
 
@@ -149,6 +149,16 @@ async def test_the_volume_goes_with_the_broker_when_the_storage_says_so(harness)
     await eventually(lambda: gone(harness, 4))
     claims = await names(harness, PERSISTENT_VOLUME_CLAIMS)
     assert claims == {data_claim_name(CLUSTER, broker_id) for broker_id in range(4)}
+
+
+async def test_the_volume_of_a_broker_that_never_registered_stays(harness):  # S10
+    """Nobody has said what is on it: its object may be one of a backup, which has no status."""
+    await five(harness, delete_claim=True, running=4)
+    await scale(harness, 4)
+    await eventually(lambda: gone(harness, 4))
+    assert data_claim_name(CLUSTER, 4) in await names(harness, PERSISTENT_VOLUME_CLAIMS)
+    (told,) = await eventually(lambda: events(harness, "BrokerRemoved"))
+    assert "its volume stays: the broker never registered" in told
 
 
 async def gone(harness, broker_id):
