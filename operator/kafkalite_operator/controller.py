@@ -140,7 +140,10 @@ class Controller:
     def _will_fence(self) -> bool:
         now = self._clock()
         known = [(key, self._epochs.get(settings.cluster.uid)) for key, settings in self._known_clusters()]
-        return any(judge(self._snapshot(key, own, balance_due=False), now) for key, own in known if own is not None)
+        try:
+            return any(judge(self._snapshot(key, own, balance_due=False), now) for key, own in known if own is not None)
+        except Exception:
+            return True  # a round tells which cluster that is, and goes on with the others
 
     @property
     def electing(self) -> bool:

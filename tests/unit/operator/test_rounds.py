@@ -154,6 +154,18 @@ async def test_a_cluster_that_cannot_be_planned_for_leaves_the_others_controlled
     assert ("a", "t") in world.client.elected
 
 
+async def test_the_leases_are_read_on_though_one_cluster_cannot_be_judged(monkeypatch):
+    world = World(a=objects("a"), b=objects("b"))
+    one = world.controller
+    await world.round()
+    await world.round()
+    monkeypatch.setattr(module, "judge", lambda snapshot, _: snapshot.nobody_thought_of_it)
+    one._work._electing.add(("topic", "t"))
+    one._hurry.clear()
+    one.on_leases()
+    assert one._hurry.is_set(), "a round tells of it"
+
+
 async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers_were_read_before():
     world = World(a=objects("a", leader=1))
     for _ in range(10):
