@@ -181,6 +181,8 @@ class Executor:
             made = await self._client.create(BROKERS, namespace, broker_object(settings, action.broker_id))
         except KubeConflict:
             await self.refresh(BROKERS, namespace, name)
+            if action.broker_id not in self._store.brokers_of((namespace, settings.cluster.name)):
+                raise  # what has the name is not understood, or says that it is another broker: no next try at once
             return
         self._store.apply(BROKERS, "ADDED", made)
         _log.info("broker object made", cluster=settings.cluster.name, broker=action.broker_id)

@@ -11,7 +11,7 @@ from kafkalite_operator.main import Operator
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.store import Store
 from kafkalite_runtime.kube.client import KubeList
-from kafkalite_runtime.kube.errors import KubeForbidden, KubeUnavailable
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS
 
 TURNS = 8
@@ -164,6 +164,36 @@ async def test_the_leases_are_read_on_though_one_cluster_cannot_be_judged(monkey
     one._hurry.clear()
     one.on_leases()
     assert one._hurry.is_set(), "a round tells of it"
+
+
+class Taken:
+    """Names of one kind are taken: what has them is got, and made again in vain."""
+
+    def __init__(self, world, kind):
+        self.calls, served = 0, world.client.served["a"]
+
+        async def create(what, *_, **__):
+            self.calls += what is kind
+            raise KubeConflict(409, "AlreadyExists", "the name is taken")
+
+        async def get(what, _, name, **__):
+            return next(each for each in served[what] if each["metadata"]["name"] == name)
+
+        world.client.create, world.client.get = create, get
+
+
+@pytest.mark.parametrize("why", ["state", "id"])
+async def test_a_broker_that_is_not_understood_is_not_made_again_without_a_pause(why):
+    served = objects("a")
+    if why == "state":
+        served[BROKERS][1]["status"]["registration"]["state"] = "Dancing"
+    else:
+        served[BROKERS][1]["spec"]["brokerId"] = 7
+    world = World(a=served)
+    taken = Taken(world, BROKERS)
+    for _ in range(50):
+        await world.round(pass_s=0.01)
+    assert 1 <= taken.calls <= 5
 
 
 async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers_were_read_before():
