@@ -224,8 +224,9 @@ class Controller:
             self._troubles.controlled(key)
             if snapshot is not None:
                 snapshots.append(snapshot)
+        unread = {(each.namespace, each.name) for each in self._store.refused.values() if each.kind is CLUSTERS}
         for key, topics in self._store.topics_by_cluster().items():
-            if key not in clusters and self._listing.knows(key[0]):
+            if key not in clusters and key not in unread and self._listing.knows(key[0]):
                 for view in topics.values():
                     self._adopt_orphan(view)
         self._metrics.observe(snapshots, active=True)

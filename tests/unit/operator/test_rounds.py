@@ -196,6 +196,23 @@ async def test_a_broker_that_is_not_understood_is_not_made_again_without_a_pause
     assert 1 <= taken.calls <= 5
 
 
+async def test_topics_of_a_cluster_that_is_not_understood_are_not_told_that_there_is_none(monkeypatch):
+    served, told = objects("a"), []
+    cluster, topic = served[CLUSTERS][0], served[TOPICS][0]
+    cluster["metadata"]["name"] = topic["spec"]["clusterRef"]["name"] = "kafkalite"
+    cluster["spec"]["template"] = {"pod": {"spec": "x"}}
+    world = World(a=served)
+    taken = Taken(world, CLUSTERS)
+    monkeypatch.setattr(world.controller, "_adopt_orphan", told.append)
+    for _ in range(5):
+        await world.round()
+    assert (told, taken.calls) == ([], 0), "nor is another one made"
+    assert "NotUnderstood" in {reason for reason, _ in world.events}
+    world.store.apply(CLUSTERS, "DELETED", cluster)
+    await world.round()
+    assert len(told) == 1
+
+
 async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers_were_read_before():
     world = World(a=objects("a", leader=1))
     for _ in range(10):
