@@ -21,7 +21,7 @@ _LIMITS = ("maxUnavailable", "minAvailable")
 """A PodDisruptionBudget has one of them: the other one is refused beside it."""
 
 _EXACT: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "PodDisruptionBudget": (("spec",), ("spec", "selector", "matchLabels")),
+    "PodDisruptionBudget": (("spec",), ("spec", "selector"), ("spec", "selector", "matchLabels")),
     "Service": (("spec", "selector"),),
 }
 _LABELS = ("metadata", "labels")

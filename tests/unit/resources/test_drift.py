@@ -105,6 +105,14 @@ def test_a_selector_with_one_label_more_finds_nobody():
     assert merged(there, put_back(there, wanted))["spec"]["selector"] == wanted["spec"]["selector"]
 
 
+def test_so_does_a_budget_with_an_expression_beside_its_labels():
+    wanted = BY_KIND["PodDisruptionBudget"]
+    there = stored(wanted)
+    there["spec"]["selector"]["matchExpressions"] = [{"key": "nobody", "operator": "Exists"}]
+    assert differences(there, wanted) == ["spec.selector"]
+    assert merged(there, put_back(there, wanted))["spec"]["selector"] == wanted["spec"]["selector"]
+
+
 json = st.recursive(
     st.none() | st.integers(0, 3) | st.text(max_size=2),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
