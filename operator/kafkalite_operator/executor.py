@@ -35,7 +35,7 @@ from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.identity import cluster_id_for
 from kafkalite_operator.restarts import rolling_events
-from kafkalite_operator.telling import changed, grouped, moves, ready_event, replacing_events, sentences
+from kafkalite_operator.telling import ToldInVain, changed, grouped, moves, ready_event, replacing_events, sentences
 from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
@@ -86,6 +86,7 @@ class Executor:
         self._failed_at: dict[tuple[str, int], float] = {}
         self._tracked: set[str] = set()
         """Uids of topics whose `managedFields` the operator was not allowed to remove."""
+        self._in_vain = ToldInVain(clock)
 
     async def carry_out(self, settings: ClusterSettings, action: Action, controller_epoch: int) -> None:
         """Carry one action of a cluster out."""
@@ -379,27 +380,25 @@ class Executor:
         if action.in_sync != "0/0":
             fields["inSync"] = action.in_sync
         operations = patches.status_summary(
-            action.topic.uid,
-            fields,
-            resource_version=version,
-            has_status=status is not None,
+            action.topic.uid, fields, resource_version=version, has_status=status is not None
         )
         await self.patch(TOPICS, action.topic.namespace, action.topic.object_name, operations)
         for condition in action.conditions:
             if condition.type == "Ready":
-                self._record(
-                    TOPICS, action.topic.uid, *ready_event(condition.status, condition.reason), condition.message
-                )
+                event = ready_event(condition.status, condition.reason)
+                self._record(TOPICS, action.topic.uid, *event, condition.message)
 
     async def _update_cluster_status(self, action: UpdateClusterStatus, controller_epoch: int) -> None:
         obj = self._store.raw(CLUSTERS, action.uid)
         if obj is None:
             return
-        status = obj.get("status")
+        status, metadata = obj.get("status"), obj["metadata"]
+        version = str(metadata["resourceVersion"])
+        if self._in_vain.knows(action.uid, (version, action)):
+            return
         conditions = set_conditions(
             (status or {}).get("conditions") or [], action.conditions, generation=action.generation, now=wall_time()
         )
-        metadata = obj["metadata"]
         labels = naming.broker_labels(metadata["name"])
         fields: dict[str, Any] = {
             "observedGeneration": action.generation,
@@ -411,16 +410,16 @@ class Executor:
         }
         if "rolling" not in (status or {}):
             fields["rolling"] = render_rolling(Rolling())  # so that one can wait for its end
-        operations = patches.status_summary(
-            action.uid, fields, resource_version=str(metadata["resourceVersion"]), has_status=status is not None
-        )
+        operations = patches.status_summary(action.uid, fields, resource_version=version, has_status=status is not None)
         operations += patches.partition_counts(action.partitions)
         if action.rolling is not None:  # whoever is no controller any more restarts nobody
             operations += patches.rolling(action.rolling, controller_epoch)
         if action.replacing is not None:
             operations += patches.replacing(status or {}, action.replacing, controller_epoch)
         before = {each["type"]: each["reason"] for each in (status or {}).get("conditions") or []}
-        await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
+        answer = await self.patch(CLUSTERS, metadata["namespace"], metadata["name"], operations)
+        if answer["metadata"]["resourceVersion"] == version:
+            self._in_vain.note(action.uid, (version, action))
         if action.rolling is not None:
             for reason, message in rolling_events(parse_rolling(Fields(status or {}, "status")), action.rolling):
                 self._record(CLUSTERS, action.uid, "Normal", reason, message)

@@ -9,7 +9,7 @@ from kafkalite_core.model.replacement import Phase
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kafkalite_core.controller.actions import ChangePartitions
     from kafkalite_core.model.partition import PartitionChange
@@ -27,6 +27,28 @@ CHANGES = {
     Phase.REMOVING: ("Normal", "ReplacementStarted"),
     Phase.REBUILDING: ("Normal", "BrokerReplaced"),
 }
+
+
+IN_VAIN_S = 30.0
+
+
+class ToldInVain:
+    """What was told of an object and has changed nothing of it: the definition of an earlier release drops fields that
+    it does not know, without a word. The same is told again after `IN_VAIN_S`, and not in every round.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told: dict[str, tuple[object, float]] = {}
+
+    def note(self, uid: str, what: object) -> None:
+        """`what` was told of that object, with its version, and that is still its version."""
+        self._told[uid] = (what, self._clock() + IN_VAIN_S)
+
+    def knows(self, uid: str, what: object) -> bool:
+        """Whether just that was told in vain a moment ago."""
+        known, until = self._told.get(uid, (None, 0.0))
+        return known == what and self._clock() < until
 
 
 def changed(change: PartitionChange) -> dict[str, Any]:

@@ -61,3 +61,38 @@ async def test_the_counts_of_a_clusters_partitions_are_written_into_its_status()
         told = {"total": 9, "underReplicated": 4, "offline": 2, "underMinIsr": 1}
         assert client.obj["status"]["partitions"] == told
         assert seen_by(store).partitions == counts
+
+
+class Earlier(OneObject):
+    """A definition of an earlier release: `status.partitions` is dropped, and a write that changes nothing is none."""
+
+    async def json_patch(self, kind, namespace, name, operations, **options):
+        before = copy.deepcopy(self.obj)
+        after = await super().json_patch(kind, namespace, name, operations, **options)
+        after["status"].pop("partitions", None)
+        if {**after, "metadata": before["metadata"]} == before:
+            after = before
+        self.obj = copy.deepcopy(after)
+        return after
+
+
+async def test_counts_that_an_earlier_definition_drops_are_not_told_in_every_round():
+    clock = Clock()
+    client, store = Earlier(cluster_object(version="7", status={"nextBrokerEpoch": 1})), Store(clock, "image")
+    store.apply(CLUSTERS, "ADDED", copy.deepcopy(client.obj))
+    executor, settings = Executor(client, store, OperatorMetrics(), NoEvents(), clock), cluster_settings(client.obj)
+
+    async def rounds(length_s):
+        before = len(client.patches)
+        for _ in range(int(length_s / 0.25)):
+            clock.now += 0.25
+            for action in plan(seen_by(store), clock.now):
+                if isinstance(action, UpdateClusterStatus):
+                    await executor.carry_out(settings, action, 1)
+        return len(client.patches) - before
+
+    assert await rounds(25.0) == 2, "all that is new, and the counts alone, of which nothing came"
+    assert 1 <= await rounds(60.0) <= 2, "the definition may be newer by then"
+    client.obj["metadata"]["resourceVersion"] = "20"
+    store.apply(CLUSTERS, "MODIFIED", copy.deepcopy(client.obj))
+    assert await rounds(0.25) == 1, "what somebody else has written is another object"
