@@ -198,7 +198,7 @@ async def summary(world: World) -> dict[str, Any]:
                         "minIsr": entry["minIsr"],
                         "led": entry["leader"] in {member["id"] for member in entry["isr"]},
                     }
-                    for number, entry in (status.get("partitions") or {}).items()
+                    for number, entry in ((kind is TOPICS and status.get("partitions")) or {}).items()
                 },
             }
     return found

@@ -68,10 +68,10 @@ class History:
     def id_given(self, name: str, producer_id: int) -> None:
         """A producer was given an id: nobody else ever is. Raises `Violation`.
 
-        Raises `LimitReached` where the counter was lost with the cluster's object, and the block began with the time:
-        that of the broker that drew it was behind (decision 012).
+        Raises `LimitReached` where the counter was lost with the cluster's object, or went back with the store, and the
+        block began with the time: that of the broker that drew it was behind (decision 012).
         """
-        if self._ids.setdefault(producer_id, name) != name and not self.store_went_back:
-            if self.cluster_remade and producer_id >= BY_TIME_MIN:
+        if self._ids.setdefault(producer_id, name) != name:
+            if (self.cluster_remade or self.store_went_back) and producer_id >= BY_TIME_MIN:
                 raise LimitReached(f"producer id {producer_id} came again: a clock is behind (decision 012)")
             raise Violation("unique producer ids", f"{producer_id} was given to {self._ids[producer_id]} and to {name}")

@@ -129,6 +129,10 @@ class Follower:
         state = self._state
         log = state.log
         before = log.end_offset
+        if self._has_only_what_was_deleted(event):
+            if self._cut(now_ms, before, anew=True):
+                state.decided("log_restarted", end_offset=before, start_offset=before)
+            return
         if len(event.records):
             try:
                 self._restart_inside_batch(event)
@@ -173,6 +177,14 @@ class Follower:
         if self._cut(now_ms, target):
             state.decided("epoch_began_twice", end_offset=end, truncated_to=target, error=str(error))
         return True
+
+    def _has_only_what_was_deleted(self, event: FetchResponded) -> bool:
+        """Whether the leader's log begins where this one ends: its epochs do not tell whether the logs agree below.
+
+        As in `_diverged` the log begins anew then, unless somebody counts on it.
+        """
+        log = self._state.log
+        return log.start_offset < log.end_offset == event.log_start_offset and not self._is_counted_on()
 
     def _restart_inside_batch(self, event: FetchResponded) -> None:
         """A log that ends where the leader's begins, inside a batch of the leader, begins anew with that batch.

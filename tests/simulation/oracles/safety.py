@@ -184,6 +184,8 @@ class Completeness:
         last, directory = ledger.committed[-1], ledger.directory(host)
         found = [] if directory is None else batches_between(directory, last.base, last.next)
         if last[1:] not in [mark[1:] for mark in found]:
+            if ledger.past.came_again(last):
+                raise LimitReached(f"{ledger}: leader epoch {last.epoch} came again with other records (limits of S11)")
             raise Violation(
                 self.candidate_name, f"{ledger}: at {occasion}, {member} counts but has {found} instead of {last}"
             )

@@ -171,6 +171,31 @@ def test_a_log_that_the_leader_has_deleted_whole_begins_anew_inside_its_first_ba
     assert (cluster.nodes[2].replica.high_watermark, log.start_offset) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("counted_on", "leader_start", "kept"),
+    [(False, 2, []), (False, 1, ["a", "b"]), (True, 2, ["a", "b"])],
+    ids=["nobody can tell whether it agrees", "the leader's epochs tell", "somebody counts on it"],
+)
+@pytest.mark.parametrize("more", [b"", bytes(batch(2, 9, "x"))], ids=["nothing new", "new records"])
+def test_what_is_all_below_the_leaders_log_start_is_given_up(
+    counted_on: bool, leader_start: int, kept: list[str], more: bytes
+) -> None:
+    cluster, log = following((1, "a"), (1, "b"))
+    entry = cluster.store.partition
+    if not counted_on:
+        alone = (entry.isr[0],)
+        cluster.store.put(replace(entry, partition_epoch=entry.partition_epoch + 1, isr=alone, elr=()))
+        cluster.metadata(2)
+    respond(cluster, records=memoryview(more), high_watermark=2, log_start_offset=leader_start)
+    if not kept:
+        assert (log.start_offset, log.end_offset) == (2, 2), "and asks again with an empty log"
+        cluster.flush(2)
+        respond(cluster, records=memoryview(more), high_watermark=2, log_start_offset=2)
+    values = [each.value for each in log.entries if each.value != "x"]
+    assert values == kept
+    assert log.end_offset == 2 + bool(more)
+
+
 def test_a_batch_that_begins_before_the_end_of_a_log_with_records_is_refused() -> None:
     cluster, log = following((1, "a"), (1, "b"))
     respond(cluster, records=batch(1, 9, "x"), high_watermark=2, log_start_offset=1)
