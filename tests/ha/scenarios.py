@@ -53,12 +53,13 @@ async def _all_made(world: World) -> bool:
 
 
 async def _well(world: World, kind: Any, name: str) -> bool:
-    """As many partitions as asked for, and Ready with this generation."""
+    """Ready with this generation, and of a topic all the partitions that are asked for."""
     obj = await world.get(kind, name)
     status = (obj or {}).get("status") or {}
+    placed = kind is not TOPICS or len(status.get("partitions") or {}) == (obj or {}).get("spec", {}).get("partitions")
     return (
         obj is not None
-        and len(status.get("partitions") or {}) == obj["spec"].get("partitions", 0)
+        and placed
         and status.get("observedGeneration") == obj["metadata"]["generation"]
         and any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
     )
