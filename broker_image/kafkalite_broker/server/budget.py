@@ -28,9 +28,10 @@ class InFlightBudget:
 
     No deadlock: while connections are held no frame begins, except in what a connection had read already or reads
     once before it notices. So there are finitely many unfinished frames. The oldest is read whatever else stops its
-    connection, and is whole, or its connection closed, within the time that a frame may take. Then it is dispatched,
-    and what is dispatched lets go of its bytes or is answered without waiting for bytes of another connection, at the
-    latest when its own time is over. In the end nothing is counted, which is less than half.
+    connection, and is whole, or its connection closed, within the time that a frame may take, or within seconds if
+    nothing of it arrives. Then it is dispatched, and what is dispatched lets go of its bytes or is answered without
+    waiting for bytes of another connection, at the latest when its own time is over. In the end nothing is counted,
+    which is less than half.
 
     No starvation: a frame that has begun is read in the order of beginnings. A connection that is held between two
     frames goes on whenever there is room again, and reads at least once before it is held anew.

@@ -31,6 +31,8 @@ WRITE_BUFFER_BYTES = 1 << 20
 """Unsent answers beyond which a connection reads no further requests."""
 LINGER_S = 5.0
 """How long a closing connection may take to send what was answered already."""
+TURN_SILENCE_S = 5.0
+"""A client that sends nothing of its frame for so long, while all others wait for it to be whole, is taken for gone."""
 
 log = get_logger(__name__)
 
@@ -95,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the budget knows of the unfinished frame."""
         self._has_turn = False
         """Whether it is read whatever pauses it, until the frame is whole."""
+        self._turn_began_s = 0.0
         self._unsent: list[Slot] = []
         """Answered and handed to the transport, which has not sent all of them."""
         self._stalled_bytes = 0
@@ -353,8 +356,20 @@ class Connection(asyncio.BufferedProtocol):
         """See `budget.Reader`."""
         if not self._has_turn:
             self._has_turn = True
+            self._turn_began_s = self._loop.time()
+            self._loop.call_later(TURN_SILENCE_S, self._end_silent_turn)
             if not self._reading:
                 self._loop.call_soon(self._read_on)
+
+    def _end_silent_turn(self) -> None:
+        """Turns come one after the other: with the whole time of a frame for each, dead clients would add theirs up."""
+        if self.closed or not self._has_turn:
+            return
+        silent_s = self._loop.time() - max(self.last_activity_s, self._turn_began_s)
+        if silent_s >= TURN_SILENCE_S:
+            self.close(f"nothing of a request arrived for {TURN_SILENCE_S:.0f} s while others waited for memory")
+        else:
+            self._loop.call_later(TURN_SILENCE_S - silent_s, self._end_silent_turn)
 
     def go_on(self) -> None:
         """See `budget.Reader`."""

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from kafkalite_broker.server import connection as connections
 from kafkalite_broker.server.budget import InFlightBudget
 from kafkalite_broker.server.connection import Connection
 from tests.unit.server.fake_connection import FakeDispatcher, FakeTransport, feed, frame
@@ -167,6 +168,38 @@ async def test_the_next_frame_has_its_turn_when_the_connection_of_the_oldest_end
     assert not clients.budget.held
     assert not clients.budget._waiting
     assert not clients.budget._unfinished
+
+
+async def test_dead_clients_in_the_middle_of_their_frames_hold_up_the_others_for_a_moment_only(clients, monkeypatch):
+    monkeypatch.setattr(connections, "TURN_SILENCE_S", 0.05)
+    dead = [clients.connect() for _ in range(4)]
+    for number in dead:
+        clients.send(number, frame(b"d" * LIMIT)[: LIMIT // 3])
+    alive = clients.connect()
+    clients.send(alive, frame(b"first") + frame(b"second"))
+    assert clients.budget.held
+    for _ in range(200):
+        if not clients.budget.held:
+            break
+        await asyncio.sleep(0.01)
+    assert [clients.connections[number].closed for number in dead] == [True, True, False, False]
+    await settle()
+    assert not clients.connections[alive].closed
+    assert clients.transports[alive].reading
+
+
+async def test_who_sends_in_its_turn_is_not_taken_for_gone_however_slow_it_is(clients, monkeypatch):
+    monkeypatch.setattr(connections, "TURN_SILENCE_S", 0.2)
+    slow, other = clients.connect(), clients.connect()
+    clients.send(slow, frame(b"s" * LIMIT)[: LIMIT // 2])
+    clients.send(other, frame(b"o" * LIMIT)[: LIMIT * 2 // 3])
+    assert clients.reading() == [True, False]
+    for _ in range(8):
+        await asyncio.sleep(0.05)
+        clients.send(slow, b"s")
+    assert clients.budget.held
+    assert not clients.connections[slow].closed
+    assert not clients.connections[other].closed, "it has no turn yet"
 
 
 async def test_time_in_which_a_connection_was_held_is_not_its_clients(clients):
