@@ -189,7 +189,8 @@ class Follower:
     def _restart_inside_batch(self, event: FetchResponded) -> None:
         """A log that ends where the leader's begins, inside a batch of the leader, begins anew with that batch.
 
-        Such a log is empty, or the leader has deleted all that it holds (DeleteRecords cuts inside batches).
+        Such a log is empty, or somebody counts on it and the leader has deleted all that it holds (DeleteRecords cuts
+        inside batches).
         """
         log = self._state.log
         if log.end_offset > max(log.start_offset, event.log_start_offset) or len(event.records) < _BASE_OFFSET_BYTES:

@@ -188,18 +188,22 @@ async def test_dead_clients_in_the_middle_of_their_frames_hold_up_the_others_for
     assert clients.transports[alive].reading
 
 
-async def test_who_sends_in_its_turn_is_not_taken_for_gone_however_slow_it_is(clients, monkeypatch):
-    monkeypatch.setattr(connections, "TURN_SILENCE_S", 0.2)
+async def test_who_sends_in_its_turn_is_not_taken_for_gone_however_slow_it_is(clients):
     slow, other = clients.connect(), clients.connect()
     clients.send(slow, frame(b"s" * LIMIT)[: LIMIT // 2])
     clients.send(other, frame(b"o" * LIMIT)[: LIMIT * 2 // 3])
     assert clients.reading() == [True, False]
-    for _ in range(8):
-        await asyncio.sleep(0.05)
-        clients.send(slow, b"s")
-    assert clients.budget.held
-    assert not clients.connections[slow].closed
-    assert not clients.connections[other].closed, "it has no turn yet"
+    its, waits = clients.connections[slow], clients.connections[other]
+    its._turn_began_s -= 3 * connections.TURN_SILENCE_S
+    clients.send(slow, b"s")
+    its._end_silent_turn()
+    waits.last_activity_s -= 3 * connections.TURN_SILENCE_S
+    waits._end_silent_turn()
+    assert not its.closed, "something came a moment ago"
+    assert not waits.closed, "it has no turn yet"
+    its.last_activity_s -= 3 * connections.TURN_SILENCE_S
+    its._end_silent_turn()
+    assert its.closed
 
 
 async def test_time_in_which_a_connection_was_held_is_not_its_clients(clients):

@@ -405,6 +405,14 @@ def test_a_producer_id_that_is_given_twice() -> None:
     history.id_given("a", 2 * 10**15)
     with pytest.raises(LimitReached):  # one clock was behind
         history.id_given("b", 2 * 10**15)
+    history.cluster_remade = False
+    with fires("unique producer ids"):
+        history.id_given("b", 2 * 10**15)
+    history.store_went_back = True
+    with fires("unique producer ids"):
+        history.id_given("b", 5)
+    with pytest.raises(LimitReached):
+        history.id_given("b", 2 * 10**15)
 
 
 def test_the_final_read_finds_what_is_missing(healthy, ledger, follower) -> None:

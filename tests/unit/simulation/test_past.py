@@ -200,6 +200,23 @@ def test_what_the_log_has_that_the_recovery_goes_on_with_is_not_left_out(restore
         restore.oracles.completeness.candidates(ledger, "now")
 
 
+def test_a_candidate_with_another_batch_of_an_epoch_that_came_again_is_at_the_limit(
+    restore, ledger, monkeypatch
+) -> None:
+    restore.later_epochs()
+    restore.restore()
+    restore.commit()
+    restore.marks.append(restore.batch)
+    restore.recover()
+    restore.marks[-1] = restore.batch._replace(crc=restore.batch.crc ^ 1)
+    check = restore.oracles.completeness.candidates
+    for others, expected in (({restore.batch}, pytest.raises(LimitReached, match="came again")), (set(), lost())):
+        monkeypatch.setattr(ledger.past, "came_again", others.__contains__)
+        with expected:
+            check(ledger, "now")
+    restore.marks.pop()
+
+
 def test_a_recovery_with_a_log_of_the_same_epoch_has_all_that_its_leader_acknowledged(restore) -> None:
     restore.later_epochs()
     restore.restore()
