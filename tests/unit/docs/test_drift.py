@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import yaml
 
 from kafkalite_broker.server.handlers import handlers
 from kafkalite_broker.telemetry import BrokerTelemetry
-from kafkalite_core.model.config import BROKER_KEYS, TOPIC_KEYS, ConfigKey
+from kafkalite_core.model.config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, TOPIC_KEYS, ConfigKey
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.resources import naming
@@ -112,16 +113,27 @@ def test_keys_marked_as_without_effect_are_those_that_no_code_reads() -> None:
     assert broker_marks == {name for name in BROKER_KEYS if name not in SYNONYMS and f'"{name}"' not in code}
 
 
-def leaves(schema: dict, path: str) -> dict[str, object]:
-    """Paths of the fields that hold no other fields, with their defaults."""
+def test_broker_keys_that_need_no_restart_are_those_that_the_text_names() -> None:
+    document = text("configuration.md")
+    sentence = re.search(r"^These come into force at once,.*?\. Kafka's clients", document, re.DOTALL | re.MULTILINE)
+    assert sentence
+    names = re.findall(r"`([a-z.]+)`", sentence[0])
+    own = BROKER_KEYS.keys() - SYNONYMS
+    found = {key for key in own for name in names if key == name or (name.endswith(".") and key.startswith(name))}
+    assert all(any(key == name or key.startswith(name) for key in own) for name in names)
+    assert found == DYNAMIC_BROKER_KEYS - SYNONYMS
+
+
+def leaves(schema: dict, path: str) -> dict[str, dict]:
+    """Paths of the fields that hold no other fields, with their schemas."""
     if schema.get("type") == "array" and "properties" in schema.get("items", {}):
         return leaves(schema["items"], path + "[]")
     if "properties" in schema and path != "spec.template.pod":
-        found: dict[str, object] = {}
+        found: dict[str, dict] = {}
         for name, child in schema["properties"].items():
             found |= leaves(child, f"{path}.{name}")
         return found
-    return {path: schema.get("default")}
+    return {path: schema}
 
 
 def spec_of(plural: str) -> dict:
@@ -148,11 +160,23 @@ def test_every_field_of_a_spec_is_documented_with_its_default(
     assert {name_of(row[0]) for row in table} == set(actual) - mentioned_in_prose
     assert all(f"`{name}`" in section[0] for name in mentioned_in_prose)
     for row in table:
-        default = actual[name_of(row[0])]
+        default = actual[name_of(row[0])].get("default")
         if default is not None:
             assert name_of(row[1]) == (str(default).lower() if isinstance(default, bool) else str(default)), row
         else:
             assert not re.fullmatch(r"`[^.]*`", row[1]), f"the schema has no default for {row}"
+        low, high = (actual[name_of(row[0])].get(bound) for bound in ("minimum", "maximum"))
+        if None not in {low, high} and high != 65535:  # that of ports goes without saying
+            assert f"{low} to {high}" in row[2], row
+        for most in re.findall(r"keys, at most (\d+)", row[2]):
+            assert int(most) == actual[name_of(row[0])]["maxProperties"], row
+
+
+def test_annotations_and_labels_that_kafkalite_sets_are_documented() -> None:
+    names = {value for name, value in vars(naming).items() if re.match("(ANNOTATION|LABEL)_", name)}
+    assert naming.ANNOTATION_REVISION in names
+    document = text("configuration.md")
+    assert {name for name in names if not re.search(rf"`{re.escape(name)}[:`]", document)} == set()
 
 
 def test_every_annotation_that_users_set_is_documented() -> None:
@@ -246,14 +270,46 @@ def test_every_metric_of_the_operator_is_documented_and_every_documented_one_exp
 def test_every_reason_of_a_condition_is_documented() -> None:
     table = rows(text("operations.md"), "on | condition | reason | what to do")
     documented = {name for row in table for name in re.findall(r"`([A-Z][A-Za-z]+)`", row[2])}
-    code = sources("core/kafkalite_core/controller")
+    code = sources("core/kafkalite_core/controller", "core/kafkalite_core/resources", "operator/kafkalite_operator")
     used = set(re.findall(r'_condition\(\s*\w?"?[A-Za-z_]+"?, (?:True|False|\w+), "([A-Z][A-Za-z]+)"', code))
     used |= set(re.findall(r'Obstacle\(\s*"([A-Z][A-Za-z]+)"', code))
     used |= set(re.findall(r'reason, message = .* else \("([A-Za-z]+)"', code))
     used |= set(re.findall(r'"([A-Z][a-z]+)" if settled else "([A-Z][a-z]+)"', code)[0])
-    used |= set(re.findall(r'Condition\(type="\w+", status="\w+", reason="([A-Za-z]+)"', code))
-    assert "NotEnoughBrokers" in used  # the patterns still fit the code
-    assert documented == used
+    used |= set(re.findall(r'Condition\(type=(?:"\w+"|[A-Z_]+), status="\w+", reason="([A-Za-z]+)"', code))
+    used |= set(re.findall(r'reason=failure\.reason or "([A-Za-z]+)"', code))
+    assert used >= {"NotEnoughBrokers", "Resizing", "AddressesKnown", "NodeUnknown"}  # the patterns still fit the code
+    assert "reason=told.resize" in code
+    assert documented == used | KUBERNETES_REASONS
+
+
+KUBERNETES_REASONS = {"Deferred", "InProgress", "Error", "Forbidden", "NotFound"}
+"""Reasons that are the kubelet's (`PodsResized`) or the API server's (`RacksKnown`)."""
+
+
+def test_every_event_of_the_operator_is_documented() -> None:
+    document = text("operations.md")
+    events = {name for row in rows(document, "on | reason | what has happened") for name in words_in(row[1])}
+    conditions = {
+        name
+        for row in rows(document, "on | condition | reason | what to do")
+        for name in words_in(f"{row[1]} {row[2]}")
+    }
+    folder = ROOT / "operator" / "kafkalite_operator"
+    constants = {
+        node.value
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    # Whatever the operator names in camel case is the reason of an Event, or the type or reason of a condition.
+    named = {each for each in constants if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", each)}
+    assert "LeaderElected" in named
+    assert named - events - conditions == set()
+    assert events - constants == set()
+
+
+def words_in(cell: str) -> set[str]:
+    return set(re.findall(r"\b([A-Z][a-z]+(?:[A-Z][a-z]+)*)\b", cell))
 
 
 def test_exit_codes_of_a_broker_are_documented() -> None:
