@@ -308,6 +308,14 @@ def test_every_event_of_the_operator_is_documented() -> None:
     assert events - constants == set()
 
 
+def test_names_of_the_objects_of_a_cluster_are_documented() -> None:
+    documented = {name_of(row[1]) for row in rows(text("operations.md"), "kind | name | what for")}
+    of_one = {naming.broker_name("C", 7), naming.data_claim_name("C", 7)}
+    of_all = [naming.stateful_set_name, naming.headless_service_name, naming.bootstrap_service_name]
+    of_all += [naming.config_map_name, naming.identity_name]
+    assert documented == {name.replace("7", "n") for name in of_one} | {name("C") for name in of_all}
+
+
 def words_in(cell: str) -> set[str]:
     return set(re.findall(r"\b([A-Z][a-z]+(?:[A-Z][a-z]+)*)\b", cell))
 
