@@ -199,6 +199,22 @@ CASES = [
         labels={**OF_CLUSTER, "job": "kafka/release-kafkalite-broker", "pod": "c-broker-0"},
     ),
     Case(
+        "KafkaLiteRestarts", "a broker ends after minutes, another was restarted twice, the operator once",
+        {
+            broker("process_start_time_seconds"): "0x4 300x4 600x4 900x60",
+            broker("process_start_time_seconds", 1): "0x4 300x4 600x64",
+            operator("process_start_time_seconds"): "0x4 300x68",
+        },
+        silent=(14, 50), fires={15: "kafka/c-broker-0 was started again 3 times in half an hour"},
+        labels={**OF_CLUSTER, "job": "kafka/release-kafkalite-broker", "pod": "c-broker-0"},
+    ),
+    Case(
+        "KafkaLiteRestarts", "the operator",
+        {operator("process_start_time_seconds"): "0 60 120 180 240x60"},
+        silent=(2,), fires={10: "kafka/op-0 was started again 4 times in half an hour"},
+        labels={**OF_OPERATOR, "pod": "op-0"},
+    ),
+    Case(
         "KafkaLiteCoordinatorsLoading", "it does not end",
         {
             broker("kafka_server_group_coordinator_metrics_num_partitions", more=',state="loading"'): "0x4 2x20",
