@@ -52,11 +52,14 @@ class Batch(NamedTuple):
     position: int
     data: bytes
 
+    def is_intact(self) -> bool:
+        """Whether the CRC is that of the bytes it covers."""
+        return crc32c(self.data[_CRC_START:]) == int.from_bytes(self.data[_CRC_POSITION:_CRC_START], "big")
+
     def __str__(self) -> str:
-        intact = crc32c(self.data[_CRC_START:]) == int.from_bytes(self.data[_CRC_POSITION:_CRC_START], "big")
         return (
             f"offsets {self.base_offset} to {self.last_offset}, leader epoch {self.leader_epoch}, {len(self.data)} "
-            f"bytes at {self.position} of {self.file}, CRC {'right' if intact else 'WRONG'}"
+            f"bytes at {self.position} of {self.file}, CRC {'right' if self.is_intact() else 'WRONG'}"
         )
 
 

@@ -4,7 +4,10 @@ For any two replicas a, b of a partition and all o with  max(start(a), start(b))
 
     the batch of a that holds o  =  the batch of b that holds o, byte for byte                  else differs
     offsets follow each other, leader epochs never fall, within each log                        else gap | epoch-fell
+    a batch that all have has the CRC of its bytes                                              else damaged
     a replica reaches what is said to be committed on all                                       else short
+    what is said to be committed is on as many brokers as is said                               else missing
+    nobody lacks the beginning where nothing was deleted                                        else late-start
 
 committed(r) is the high watermark that is given for the partition, or else what r itself has checkpointed: then a
 replica that was not in sync, or still runs, is compared too, as far as it must be equal. Segments are no matter:
@@ -28,12 +31,11 @@ from kafkalite_cli.verify.replica_log import (
     open_directory,
     open_log,
 )
+from kafkalite_core.model.partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
-
-    from kafkalite_core.model.partition import TopicPartition
 
 EXAMPLES_MAX = 20  # per kind; the counts are exact
 ATTEMPTS = 3  # a running broker may clean or delete segments while they are read
@@ -59,7 +61,7 @@ class ReplicaReport(msgspec.Struct, frozen=True, kw_only=True):
         batches: Batches that were compared.
         bytes: Their size, each counted once.
         uncompared: Partitions with records of which nothing could be compared, for example because no high watermark
-            was checkpointed yet.
+            was checkpointed yet, or because one broker alone has it.
     """
 
     ok: bool
@@ -77,6 +79,8 @@ def compare_replicas(
     *,
     topics: Collection[str] | None = None,
     high_watermarks: Mapping[tuple[str, int], int] | None = None,
+    starts: Mapping[tuple[str, int], int] | None = None,
+    copies: int = 1,
 ) -> ReplicaReport:
     """Compare the data directories of a cluster's brokers, running or not.
 
@@ -85,11 +89,13 @@ def compare_replicas(
         topics: Only these; None: all.
         high_watermarks: (topic, partition) -> offset below which everything is known to be committed, and all replicas
             to be in sync. Every replica has to reach it.
+        starts: (topic, partition) -> offset from which on nothing was ever deleted. Every replica has to begin there.
+        copies: Each partition of `high_watermarks` has to be on so many brokers, under one topic id.
 
     Raises:
         DirectoryError: one of them is no data directory, or two are of one broker.
     """
-    return _Comparison(topics, high_watermarks or {}).run(directories)
+    return _Comparison(topics, high_watermarks or {}, starts or {}, copies).run(directories)
 
 
 class _Mismatch(Exception):
@@ -101,8 +107,14 @@ class _Mismatch(Exception):
 
 
 class _Comparison:
-    def __init__(self, topics: Collection[str] | None, given: Mapping[tuple[str, int], int]) -> None:
-        self._topics, self._given = topics, given
+    def __init__(
+        self,
+        topics: Collection[str] | None,
+        given: Mapping[tuple[str, int], int],
+        starts: Mapping[tuple[str, int], int],
+        copies: int,
+    ) -> None:
+        self._topics, self._given, self._starts, self._copies = topics, given, starts, copies
         self._counts: Counter[str] = Counter()
         self._examples: list[ReplicaAnomaly] = []
         self._uncompared: list[str] = []
@@ -110,7 +122,8 @@ class _Comparison:
 
     def run(self, directories: Mapping[int, Path] | Iterable[Path]) -> ReplicaReport:
         brokers = _open_all(directories)
-        for key in sorted({key for logs in brokers for key in logs}):
+        known = {key for logs in brokers for key in logs} | {TopicPartition(*key) for key in self._given}
+        for key in sorted(known):
             if self._topics is None or key.topic in self._topics:
                 self._partition(key, [logs[key] for logs in brokers if key in logs])
         return ReplicaReport(
@@ -126,11 +139,23 @@ class _Comparison:
 
     def _partition(self, key: TopicPartition, replicas: list[ReplicaLog]) -> None:
         """Compare what the brokers hold under one name; a deleted topic of that name is another matter (S12)."""
-        for topic_id in sorted({log.metadata.topic_id for log in replicas}):
-            same = [log for log in replicas if log.metadata.topic_id == topic_id]
+        groups: dict[str, list[ReplicaLog]] = {}
+        for log in replicas:
+            groups.setdefault(log.metadata.topic_id, []).append(log)
+        most = max(groups.values(), key=len, default=[])
+        if (key.topic, key.partition) in self._given and len(most) < self._copies:
+            self._found("missing", key, 0, f"only brokers {[log.broker for log in most]} have it, not {self._copies}")
+        for log in most:
+            start = self._starts.get((key.topic, key.partition), log.start)
+            if log.start > start:
+                text = f"broker {log.broker} begins at {log.start}, and nothing from {start} on was deleted"
+                self._found("late-start", key, start, text)
+        for _, same in sorted(groups.items()):
             if len(same) > 1:
                 self._tally["partitions"] += 1
                 self._compare(key, same)
+        if len(most) == 1 and any(log.has_records() for log in replicas):
+            self._uncompared.append(str(key))
 
     def _compare(self, key: TopicPartition, replicas: list[ReplicaLog]) -> None:
         for attempt in range(1, ATTEMPTS + 1):
@@ -198,6 +223,8 @@ class _Walk:
                     compared = True
             if not compared:
                 break
+            if not batch.is_intact():
+                raise _Mismatch("damaged", batch.base_offset, f"all have the same: {batch}")
             self.tally["batches"] += 1
             self.tally["bytes"] += len(batch.data)
             self.tally["records"] += batch.last_offset + 1 - max(batch.base_offset, self._start)

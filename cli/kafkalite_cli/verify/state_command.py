@@ -135,7 +135,8 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
                 f"{example.kind}: {example.topic}-{example.partition} at offset {example.offset}: {example.text}"
             )
         for name in report.uncompared:
-            click.echo(f"{name}: nothing to compare (no high watermark was written down, or all of it was compacted)")
+            why = "no high watermark was written down, all of it was compacted, or one directory alone has it"
+            click.echo(f"{name}: nothing to compare ({why})")
         verdict = "OK" if report.ok else "BROKEN"
         click.echo(
             f"replicas: {verdict}: {report.partitions:,} partitions, {report.records:,} offsets in {report.batches:,} "

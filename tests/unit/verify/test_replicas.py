@@ -1,5 +1,7 @@
 """Data directories made by hand: equal replicas pass, every difference below the high watermark is told."""
 
+import shutil
+
 import pytest
 
 from kafkalite_cli.verify.replica_log import DirectoryError
@@ -171,6 +173,54 @@ def test_a_log_begins_where_the_youngest_of_all_does(brokers):
     assert report.records == 2
     brokers[0].checkpoint(LOG_START, 3)
     assert only(compare(brokers)).offset == 2, "the batch that holds offset 3"
+
+
+WHOLE = {"high_watermarks": {("orders", 0): 6}, "starts": {("orders", 0): 0}, "copies": 3}
+
+
+def test_a_partition_that_a_broker_should_have_and_has_not_is_missing(brokers):
+    assert compare(brokers, **WHOLE).ok
+    shutil.rmtree(brokers[1].path / "orders-0")
+    found = only(compare(brokers, **WHOLE))
+    assert found.kind == "missing"
+    assert "[0, 2]" in found.text
+
+
+def test_another_topic_of_that_name_is_no_copy(brokers):
+    brokers[1].write(batch(0), batch(2), batch(4), topic_id="5f0c0000-0000-4000-8000-000000000002")
+    assert only(compare(brokers, **WHOLE)).kind == "missing"
+
+
+def test_a_partition_that_nobody_has_is_missing(brokers):
+    for broker in brokers:
+        shutil.rmtree(broker.path / "orders-0")
+    assert only(compare(brokers, high_watermarks={("orders", 0): 6})).kind == "missing"
+
+
+def test_a_partition_that_one_broker_alone_has_was_not_compared(brokers):
+    for broker in brokers[1:]:
+        shutil.rmtree(broker.path / "orders-0")
+    report = compare(brokers)
+    assert (report.partitions, report.uncompared) == (0, ["orders-0"])
+
+
+def test_a_replica_whose_first_segment_is_gone_begins_too_late(brokers):
+    for broker in brokers:
+        broker.write(batch(0), batch(2), batch(4), rolls=(2, 4))
+    brokers[1].log(0).unlink()
+    assert compare(brokers).ok, "retention may have deleted it"
+    found = only(compare(brokers, **WHOLE))
+    assert found.kind == "late-start"
+    assert "broker 1 begins at 2" in found.text
+
+
+def test_the_same_damage_on_all_is_damage(brokers):
+    for broker in brokers:
+        content = bytearray(broker.log().read_bytes())
+        content[-1] ^= 1
+        broker.log().write_bytes(content)
+    found = only(compare(brokers))
+    assert (found.kind, found.offset) == ("damaged", 4)
 
 
 def test_offsets_follow_each_other(brokers):
