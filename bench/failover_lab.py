@@ -146,8 +146,15 @@ class Lab:
         metadata = check_metadata(self.folder / "metadata.jsonl")
         ends = {(TOPIC, partition): offset + 1 for partition, offset in self.load.acks.highest.items()}
         directories = {broker: self.cluster.data_directory(broker) for broker in range(BROKERS)}
-        replicas = compare_replicas(directories, topics={TOPIC}, high_watermarks=ends)
+        starts = {(TOPIC, partition): offset for partition, offset in self.load.starts.items()}
+        replicas = compare_replicas(
+            directories, topics={TOPIC}, high_watermarks=ends, starts=starts, copies=min(REPLICAS, BROKERS)
+        )
         result.anomalies |= metadata.counts | replicas.counts
+        if not metadata.changes:
+            result.anomalies["metadata-not-recorded"] = 1
+        if replicas.uncompared or not replicas.records:
+            result.anomalies["uncompared"] = max(1, len(replicas.uncompared))
         result.facts |= {"elections_judged": metadata.elections, "records_compared": replicas.records}
         result.errors = dict(self.load.errors)
         result.minutes = round((time.monotonic() - self._began_s) / 60, 2)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Verdict:
-    """`broken` says in words which promises were; empty: none. `unfit`: why the traffic says nothing of the program."""
+    """`broken` says in words which promises were; empty: none. `unfit`: why the traffic says nothing of the program.
+
+    `late`: who did not come back in its time.
+    """
 
     acked: int = 0
     read: int = 0
@@ -28,6 +31,7 @@ class Verdict:
     broken: list[str] = field(default_factory=list)
     thin: list[str] = field(default_factory=list)
     unfit: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
 
 
 def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
@@ -43,6 +47,10 @@ def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
         if seen.too_large:
             # librdkafka raises its producer epoch after such an answer, and sends again what it had under way elsewhere.
             verdict.unfit.append(f"{traffic.topic}: {seen.too_large} records of the load were refused as too large")
+        if seen.unread:
+            verdict.late.append(
+                f"{traffic.topic}: the reader in the load was not given {seen.unread} acknowledged records"
+            )
         if seen.acked < traffic.floor():
             verdict.thin.append(f"{traffic.topic}: {seen.acked} acknowledged, at least {traffic.floor()} are wanted")
     directories = {broker: cluster.data_directory(broker) for broker in range(BROKERS)}
@@ -51,7 +59,9 @@ def judge(cluster: Cluster, traffics: list[Traffic], metadata: Path) -> Verdict:
         for traffic in traffics
         for partition, offset in traffic.load.acks.highest.items()
     }
-    replicas = compare_replicas(directories, topics={traffic.topic for traffic in traffics}, high_watermarks=ends)
+    starts = {(traffic.topic, number): offset for traffic in traffics for number, offset in traffic.load.starts.items()}
+    topics = {traffic.topic for traffic in traffics}
+    replicas = compare_replicas(directories, topics=topics, high_watermarks=ends, starts=starts, copies=BROKERS)
     verdict.replica_bytes = replicas.bytes
     if not replicas.ok or not replicas.bytes:
         examples = " | ".join(str(example) for example in replicas.examples[:5])

@@ -61,8 +61,8 @@ def conclude(harms: list[Harm], seen: Verdict, error: str) -> tuple[str, str]:
         return FAILED, "; ".join([*seen.unfit, *seen.broken, *([error] if error else [])])
     if seen.broken:
         return BROKEN, "; ".join([*seen.broken, *([error] if error else [])])
-    if error:
-        return FAILED, error
+    if error or seen.late:
+        return FAILED, "; ".join([*([error] if error else []), *seen.late])
     if blunt := [f"{harm.name}: not seen: {', '.join(harm.unseen)}" for harm in harms if not harm.bit]:
         return NO_BITE, "; ".join(blunt)
     if not harms:

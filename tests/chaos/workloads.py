@@ -74,7 +74,7 @@ WORKLOADS = {
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the clients' histories say."""
+    """What the clients' histories say. `unread`: acknowledged, and not given to the reader in the load in its time."""
 
     ok: bool
     acked: int
@@ -83,6 +83,7 @@ class Judgement:
     examples: tuple[str, ...]
     longest_gap_ms: float
     too_large: int = 0
+    unread: int = 0
 
 
 class Churn:
@@ -278,4 +279,5 @@ class Traffic:
             examples=tuple(str(each) for each in examples[:10]),
             longest_gap_ms=log.longest_ack_gap_ms,
             too_large=self.load.too_large,
+            unread=sum(self.load.unread.values()),
         )

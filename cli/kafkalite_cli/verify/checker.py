@@ -6,6 +6,7 @@ The invariant, for every partition:
     final(o) = the record that readers found at offset o
     acked (r, o)                   =>  final(o) = r                             else lost | wrong-offset | unseen
     anybody read o                 =>  the final read found the same            else lost | vanished | inconsistent
+    a reader is given r            =>  with the bytes that were sent                        else altered
     final(o1) = final(o2)          =>  o1 = o2                                  else duplicate
     same producer and key, r1 < r2 =>  offset(r1) < offset(r2)                  else reordered
     acked r1 before r2 was sent    =>  offset(r1) < offset(r2)                  else stale-offset
@@ -26,6 +27,7 @@ from kafkalite_cli.verify.history import (
     SEQUENCE_MAX,
     VERSION,
     Ack,
+    Altered,
     Assign,
     End,
     Event,
@@ -99,6 +101,10 @@ class Checker:
                 partition.positions[event.consumer] = event.offset
                 if event.consumer >= FINAL_READ:
                     partition.final_from = event.offset if event.offset >= 0 else None
+            case Altered():
+                self._on_read(event)
+                text = f"consumer {event.consumer} was given another key or value than was sent"
+                self._findings.add("altered", event.partition, event.offset, _code(event), text)
             case Foreign():
                 self._position(self._partition(event.partition), event.consumer, event.offset, 0)
             case End():
@@ -139,7 +145,7 @@ class Checker:
         acked.add(acked_us, offset)
         self._pauses.ack(partition, event)
 
-    def _on_read(self, event: Read) -> None:
+    def _on_read(self, event: Read | Altered) -> None:
         self._read += 1
         offset, code, consumer = event.offset, _code(event), event.consumer
         partition = self._partitions.get(event.partition) or self._partition(event.partition)
@@ -295,7 +301,7 @@ class _Judgement:
                 self._findings.add("wrong-offset", number, offset, code, text)
 
 
-def _code(event: Ack | Read | Unknown | Failed) -> int:
+def _code(event: Ack | Read | Altered | Unknown | Failed) -> int:
     """(producer, key, sequence) as one number of 64 bits; 0 is no record."""
     producer, key, sequence = event.producer, event.key, event.sequence
     if not (0 <= producer < PRODUCERS_MAX and 0 <= key < KEYS_MAX and 0 < sequence <= SEQUENCE_MAX):

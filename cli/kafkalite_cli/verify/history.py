@@ -108,6 +108,18 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag="read", gc=False):
     at_us: int
 
 
+class Altered(msgspec.Struct, frozen=True, array_like=True, tag="altered", gc=False):
+    """A consumer got a record that names one of this run, and whose key or value are not the bytes that were sent."""
+
+    consumer: int
+    partition: int
+    offset: int
+    producer: int
+    key: int
+    sequence: int
+    at_us: int
+
+
 class Foreign(msgspec.Struct, frozen=True, array_like=True, tag="foreign", gc=False):
     """A consumer got a record that no producer of this run made; it counts for the order of offsets only."""
 
@@ -144,7 +156,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
     at_us: int
 
 
-Event = Header | Ack | Unknown | Failed | Assign | Read | Foreign | End | Watermark | Fault
+Event = Header | Ack | Unknown | Failed | Assign | Read | Altered | Foreign | End | Watermark | Fault
 
 
 class Recorder(Protocol):
@@ -246,6 +258,11 @@ def write_history(path: Path, events: Iterable[Event]) -> None:
     with FileRecorder(path) as recorder:
         for event in events:
             recorder.record(event)
+
+
+def encode_key(producer: int, key: int) -> bytes:
+    """The key of a record."""
+    return b"key-%d-%d" % (producer, key)
 
 
 def encode_value(run: str, producer: int, key: int, sequence: int, size: int) -> bytes:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kafkalite_cli.errors import Failure
-from kafkalite_cli.kafka import final_codes, partitions_of
+from kafkalite_cli.kafka import partitions_of
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
@@ -32,22 +32,19 @@ from kafkalite_cli.verify.history import (
     OFFSET_UNKNOWN,
     PRODUCERS_MAX,
     Ack,
-    Assign,
-    End,
     Failed,
     Fault,
     FileRecorder,
-    Foreign,
     Header,
     MemoryRecorder,
-    Read,
     Recorder,
     Unknown,
-    decode_value,
+    encode_key,
     encode_value,
     read_history,
 )
 from kafkalite_cli.verify.observer import EndObserver
+from kafkalite_cli.verify.reading import METADATA_TIMEOUT_S, Reader, end_offset
 from kafkalite_core.model.errors import KafkaLiteError
 
 if TYPE_CHECKING:
@@ -58,7 +55,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-METADATA_TIMEOUT_S = 20.0
 TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 REFUSED = {*TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
 """Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
@@ -111,10 +107,11 @@ class Load:
         self.run = uuid.uuid4().hex[:12]
         self.acks = Acks()
         self.sent = 0
-        self.received = 0
         self.errors: dict[str, int] = {}
         self.too_large = 0
         """Records that brokers refused for their size, or that of their batch: such a load says nothing of the log."""
+        self.unread: dict[int, int] = {}
+        """Partition -> acknowledged offsets that the reader in the load had not been given when `stop` gave it up."""
         self.recorder: Recorder = FileRecorder(history) if history else MemoryRecorder()
         self._partitions = partitions
         self._producer_config = {
@@ -137,6 +134,7 @@ class Load:
         self._stop_consuming = threading.Event()
         self._producing: list[threading.Thread] = []
         self._consuming: threading.Thread | None = None
+        self._live: Reader | None = None
         self._observe_s = observe_s
         self._observer: EndObserver | None = None
         self._observing: threading.Thread | None = None
@@ -162,6 +160,16 @@ class Load:
         assert self._partitions is not None, "start() first"
         return self._partitions
 
+    @property
+    def received(self) -> int:
+        """Records of this run that the reader in the load was given so far."""
+        return self._live.received if self._live is not None else 0
+
+    @property
+    def starts(self) -> Mapping[int, int]:
+        """Partition -> where this run began; known from `start` on."""
+        return self._first
+
     def start(self) -> None:
         """Look at the topic and begin. Raises LoadError when the topic does not exist or no broker answers."""
         first = self._first_offsets()
@@ -183,8 +191,9 @@ class Load:
     def stop(self, timeout_s: float = 60.0) -> None:
         """End the producers, wait for what is in flight, then read everything once more from the beginning.
 
-        Records without an answer after `timeout_s` count as unknown, records not found by the final read within another
-        `timeout_s` as unseen. Raises LoadError when one of the threads failed.
+        Records without an answer after `timeout_s` count as unknown; what the reader in the load has not been given
+        within another `timeout_s` is `unread`, and what the final read does not find within a third one is unseen.
+        Raises LoadError when one of the threads failed.
         """
         if self._stopped or self._consuming is None:
             return
@@ -193,6 +202,7 @@ class Load:
         self._flush_limit = time.monotonic() + timeout_s
         for thread in self._producing:
             thread.join()
+        self._catch_up(timeout_s)
         self._stop_consuming.set()
         self._consuming.join()
         if self._observer is not None and self._observing is not None:
@@ -302,7 +312,7 @@ class Load:
             if len(known) < len(wanted):
                 raise LoadError(f"topic {self.topic!r} has {len(known)} partitions on {self.bootstrap}: create more")
             partitions = [TopicPartition(self.topic, number) for number in wanted]
-            return {p.partition: _end_offset(consumer, p) for p in partitions}
+            return {p.partition: end_offset(consumer, p) for p in partitions}
         except Failure as error:
             raise LoadError(f"{self.bootstrap}: {error.message}") from error
         except KafkaException as error:
@@ -363,9 +373,7 @@ class Load:
         while True:
             invoked_us = _now_us()
             try:
-                producer.produce(
-                    self.topic, value, b"key-%d-%d" % (number, key), partition=partition, on_delivery=delivered
-                )
+                producer.produce(self.topic, value, encode_key(number, key), partition=partition, on_delivery=delivered)
             except BufferError:  # the client's queue is full: serve acknowledgements until it is not
                 producer.poll(0.1)
                 if time.monotonic() > self._flush_limit:
@@ -376,72 +384,42 @@ class Load:
                 return
 
     def _consume(self, number: int) -> None:
-        consumer = self._assigned(number, self._first)
+        reader = self._live = self._reader(number)
         try:
             while not self._stop_consuming.is_set():
-                self._take(consumer, number, {})
+                reader.take()
         finally:
-            consumer.close()
+            reader.close()
 
-    def _assigned(self, number: int, first: Mapping[int, int]) -> Consumer:
-        consumer = Consumer({**self._consumer_config, "error_cb": self._note_error})
-        consumer.assign([TopicPartition(self.topic, partition, offset) for partition, offset in first.items()])
-        for partition, offset in first.items():
-            self.recorder.record(Assign(number, partition, offset, _now_us()))
-        return consumer
+    def _reader(self, number: int) -> Reader:
+        return Reader(
+            self._consumer_config,
+            self.topic,
+            number,
+            self._first,
+            run=self.run,
+            size=self.size,
+            recorder=self.recorder,
+            note_error=self._note_error,
+        )
 
-    def _take(self, consumer: Consumer, number: int, positions: dict[int, int]) -> None:
-        """Note one batch of records; `positions` learns the next offset of each partition."""
-        for message in consumer.consume(1000, 0.1):
-            if (error := message.error()) is not None:
-                self._note_error(error)
-                continue
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            value = message.value()
-            record = decode_value(value if isinstance(value, bytes) else None, self.run)
-            if record is None:
-                self.recorder.record(Foreign(number, partition, offset, _now_us()))
-            else:
-                self.recorder.record(Read(number, partition, offset, *record, _now_us()))
-                if number != FINAL_READ:
-                    self.received += 1
-            positions[partition] = offset + 1
+    def _catch_up(self, timeout_s: float) -> None:
+        """Wait until the reader in the load has been given all that was acknowledged; `unread` is what it lacks."""
+        assert self._consuming is not None
+        limit = time.monotonic() + timeout_s
+        while (unread := self._behind()) and self._consuming.is_alive() and time.monotonic() < limit:
+            time.sleep(0.05)
+        self.unread = unread
+
+    def _behind(self) -> dict[int, int]:
+        reached = self._live.positions if self._live is not None else self._first
+        lacking = {p: highest + 1 - reached.get(p, 0) for p, highest in self.acks.highest.items()}
+        return {partition: count for partition, count in lacking.items() if count > 0}
 
     def _read_everything(self, timeout_s: float) -> None:
         """The final read: from where the run began to behind everything that was acknowledged and is served now."""
-        consumer = self._assigned(FINAL_READ, self._first)
-        positions = dict(self._first)
+        reader = self._reader(FINAL_READ)
         try:
-            limit = time.monotonic() + timeout_s
-            targets = {p: max(offset, self.acks.highest.get(p, -1) + 1) for p, offset in self._first.items()}
-            for partition, acknowledged in targets.items():
-                left_s = max(0.5, limit - time.monotonic())
-                end = _end_offset(consumer, TopicPartition(self.topic, partition), left_s)
-                targets[partition] = max(acknowledged, end)
-            while any(positions[p] < target for p, target in targets.items()) and time.monotonic() < limit:
-                self._take(consumer, FINAL_READ, positions)
-        except KafkaException as error:
-            self._note_error(error.args[0])
+            reader.read_to_the_end(self.acks.highest, timeout_s)
         finally:
-            for partition, offset in positions.items():
-                self.recorder.record(End(FINAL_READ, partition, offset, _now_us()))
-            consumer.close()
-
-
-def _end_offset(consumer: Consumer, partition: TopicPartition, timeout_s: float = METADATA_TIMEOUT_S) -> int:
-    """The high watermark of a partition, asked for again while its leader is elsewhere or silent.
-
-    The client calls no error of this question retriable, so it is said here which ones are final.
-    """
-    limit = time.monotonic() + timeout_s
-    while True:
-        try:
-            return int(
-                consumer.get_watermark_offsets(partition, timeout=max(0.1, min(5.0, limit - time.monotonic())))[1]
-            )
-        except KafkaException as error:
-            if time.monotonic() > limit or error.args[0].fatal() or error.args[0].code() in final_codes():
-                raise
-            time.sleep(0.1)  # no poll: it would take a record that nobody notes
+            reader.close()

@@ -16,6 +16,7 @@ Kind = Literal[
     "lost",
     "unseen",
     "vanished",
+    "altered",
     "duplicate",
     "reordered",
     "stale-offset",

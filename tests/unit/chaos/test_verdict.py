@@ -50,7 +50,7 @@ def test_traffic_that_says_nothing_of_the_program_breaks_no_promise():
 
 class Traffic:
     topic = "chaos"
-    load = SimpleNamespace(acks=SimpleNamespace(highest={0: 99}))
+    load = SimpleNamespace(acks=SimpleNamespace(highest={0: 99}), starts={0: 0})
 
     def __init__(self, **fields) -> None:
         values = {"ok": True, "acked": 100, "read": 200, "anomalies": {}, "examples": (), "longest_gap_ms": 5.0}
@@ -70,8 +70,8 @@ def judged(tmp_path, monkeypatch):
     def run(traffic: Traffic, replicas=None, metadata=None) -> Verdict:
         asked = {}
 
-        def compare(directories, *, topics, high_watermarks):
-            asked.update(directories=directories, topics=topics, ends=high_watermarks)
+        def compare(directories, *, topics, high_watermarks, starts, copies):
+            asked.update(directories=directories, topics=topics, ends=high_watermarks, starts=starts, copies=copies)
             found = {"ok": True, "counts": {}, "examples": [], "bytes": 10, "uncompared": []}
             return SimpleNamespace(**(found | (replicas or {})))
 
@@ -84,6 +84,7 @@ def judged(tmp_path, monkeypatch):
         verdict = judge(cluster, [traffic], tmp_path / "metadata.jsonl")
         assert len(asked["directories"]) == 3
         assert (asked["topics"], asked["ends"]) == ({"chaos"}, {("chaos", 0): 100})
+        assert (asked["starts"], asked["copies"]) == ({("chaos", 0): 0}, 3)
         return verdict
 
     return run
@@ -114,6 +115,14 @@ def test_a_load_whose_records_are_refused_is_unfit(judged):
     (unfit,) = judged(Traffic(too_large=3)).unfit
     assert "3 records of the load were refused as too large" in unfit
     assert judged(Traffic()).unfit == []
+
+
+def test_a_reader_in_the_load_that_stands_still_did_not_heal(judged):
+    verdict = judged(Traffic(unread=3))
+    assert (verdict.broken, len(verdict.late)) == ([], 1)
+    said, reason = conclude([harm(True)], verdict, "")
+    assert said == FAILED
+    assert "was not given 3 acknowledged records" in reason
 
 
 def test_too_few_records_are_thin(judged):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kafkalite_cli.verify.history import (
     FINAL_READ,
     Ack,
+    Altered,
     Assign,
     End,
     Event,
@@ -206,6 +207,17 @@ class Spoiler:
         index = self.final(victim.partition, victim.offset)
         self.events[index] = Foreign(FINAL_READ, victim.partition, victim.offset, self.world.now)
         return "lost"
+
+    def altered(self) -> str | None:
+        """A consumer is given a record with other bytes than were sent."""
+        places = [index for index, event in enumerate(self.events) if isinstance(event, Read)]
+        if not places:
+            return None
+        index = self.rng.choice(places)
+        given = self.events[index]
+        assert isinstance(given, Read)
+        self.events[index] = Altered(*(getattr(given, name) for name in given.__struct_fields__))
+        return "altered"
 
     def vanished(self) -> str | None:
         """A record without an answer was given to a consumer, and is not there any more."""

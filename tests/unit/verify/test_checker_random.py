@@ -14,6 +14,7 @@ CONSEQUENCES = {
     "lost": set(),
     "lost_after_it_was_read": set(),
     "vanished": set(),
+    "altered": set(),
     "unseen": set(),
     "duplicate": set(),
     "reordered": {"stale-offset", "watermark-regressed"},

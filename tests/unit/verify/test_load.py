@@ -7,9 +7,23 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from kafkalite_cli.verify import reading
 from kafkalite_cli.verify.acks import Acks
-from kafkalite_cli.verify.history import OFFSET_UNKNOWN, Ack, Failed, Unknown, Watermark
-from kafkalite_cli.verify.load import Load, LoadError, _end_offset
+from kafkalite_cli.verify.history import (
+    FINAL_READ,
+    OFFSET_UNKNOWN,
+    Ack,
+    Altered,
+    Assign,
+    Failed,
+    Foreign,
+    Read,
+    Unknown,
+    Watermark,
+    encode_value,
+)
+from kafkalite_cli.verify.load import Load, LoadError
+from kafkalite_cli.verify.reading import Reader, end_offset
 
 
 def test_first_acknowledgement_after_a_fault_counts_only_for_records_sent_after_it():
@@ -61,11 +75,11 @@ class Asked:
 
 def test_the_end_of_a_partition_is_asked_for_until_it_has_a_leader():
     moved = Asked(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._TIMED_OUT)
-    assert _end_offset(moved, TopicPartition("t", 0)) == 7
+    assert end_offset(moved, TopicPartition("t", 0)) == 7
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-        _end_offset(Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED), TopicPartition("t", 0))
+        end_offset(Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED), TopicPartition("t", 0))
     with pytest.raises(KafkaException, match="NOT_LEADER"):
-        _end_offset(Asked(KafkaError.NOT_LEADER_FOR_PARTITION), TopicPartition("t", 0), timeout_s=-1.0)
+        end_offset(Asked(KafkaError.NOT_LEADER_FOR_PARTITION), TopicPartition("t", 0), timeout_s=-1.0)
 
 
 @pytest.fixture
@@ -88,6 +102,66 @@ def test_a_run_reads_back_what_was_acknowledged(mock_bootstrap, tmp_path):
     assert report.counts == {}
     assert (report.acked, report.unknown, report.read) == (500, 0, 500 + load.received)
     assert instant > 0
+
+
+class Given:
+    """A client that is given messages made by hand."""
+
+    def __init__(self, config):
+        self.messages = []
+
+    def assign(self, partitions):
+        self.partitions = partitions
+
+    def consume(self, count, timeout):
+        given, self.messages = self.messages, []
+        return given
+
+
+def message(offset, value, key=b"key-1-2"):
+    known = {"error": None, "partition": 0, "offset": offset, "value": value, "key": key}
+    return SimpleNamespace(**{name: (lambda answer=answer: answer) for name, answer in known.items()})
+
+
+def test_a_record_is_read_only_with_the_bytes_that_were_sent(monkeypatch):
+    monkeypatch.setattr(reading, "Consumer", Given)
+    events = []
+    recorder = SimpleNamespace(record=events.append)
+    reader = Reader({}, "load", 0, {0: 7}, run="run", size=100, recorder=recorder, note_error=print)
+    sent = encode_value("run", 1, 2, 3, 100)
+    spoilt = sent[:-1] + b"X"
+    others = [spoilt, sent[:-1], sent + b"."]
+    reader._consumer.messages = [message(7, sent), message(8, sent, b"key-1-3"), message(9, b"somebody else's")]
+    reader._consumer.messages += [message(10 + number, value) for number, value in enumerate(others)]
+    reader.take()
+    assert [type(event) for event in events] == [Assign, Read, Altered, Foreign, Altered, Altered, Altered]
+    assert (reader.positions, reader.received) == ({0: 13}, 5)
+
+
+def test_a_reader_that_stands_still_is_waited_for_and_told(mock_bootstrap, monkeypatch):
+    """What the final read finds says nothing of who reads while the load goes on."""
+    take = Reader.take
+
+    def stands_still(reader):
+        if reader._number == FINAL_READ:
+            take(reader)
+        else:
+            time.sleep(0.05)
+
+    load = Load(mock_bootstrap, "load", 0, keys=8, count=5000)
+    load.start()
+    load.wait_produced(30)
+    monkeypatch.setattr(Reader, "take", stands_still)
+    late = Load(mock_bootstrap, "load", 500, keys=8)
+    late.start()
+    late.wait_acks(300, 20)
+    late.stop(1.0)
+    assert late.report().ok
+    assert sum(late.unread.values()) > 0
+    monkeypatch.setattr(Reader, "take", take)
+    load.stop(20.0)
+    assert load.unread == {}
+    assert load.received == 5000
 
 
 def test_an_observer_asks_for_the_ends_of_all_partitions(mock_bootstrap):
