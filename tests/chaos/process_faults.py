@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
 from tests.chaos.cluster import ChaosError
 from tests.chaos.faults import Bite, Run, fault
@@ -65,6 +67,17 @@ def kill_member_and_leader(run: Run) -> None:
     started.append(run.traffic.replace_member())
 
 
+def on_other_ports(config: Path, run: Run) -> Path:
+    """A broker's configuration with ports that nobody has: it is to fail for its disk, not for its ports."""
+    document, ports = json.loads(config.read_bytes()), free_ports()
+    for listener in document["listeners"]:
+        listener["port"] = ports.base
+    document["metrics"]["port"] = ports.broker_metrics(0)
+    changed = run.cluster.home.root / "twin-broker.json"
+    changed.write_text(json.dumps(document), encoding="utf-8")
+    return changed
+
+
 @fault("twin", workloads=("steady", "single"))
 def twin(run: Run) -> None:
     """A second process of a broker starts on the same disk: it must end by itself and change nothing."""
@@ -74,9 +87,12 @@ def twin(run: Run) -> None:
     words = (proc / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     environment = dict(entry.split(b"=", 1) for entry in (proc / "environ").read_bytes().split(b"\0") if b"=" in entry)
     environment[b"KAFKALITE_TERMINATION_LOG"] = bytes(run.cluster.home.root / "twin-termination-log")
+    environment[b"KAFKALITE_CONFIG"] = bytes(on_other_ports(Path(environment[b"KAFKALITE_CONFIG"].decode()), run))
     codes: list[int] = []
-    run.harm(f"twin of broker {broker}", [], Bite("the twin ended with an error", lambda: sum(codes) > 0))
-    with (run.cluster.home.log("twin")).open("ab") as log:
+    path = run.cluster.home.log("twin")
+    told = Bite("the twin says that its disk is in use", lambda: b"in use by another process" in path.read_bytes())
+    run.harm(f"twin of broker {broker}", [], Bite("the twin ended with an error", lambda: sum(codes) > 0), told)
+    with path.open("wb") as log:
         process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         codes.append(process.wait(TWIN_LIMIT_S))
