@@ -30,7 +30,7 @@ import msgspec
 
 from tests.chaos import cleanup, ledger
 from tests.chaos.faults import DISKS, NETWORK, PROGRAMS
-from tests.chaos.ledger import FAILED, PASSED, Line
+from tests.chaos.ledger import CUT_OFF, FAILED, PASSED, Line
 from tests.chaos.patched import patched_copy
 from tests.chaos.scenarios import SAMPLE, deck, scenarios
 from tools.tree_hash import tree_hash
@@ -116,7 +116,7 @@ def _waited(process: subprocess.Popen[bytes], within_s: float) -> str:
     return f"it took more than {within_s:.0f} s"
 
 
-def unfinished(name: str, seed: int, began: datetime, reason: str) -> Line:
+def unfinished(name: str, seed: int, began: datetime, reason: str, verdict: str = FAILED) -> Line:
     """The line of a run that wrote none."""
     return Line(
         time=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -124,7 +124,7 @@ def unfinished(name: str, seed: int, began: datetime, reason: str) -> Line:
         commit="",
         scenario=name,
         seed=seed,
-        verdict=FAILED,
+        verdict=verdict,
         reason=reason,
         minutes=0.0,
         injected=0,
@@ -143,6 +143,29 @@ def show(line: Line) -> None:
     )
 
 
+def recorded(path: Path, name: str, seed: int, *, rounds: int | None, keep: bool = False) -> Line:
+    """Run a scenario and add its line to the ledger, whatever becomes of it: it has one also when somebody ends it."""
+    began = datetime.now(UTC)
+    try:
+        line = play_apart(name, seed, rounds=rounds, keep=keep)
+    except Exception as problem:  # the task's root: one scenario must not end a run of hours
+        traceback.print_exc()
+        line = unfinished(name, seed, began, f"not foreseen: {type(problem).__name__}: {problem}")
+    except BaseException:
+        ledger.append(path, unfinished(name, seed, began, "ended from outside", CUT_OFF))
+        raise
+    ledger.append(path, line)
+    show(line)
+    return line
+
+
+def left_behind(folders: list[str]) -> list[Line]:
+    """The lines of runs that were killed, and nobody has written down; `folders` are theirs."""
+    found = [WORK / name / "line.json" for name in folders]
+    lines = [msgspec.json.decode(path.read_bytes(), type=Line) for path in found if path.is_file()]
+    return [line for line in lines if line.verdict == CUT_OFF]
+
+
 def soak(names: list[str], seed: int, minutes: float, path: Path, times: int = 1) -> bool:
     """Scenarios in a fair random order until the time is over; False when one did not pass.
 
@@ -155,15 +178,9 @@ def soak(names: list[str], seed: int, minutes: float, path: Path, times: int = 1
     while time.monotonic() < limit and failures < FAILURES_MAX:
         cleanup.prune(WORK, KEPT_MAX, KEPT_BYTES_MAX)
         order = order or deck(random, names)
-        name, began = order.pop(0), datetime.now(UTC)
-        try:
-            line = play_apart(name, seed * 1000 + number, rounds=rounds_of(name, times))
-        except Exception as problem:  # the task's root: one scenario must not end a run of hours
-            traceback.print_exc()
-            line = unfinished(name, seed * 1000 + number, began, f"not foreseen: {type(problem).__name__}: {problem}")
+        name = order.pop(0)
+        line = recorded(path, name, seed * 1000 + number, rounds=rounds_of(name, times))
         number += 1
-        ledger.append(path, line)
-        show(line)
         ok = ok and line.verdict == PASSED
         failures = failures + 1 if line.verdict == FAILED else 0
     if failures >= FAILURES_MAX:
@@ -246,6 +263,8 @@ def main() -> int:
     print(f"seed {seed}", flush=True)
     if swept := cleanup.sweep(WORK):
         print(f"put away what killed runs had left: {', '.join(swept)}", flush=True)
+        for line in left_behind(swept):
+            ledger.append(options.ledger, line)
     cleanup.prune(WORK, KEPT_MAX, KEPT_BYTES_MAX)
     if options.minutes or options.hours:
         names = [name for name in known if options.only in name]
@@ -275,9 +294,7 @@ def main() -> int:
         return 0 if notice(chosen, seed, options) else 1
     ok = True
     for name in chosen:
-        line = play_apart(name, seed, rounds=options.rounds, keep=options.keep)
-        ledger.append(options.ledger, line)
-        show(line)
+        line = recorded(options.ledger, name, seed, rounds=options.rounds, keep=options.keep)
         ok = ok and line.verdict == PASSED
     return 0 if ok else 1
 

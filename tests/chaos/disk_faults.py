@@ -156,10 +156,11 @@ def disk_hang(run: Run) -> None:
     """The leader's disk hangs for a while: nothing can be flushed, so nothing may be acknowledged by it."""
     broker = run.leader()
     moved: list[int] = []
+    led = run.led([broker])
     run.harm(f"disk hangs (broker {broker})", [broker], Bite("its partitions stand still", lambda: moved == [0]))
     with disk(run, broker).frozen():
         time.sleep(1)  # what was flushed already is answered
-        moved.append(run.moved(broker, 1.5))
+        moved.append(run.moved(led, 1.5))
         run.sleep(3, 8)
 
 

@@ -137,12 +137,19 @@ class Run:
         before = counter()
         return Bite(text, lambda: counter() - before >= by)
 
-    def moved(self, broker: int, over_s: float) -> int:
-        """How many offsets are acknowledged on the topic's partitions that a broker leads, in the next seconds."""
-        led, highest = self.cluster.led_by(TOPIC, broker), self.traffic.load.acks.highest
-        before = sum(highest.get(number, -1) for number in led)
+    def led(self, brokers: Iterable[int]) -> list[int]:
+        """The topic's partitions that these brokers lead. Raises ChaosError when there are none."""
+        found = [number for broker in brokers for number in self.cluster.led_by(TOPIC, broker)]
+        if not found:
+            raise ChaosError(f"brokers {list(brokers)} lead nothing")
+        return found
+
+    def moved(self, numbers: Iterable[int], over_s: float) -> int:
+        """How many offsets are acknowledged on these partitions of the topic in the next seconds."""
+        partitions, highest = list(numbers), self.traffic.load.acks.highest
+        before = sum(highest.get(number, -1) for number in partitions)
         time.sleep(over_s)
-        return sum(highest.get(number, -1) for number in led) - before
+        return sum(highest.get(number, -1) for number in partitions) - before
 
     def sleep(self, low_s: float, high_s: float) -> None:
         """A random time, in which the fault lasts or the cluster works on."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 LEDGER = Path(__file__).resolve().parent / "ledger.jsonl"
 PASSED, BROKEN, NO_BITE, FAILED, VOID = "passed", "broken", "did not bite", "failed", "void"
+CUT_OFF = "cut off"
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -27,8 +28,9 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         injected, bitten: how many single harms were done, and how many are shown to have had an effect.
         acked: acknowledged records, all of which were looked for.
         verdict: passed; broken: a promise of the log, the replicas or the metadata was; did not bite: a fault without
-            shown effect or traffic below its floor; failed: did not converge, or could not be run; void: written by hand
-            over another verdict, with the reason why the run says nothing of the program.
+            shown effect or traffic below its floor; failed: did not converge, or could not be run; cut off: ended from
+            outside before it had a verdict; void: written by hand over another verdict, with the reason why the run says
+            nothing of the program.
         reason: why it did not pass.
         longest_gap_ms: between two acknowledgements.
     """
@@ -106,9 +108,15 @@ def read(path: Path) -> list[Line]:
 
 
 def summarize(lines: Iterable[Line], tree: str | None = None) -> list[Summary]:
-    """One summary per hash, in the order of their first lines; only of `tree` when it is given."""
+    """One summary per hash, in the order of their first lines; only of `tree` when it is given.
+
+    A line that is there twice, as after a merge of two copies of the ledger, counts once.
+    """
     found: dict[str, Summary] = {}
+    known: set[bytes] = set()
     for line in lines:
-        if tree in (None, line.tree):
+        written = msgspec.json.encode(line)
+        if tree in (None, line.tree) and written not in known:
+            known.add(written)
             found.setdefault(line.tree, Summary(line.tree)).add(line)
     return list(found.values())

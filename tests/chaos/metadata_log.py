@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SILENCE_S = 12.0  # the server sends a bookmark every 5 s
 RETRY_S = 0.2
 LOOK_S = 0.2
+SYNC_LIMIT_S = 60.0
+TROUBLES = (OSError, http.client.HTTPException, ApiRefusedError, ValueError)  # of a server that is away or cut off
 WATCHED = ("kafkalitetopics", "kafkalitebrokers", "kafkaliteclusters", "pods")
 RECORDED = ("kafkalitetopics", "kafkalitebrokers", "kafkaliteclusters")
 Json = dict[str, Any]
@@ -76,6 +78,10 @@ def _restarts(status: Json) -> int:
     return sum(int(each.get("restartCount", 0)) for each in status.get("containerStatuses") or [])
 
 
+class WatchError(RuntimeError):
+    """What happens is not recorded any more; the text says why."""
+
+
 class MetadataLog:
     """Threads that follow the API server until `stop`; the server may go away and come back."""
 
@@ -86,6 +92,7 @@ class MetadataLog:
         self._objects: dict[str, dict[str, Json]] = {plural: {} for plural in WATCHED}
         self._counts: Counter[str] = Counter()
         self._ended = threading.Event()
+        self._failure = ""
         self._threads = [
             threading.Thread(target=self._follow, args=(plural,), name=f"watch {plural}", daemon=True)
             for plural in WATCHED
@@ -96,10 +103,35 @@ class MetadataLog:
         for thread in self._threads:
             thread.start()
 
-    def sync(self) -> None:
-        """Everything seen so far is in the file when this returns."""
+    def sync(self, timeout_s: float = SYNC_LIMIT_S) -> None:
+        """Everything that the API server has by now is in the file when this returns. Raises WatchError."""
+        limit = time.monotonic() + timeout_s
+        while behind := self._behind():
+            if time.monotonic() > limit:
+                raise WatchError(f"not recorded after {timeout_s:.0f} s: {', '.join(behind)[:500]}")
+            time.sleep(LOOK_S)
         with self._changed:
             self._file.flush()
+
+    def _behind(self) -> list[str]:
+        """Objects that the server has in a later version than was recorded."""
+        self._check()
+        found = []
+        for plural in RECORDED:
+            try:
+                items = self._api.list(plural)["items"]
+            except TROUBLES as error:
+                return [f"{plural}: {error}"]
+            known = {name: int(each["metadata"]["resourceVersion"]) for name, each in self.objects(plural).items()}
+            for item in items:
+                name, version = item["metadata"]["name"], int(item["metadata"]["resourceVersion"])
+                if known.get(name, -1) < version:
+                    found.append(f"{plural} {name}")
+        return found
+
+    def _check(self) -> None:
+        if self._failure:
+            raise WatchError(self._failure)
 
     def end(self) -> None:
         """Record nothing from now on; the threads end with the next thing they hear."""
@@ -124,9 +156,11 @@ class MetadataLog:
             return dict(self._objects[plural])
 
     def wait(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Until the predicate over `counts` and `objects` holds; asked whenever something changed."""
+        """Until the predicate over `counts` and `objects` holds; asked whenever something changed. Raises WatchError."""
         limit = time.monotonic() + timeout_s
+        self._check()
         while not predicate():
+            self._check()
             if (left := limit - time.monotonic()) <= 0:
                 return False
             with self._changed:
@@ -134,6 +168,14 @@ class MetadataLog:
         return True
 
     def _follow(self, plural: str) -> None:
+        try:
+            self._follow_until_the_end(plural)
+        except Exception as error:  # the thread's root: who goes by what it would have seen has to know
+            with self._changed:
+                self._failure = f"the watch of {plural} has ended: {type(error).__name__}: {error}"
+                self._changed.notify_all()
+
+    def _follow_until_the_end(self, plural: str) -> None:
         first = True
         while not self._ended.is_set():
             try:
@@ -148,7 +190,7 @@ class MetadataLog:
                         break
                     if event["type"] != "BOOKMARK":
                         self._take(plural, event["type"], event["object"])
-            except (OSError, http.client.HTTPException, ApiRefusedError, ValueError):
+            except TROUBLES:
                 self._ended.wait(RETRY_S)
 
     def _reset(self, plural: str, listed: Json, *, first: bool) -> None:

@@ -61,10 +61,11 @@ def net_isolate_follower(run: Run) -> None:
 def standing_still(run: Run, name: str, brokers: Sequence[int], drops: Sequence[Drop]) -> None:
     """The packets are dropped for less than the lag limit: what these brokers lead cannot be acknowledged meanwhile."""
     moved: list[int] = []
-    bite = Bite("their partitions stand still", lambda: len(moved) == len(brokers) and sum(moved) == 0)
+    led = run.led(brokers)
+    bite = Bite("their partitions stand still", lambda: moved == [0])
     with dropping(run, name, brokers, drops, bite):
         run.sleep(2, 2.5)  # what was under way has been answered
-        moved += [run.moved(broker, 1.0) for broker in brokers]
+        moved.append(run.moved(led, 1.0))
         run.sleep(2, 10)
 
 
@@ -112,7 +113,7 @@ def net_brokers_apart_long(run: Run) -> None:
     with dropping(run, "brokers apart for long", range(BROKERS), drops, shrunk):
         run.wait(shrunk, 2 * LAG_S)
         run.sleep(3, 5)
-        if (moved := sum(run.moved(broker, 1.0) for broker in range(BROKERS))) > 0:
+        if (moved := run.moved(run.led(range(BROKERS)), 3.0)) > 0:
             raise ChaosError(f"{moved} acknowledged by leaders that nobody follows")
 
 
@@ -134,7 +135,7 @@ def net_not_transitive_long(run: Run) -> None:
     with dropping(run, f"brokers {one} and {other} apart for long", [one, other], drops, left):
         run.wait(left, 2 * LAG_S)
         run.sleep(3, 5)
-        if run.moved(one, 3.0) == 0:
+        if run.moved(run.led([one]), 3.0) == 0:
             raise ChaosError(f"broker {one} does not go on without broker {other}")
 
 

@@ -20,7 +20,7 @@ from kafkalite_core.model.errors import KafkaLiteError
 from tests.chaos import cleanup
 from tests.chaos.cluster import BROKERS
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, PASSED, Line
+from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, PASSED, Line
 from tests.chaos.rig import build
 from tools.tree_hash import tree_hash
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.chaos.scenarios import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
+LINE = "line.json"  # in the folder of a run
 BITE_LIMIT_S = 90.0
 WHOLE_LIMIT_S = 180.0
 PROGRESS_LIMIT_S = 120.0
@@ -88,6 +89,8 @@ class Runner:
     def run(self) -> Line:
         """Never raises; the line says what happened."""
         cleanup.claim(self.folder)
+        # Whoever finds the folder of a run that was killed finds the line that it did not come to write.
+        (self.folder / LINE).write_bytes(msgspec.json.encode(self._line(CUT_OFF, "killed before it had a verdict")))
         error = ""
         try:
             with ExitStack() as stack:
@@ -96,9 +99,15 @@ class Runner:
             error = self._note(problem)
         except Exception as problem:  # the task's root: a mistake in a scenario must not end a long run
             error = f"not foreseen: {self._note(problem)}"
+        if (now := tree_hash()) != self._tree:
+            # Processes that were started since are of another program than the line would say.
+            error = "; ".join([*([error] if error else []), f"the program changed meanwhile, to {now[:16]}"])
+        verdict, reason = conclude(self.run_.harms if self.run_ else [], self.verdict, error)
+        return self._line(verdict, reason)
+
+    def _line(self, verdict: str, reason: str) -> Line:
         run = self.run_
         harms = run.harms if run else []
-        verdict, reason = conclude(harms, self.verdict, error)
         return Line(
             time=self._time,
             tree=self._tree,
@@ -183,7 +192,7 @@ def play(scenario: Scenario, seed: int, folder: Path, *, rounds: int | None = No
             runner.keep_replicas()
     finally:
         cleanup.clean(folder)
-    (folder / "line.json").write_bytes(msgspec.json.encode(line))
+    (folder / LINE).write_bytes(msgspec.json.encode(line))
     if line.verdict == BROKEN:
         (folder / cleanup.BROKEN_MARK).touch()
     if line.verdict == PASSED and not keep:

@@ -43,6 +43,11 @@ def test_lines_of_one_hash_add_up():
     assert "2,500 acknowledged records" in summary.text()
 
 
+def test_a_line_that_a_merge_doubled_counts_once():
+    (summary,) = summarize([line(), line(seed=2), line()])
+    assert (summary.runs, summary.acked) == (2, 2000)
+
+
 def test_another_hash_is_another_sum():
     summaries = summarize([line(), line(tree="b" * 64)])
     assert [summary.runs for summary in summaries] == [1, 1]

@@ -10,7 +10,7 @@ from tests.chaos import __main__ as program
 from tests.chaos import cleanup, ledger, runner
 from tests.chaos.cluster import ChaosError
 from tests.chaos.judge import Verdict
-from tests.chaos.ledger import BROKEN, FAILED, PASSED, Line
+from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, PASSED, Line
 from tests.chaos.scenarios import scenarios
 
 NAME = "kill-leader/single"
@@ -30,8 +30,8 @@ def soak(tmp_path, monkeypatch):
         clock = iter([0.0, *(0.0 for _ in ends), 1e9])
         left = list(ends)
 
-        def play(_name: str, _seed: int, *, rounds: int | None) -> Line:
-            assert rounds is None, "its own number"
+        def play(_name: str, _seed: int, *, rounds: int | None, keep: bool) -> Line:
+            assert (rounds, keep) == (None, False), "its own number"
             end = left.pop(0)
             if isinstance(end, BaseException):
                 raise end
@@ -66,9 +66,10 @@ def test_a_scenario_of_more_rounds_may_take_longer():
     assert program.limit_s(NAME, 3 * own) == 3 * program.SCENARIO_LIMIT_S
 
 
-def test_sigterm_ends_a_long_run(soak):
+def test_sigterm_ends_a_long_run_and_what_it_cut_off_has_its_line(soak, tmp_path):
     with pytest.raises(program.InterruptedBySignal):
         soak(PASSED, program.InterruptedBySignal(), PASSED)
+    assert [each.verdict for each in ledger.read(tmp_path / "ledger.jsonl")] == [PASSED, CUT_OFF]
 
 
 @pytest.fixture
@@ -100,10 +101,10 @@ def test_a_scenario_that_never_ends_is_ended_and_is_a_line(apart):
 class Playing(runner.Runner):
     """A scenario that comes to an end of the test's choice."""
 
-    end: Exception | Verdict = Verdict()
+    end: BaseException | Verdict = Verdict()
 
     def _play(self, stack: ExitStack) -> None:
-        if isinstance(self.end, Exception):
+        if isinstance(self.end, BaseException):
             raise self.end
         self.verdict = self.end
 
@@ -130,6 +131,27 @@ def test_whatever_a_scenario_raises_is_its_line_and_the_folder_says_where(played
     assert (found.verdict, found.reason) == (FAILED, reason)
     assert "in _play" in (folder / "traceback.txt").read_text()
     assert not (folder / cleanup.OWNER).exists()
+
+
+def test_a_run_that_is_killed_leaves_its_line_behind(played, tmp_path, monkeypatch):
+    """Who puts its folder away adds it to the ledger: a run that nobody saw end is no run that never was."""
+
+    class Killed(BaseException):
+        pass
+
+    with pytest.raises(Killed):
+        played(Killed())
+    monkeypatch.setattr(program, "WORK", tmp_path)
+    (found,) = program.left_behind(["run", "another that had not even begun"])
+    assert (found.verdict, found.scenario, found.seed) == (CUT_OFF, NAME, 3)
+
+
+def test_a_run_whose_program_changed_meanwhile_says_nothing(played, monkeypatch):
+    hashes = iter(["a" * 64, "b" * 64])
+    monkeypatch.setattr(runner, "tree_hash", lambda: next(hashes))
+    found, _ = played(Verdict())
+    assert (found.verdict, found.tree[0]) == (FAILED, "a")
+    assert found.reason == f"the program changed meanwhile, to {'b' * 16}"
 
 
 def test_the_folder_of_a_broken_run_is_marked(played):

@@ -3,7 +3,9 @@
 import json
 import threading
 
-from tests.chaos.metadata_log import MetadataLog, changes
+import pytest
+
+from tests.chaos.metadata_log import MetadataLog, WatchError, changes
 
 
 def topic(isr=(0, 1, 2), epoch=4, name="chaos", version="1", uid="u", **partitions) -> dict:
@@ -106,3 +108,46 @@ def test_an_object_that_is_gone_after_a_gap_was_deleted(tmp_path):
 def test_another_object_of_the_same_name_is_not_compared(tmp_path):
     log, _ = follow(tmp_path, topic(), topic(isr=(0,), epoch=9, version="5", uid="other"), topic(version="5"))
     assert log.counts()["elections/chaos"] == 0
+
+
+class Quiet:
+    """An API server that lists one topic and whose watch of topics delivers these events and then nothing."""
+
+    def __init__(self, listed: dict, *events: dict) -> None:
+        self.listed, self._events = listed, events
+
+    def list(self, plural: str) -> dict:
+        items = [self.listed] if plural == "kafkalitetopics" else []
+        return {"items": items, "metadata": {"resourceVersion": "1"}}
+
+    def watch(self, plural: str, resource_version: str, *, timeout_s: float):
+        yield from self._events if plural == "kafkalitetopics" else ()
+        while True:
+            threading.Event().wait(0.05)
+            yield {"type": "BOOKMARK", "object": {}}
+
+
+def test_a_watch_that_has_ended_is_told_to_who_goes_by_it(tmp_path):
+    """What is known then stays as it was, and looks whole for ever."""
+    senseless = topic(version="2")
+    del senseless["status"]["partitions"]["0"]["leaderEpoch"]
+    log = MetadataLog(Quiet(topic(), {"type": "MODIFIED", "object": senseless}), tmp_path / "metadata.jsonl")
+    log.start()
+    with pytest.raises(WatchError, match="watch of kafkalitetopics has ended: KeyError"):
+        log.wait(lambda: False, 10)
+    with pytest.raises(WatchError):
+        log.wait(lambda: True, 10)
+    with pytest.raises(WatchError):
+        log.sync()
+    log.end()
+
+
+def test_what_the_server_has_and_no_watch_delivered_is_missing_in_the_record(tmp_path):
+    api = Quiet(topic())
+    log = MetadataLog(api, tmp_path / "metadata.jsonl")
+    log.start()
+    log.sync()
+    api.listed = topic(isr=(0,), version="2")
+    with pytest.raises(WatchError, match="not recorded after 0 s: kafkalitetopics chaos"):
+        log.sync(0.3)
+    log.end()

@@ -1,8 +1,12 @@
 """There are enough scenarios, they can be told apart, and a long run is fair to all kinds of faults."""
 
 from random import Random
+from types import SimpleNamespace
 
-from tests.chaos.faults import Bite, Harm
+import pytest
+
+from tests.chaos.cluster import ChaosError
+from tests.chaos.faults import Bite, Harm, Run
 from tests.chaos.scenarios import SAMPLE, deck, scenarios
 from tests.chaos.workloads import WORKLOADS
 
@@ -46,3 +50,15 @@ def test_a_harm_bit_when_all_its_proofs_are_seen():
     assert harm.look()
     assert harm.bit
     assert harm.unseen == []
+
+
+def test_partitions_that_a_broker_does_not_lead_do_not_stand_still_because_of_it():
+    """Of no partitions nothing is acknowledged, whatever is done: that is no proof of a bite."""
+    leads = {0: [1, 2], 1: []}
+    highest = {1: 10, 2: 20}
+    traffic = SimpleNamespace(load=SimpleNamespace(acks=SimpleNamespace(highest=highest)))
+    run = Run(cluster=SimpleNamespace(led_by=lambda _, broker: leads[broker]), traffic=traffic, random=Random(1))
+    assert run.led([0, 1]) == [1, 2]
+    assert run.moved([1, 2], 0.01) == 0
+    with pytest.raises(ChaosError, match=r"brokers \[1\] lead nothing"):
+        run.led([1])
