@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+FEW = "\nOf fewer than 100 failures the p99 is the longest pause of all."
 CURVES, BARS = "failover-cumulative.svg", "failover-histograms.svg"
 NAMES = {
     "term": "graceful stop",
@@ -129,6 +130,8 @@ def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> l
             f"![Cumulative distribution of the pauses]({page.curves})\n\n![Histograms of the pauses]({page.bars})\n"
         ]
         parts += ["### Partition by partition\n", per_partition(measured, page)]
+    if said := problems(lines, found, page):
+        parts.append(said)
     if "api" in found:
         parts += ["## Without API server\n", away(found["api"])]
     parts += [conditions(found, page), page.foot]
@@ -158,17 +161,35 @@ def table(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
         pauses, targets = samples(lines, "pauses_s"), page.kinds[kind].targets
         figures = " | ".join(f"{percentile(pauses, percent):.2f} s" for percent in (50, 90, 99))
         aim = ", ".join(f"{name} < {limit:g} s" for name, limit in targets.items()) or "-"
-        rest = f"{max(pauses):.2f} s | {aim} | {reached(pauses, targets)} |"
+        rest = f"{max(pauses):.2f} s | {aim} | {reached(pauses, targets, lines)} |"
         rows.append(f"| {page.names[kind]} | {len(pauses)} | {figures} | {rest}")
-    return "\n".join([*rows, "", *(f"- *{page.names[kind]}*: {page.kinds[kind].text}" for kind in found), ""])
+    few = [] if all(len(samples(lines, "pauses_s")) >= 100 for lines in found.values()) else [FEW]
+    return "\n".join([*rows, "", *(f"- *{page.names[kind]}*: {page.kinds[kind].text}" for kind in found), *few, ""])
 
 
-def reached(pauses: list[float], targets: dict[str, float]) -> str:
-    """Yes, no and by what, or nothing to reach. A p99 of fewer than 100 samples is their maximum."""
-    if not targets:
-        return "-"
+def reached(pauses: list[float], targets: dict[str, float], lines: list[dict[str, Any]]) -> str:
+    """Yes, no and by what, or nothing to reach. A p99 of fewer than 100 samples is their maximum.
+
+    Nothing was reached by runs that ended before their time, or in which a promise was broken.
+    """
     missed = [name for name, limit in targets.items() if percentile(pauses, float(name[1:])) >= limit]
-    return f"**no** ({', '.join(missed)})" if missed else "yes"
+    missed += ["not whole"] if any(line["problem"] for line in lines) else []
+    missed += ["anomalies"] if any(line["anomalies"] for line in lines) else []
+    if missed:
+        return f"**no** ({', '.join(missed)})"
+    return "yes" if targets else "-"
+
+
+def problems(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+    """Runs that ended before their time: those whose samples are shown, and later ones that have none."""
+    rows = []
+    for kind, name in page.names.items():
+        ours = [line for line in lines if line["kind"] == kind]
+        shown = found.get(kind, [])
+        since = max((number for number, line in enumerate(ours) if line in shown), default=-1)
+        bad = [line for number, line in enumerate(ours) if line["problem"] and (line in shown or number > since)]
+        rows += [f"- *{name}*, tree `{line['tree'][:12]}`: {line['problem']}" for line in bad]
+    return "\n".join(["### Runs that ended before their time\n", *rows, ""]) if rows else ""
 
 
 def per_partition(found: dict[str, list[dict[str, Any]]], page: Page) -> str:

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.failover_document import Page, render
+from bench.failover_lab import Result
 from bench.failover_report import ROOT, commit, read, write
 from kafkalite_core.model.errors import KafkaLiteError
 from tests.cluster.kind.stages import build
@@ -288,7 +289,12 @@ def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) ->
                 continue
             print(f"--- {kind}: {KINDS[kind].text}", flush=True)
             before = os.getloadavg()[0]
-            line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
+            try:
+                line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
+            except Exception as error:  # a run that crashed is no run that never was
+                lost = Result(kind, options.rate, PARTITIONS, CLIENT, problem=f"{type(error).__name__}: {error}"[:500])
+                write({**conditions(before), **asdict(lost)}, options.results)
+                raise
             write({**conditions(before), **line}, options.results)
             if line["problem"] or line["anomalies"]:
                 failed.append(kind)

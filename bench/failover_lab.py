@@ -168,9 +168,12 @@ class Lab:
     def fail(self, number: int) -> None:
         """Harm the broker that leads most until its partitions are served again; wait until all is whole."""
         broker = self.victim()
-        self._led = led = self.cluster.led_by(TOPIC, broker)
-        epochs = self.leader_epochs(led)
         time.sleep(random.random())
+        # What it leads when it is harmed, not a moment before: of others no pause is to be measured.
+        self._led = led = self.cluster.led_by(TOPIC, broker)
+        if not led:
+            raise ChaosError(f"broker {broker} leads nothing any more")
+        epochs = self.leader_epochs(led)
         with self.kind.harm(self, broker):
             harmed_s = time.monotonic()
             self.served_by_others(epochs, broker)

@@ -19,12 +19,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.failover_document import render
-from bench.failover_lab import KINDS, Lab, without_api
+from bench.failover_lab import KINDS, Lab, Result, without_api
 from tests.chaos import cleanup
 from tests.chaos.faults import NETWORK
 from tools.tree_hash import tree_hash
@@ -66,14 +67,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         print(f"  everything of this run is kept in {folder}", flush=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return {
-        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "tree": tree_hash(),
-        "commit": commit(),
-        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}",
-        "load_before": round(before, 2),
-        **line,
-    }
+    return {**conditions(before), **line}
 
 
 def run_kind(kind: str, options: argparse.Namespace) -> bool:
@@ -83,7 +77,24 @@ def run_kind(kind: str, options: argparse.Namespace) -> bool:
     command = [sys.executable, "-m", "bench.failover_report", "--kind", kind, "--n", str(count)]
     command += ["--rate", str(options.rate), "--partitions", str(options.partitions)]
     command += ["--api-minutes", str(options.api_minutes), "--results", str(options.results)]
-    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+    known = len(read(options.results))
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if len(read(options.results)) == known:  # a run that crashed is no run that never was
+        lost = asdict(Result(kind, options.rate, options.partitions, KINDS[kind].client))
+        lost["problem"] = f"ended without a result (exit code {code})"
+        write({**conditions(os.getloadavg()[0]), **lost}, options.results)
+    return code == 0
+
+
+def conditions(load_before: float) -> dict[str, Any]:
+    """What was measured, and on what."""
+    return {
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "tree": tree_hash(),
+        "commit": commit(),
+        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}",
+        "load_before": round(load_before, 2),
+    }
 
 
 def write(line: dict[str, Any], results: Path) -> None:

@@ -92,6 +92,7 @@ class Checker:
                 self._header = event
             case Unknown():
                 self._unknown += 1
+                self._pauses.unanswered(event.partition, event.ended_us)
                 self._partition(event.partition).unknown.add(_code(event))
             case Failed():
                 self._failed += 1
@@ -192,6 +193,7 @@ class Checker:
         homes: dict[int, int] = {}
         for number in sorted(self._partitions):
             _Judgement(self._partitions[number], self._findings).judge(homes)
+        pauses = self._pauses.finish()
         return Report(
             ok=self._findings.ok(self._allowed),
             operations=self._operations,
@@ -203,7 +205,7 @@ class Checker:
             counts=dict(self._findings.counts),
             examples=self._findings.examples,
             longest_ack_gap_ms=self._pauses.longest_us / 1000,
-            pauses=self._pauses.finish(),
+            pauses=pauses,
         )
 
 

@@ -28,6 +28,7 @@ class Pauses:
         self._gaps: list[dict[int, int]] = []
         self._waiting: list[tuple[int, int, int]] = []  # (index of fault, partition, instant)
         self._pause_us: dict[int, int] = {}
+        self._unanswered_us: dict[int, int] = {}  # partition -> until when somebody waited in vain for an answer
 
     def ack(self, partition: PartitionLog, event: Ack) -> None:
         """Note an acknowledgement."""
@@ -41,6 +42,10 @@ class Pauses:
         if self._waiting:
             self._settle(event)
 
+    def unanswered(self, partition: int, ended_us: int) -> None:
+        """Note that a record had no acknowledgement until then: where none comes any more, that is how long it was."""
+        self._unanswered_us[partition] = max(ended_us, self._unanswered_us.get(partition, 0))
+
     def fault(self, fault: Fault) -> None:
         """Note a fault: the gaps until here were the last one's."""
         self._close_gaps(fault.at_us)
@@ -52,7 +57,9 @@ class Pauses:
 
     def finish(self) -> list[Pause]:
         """One entry for each fault, in their order. Call it once."""
-        self._close_gaps(self._last_us)
+        self._close_gaps(self._last_us, self._unanswered_us)
+        if self._last_us:
+            self.longest_us = max([self.longest_us, *(until - self._last_us for until in self._unanswered_us.values())])
         unsettled = {index for index, _, _ in self._waiting}
         return [
             Pause(
@@ -65,14 +72,15 @@ class Pauses:
             for index, (fault, gaps) in enumerate(zip(self._faults, self._gaps, strict=True))
         ]
 
-    def _close_gaps(self, now_us: int) -> None:
+    def _close_gaps(self, now_us: int, unanswered_us: Mapping[int, int] | None = None) -> None:
         if not self._faults:
             return
         gaps: dict[int, int] = {}
         for number in self._faults[-1].partitions:
             partition = self._partitions.get(number)
             if partition is not None:  # one that is silent now has been so since its last acknowledgement
-                gaps[number] = max(partition.gap_us, now_us - partition.last_ack_us if partition.last_ack_us else 0)
+                until_us = max(now_us, (unanswered_us or {}).get(number, 0))
+                gaps[number] = max(partition.gap_us, until_us - partition.last_ack_us if partition.last_ack_us else 0)
         self._gaps.append(gaps)
 
     def _settle(self, event: Ack) -> None:

@@ -53,7 +53,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
         pause_ms: From the fault to the first acknowledgement of a record sent after it, the slowest of the fault's
             partitions; None when a partition never acknowledged again.
         gap_ms: The longest time that one of the fault's partitions was without any acknowledgement, from its last one
-            before the fault until the next fault (or the history's end).
+            before the fault until the next fault, the history's last one, or the end of the last wait for one in vain.
         gaps_ms: The same for each of the fault's partitions.
     """
 

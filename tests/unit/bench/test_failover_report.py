@@ -1,13 +1,15 @@
 """The failover report's figures, pictures and document, from results made by hand."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
 from bench import failover_kind, failover_report
 from bench.failover_document import BARS, CURVES, NAMES, newest, render
-from bench.failover_lab import KINDS
+from bench.failover_lab import KINDS, Lab
 from bench.failover_plots import Axis, Series, cumulative, histograms, percentile
+from tests.chaos.cluster import ChaosError
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -69,6 +71,62 @@ def test_the_document_has_figures_aims_and_what_was_missed(tmp_path):
     assert "2 lost" in text
     assert "socket.timeout.ms=2000" in text
     assert "Without API server" not in text
+
+
+def test_a_run_that_ended_before_its_time_reached_nothing_and_is_told(tmp_path):
+    stuck = "ChaosError: broker 1 was not started again"
+    lines = [line("kill", [0.1, 0.2], problem=stuck), line("term", [0.1]), line("cut", [], problem="exit code -9")]
+    text = render(lines, tmp_path / "failover.md")[0].read_text()
+    assert row(text, "SIGKILL")[-1] == "**no** (not whole)"
+    assert row(text, "graceful stop")[-1] == "yes"
+    assert f"- *SIGKILL*, tree `aaaaaaaaaaaa`: {stuck}" in text
+    assert "- *network cut (silent)*, tree `aaaaaaaaaaaa`: exit code -9" in text, "one without any sample, too"
+    assert "Of fewer than 100 failures the p99 is the longest pause of all." in text
+    mended = [*lines, line("kill", [0.1], tree="b"), line("cut", [0.3], tree="b")]
+    assert "ended before their time" not in render(mended, tmp_path / "failover.md")[0].read_text()
+
+
+def test_a_run_that_crashes_leaves_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(failover_report.sys, "executable", "/bin/false")
+    options = failover_report.parse(["--results", str(tmp_path / "failover.jsonl"), "--n", "2"])
+    assert not failover_report.run_kind("kill", options)
+    (found,) = failover_report.read(options.results)
+    assert (found["kind"], found["problem"], found["pauses_s"]) == ("kill", "ended without a result (exit code 1)", [])
+
+
+class Moving:
+    """A cluster whose leaders move while the experiment waits for its moment."""
+
+    def __init__(self, *led):
+        self.led = list(led)
+
+    def wait_whole(self, _limit_s):
+        pass
+
+    def led_by(self, _topic, _broker):
+        return self.led.pop(0) if len(self.led) > 1 else self.led[0]
+
+    def partitions(self, _topic):
+        return {number: {"leaderEpoch": 1} for number in range(6)}
+
+
+def test_what_is_measured_is_what_the_broker_leads_when_it_is_harmed(tmp_path, monkeypatch):
+    lab = Lab("kill", tmp_path, rate=1, partitions=6)
+    monkeypatch.setattr(Lab, "victim", lambda lab: lab.cluster.led_by("", 1) and 1)
+    seen = []
+
+    def harm(lab, _broker):
+        seen.append(lab._led)
+        raise ChaosError("harmed")
+
+    lab.kind = replace(lab.kind, harm=harm)
+    lab.cluster = Moving([1, 2], [2])
+    with pytest.raises(ChaosError, match="harmed"):
+        lab.fail(1)
+    assert seen == [[2]]
+    lab.cluster = Moving([1, 2], [])
+    with pytest.raises(ChaosError, match="leads nothing"):
+        lab.fail(2)
 
 
 def test_the_document_tells_what_happened_without_api_server(tmp_path):

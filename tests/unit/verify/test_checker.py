@@ -277,6 +277,17 @@ def test_the_gap_of_a_fault_is_the_longest_time_without_acknowledgement_until_th
     assert [pause.gap_ms for pause in report.pauses] == [6.5, 0.1, 28.5]
 
 
+def test_a_pause_that_nothing_ended_lasts_until_nobody_waited_any_more():
+    """Without an acknowledgement behind it, it would be as long as nothing at all."""
+    events = [HEADER, ack(1, 0, invoked=900, acked=1000), Fault("kill", [0], 2000)]
+    events += [Unknown(0, 0, 2, 0, "no answer", 3000, 61_000), Unknown(0, 0, 3, 0, "no answer", 3000, 60_000)]
+    report = check(events)
+    assert [(pause.pause_ms, pause.gap_ms) for pause in report.pauses] == [(None, 60.0)]
+    assert report.longest_ack_gap_ms == 60.0
+    report = check([*events, ack(4, 1, invoked=61_000, acked=70_000)])
+    assert [(pause.pause_ms, pause.gap_ms) for pause in report.pauses] == [(69.0 - 1.0, 69.0)]
+
+
 def test_examples_are_limited_and_counts_are_not():
     report = check([HEADER, *(ack(n, n - 1) for n in range(1, 101))])
     assert report.counts == {"unseen": 100}
