@@ -104,8 +104,9 @@ class Hunt:
         for config, attempt in searched:
             if attempt.sighting is not None:
                 budget_s = 10.0 * attempt.seconds + 60.0
-                control = self._honest.explore(config, budget_s=budget_s, states_max=attempt.sighting.states)
-                verdicts.append(control.sighting is None)
+                states = attempt.sighting.states or 0
+                control = self._honest.explore(config, budget_s=budget_s, states_max=states)
+                verdicts.append(control.sighting is None and (control.exhausted or control.tried >= states))
         for _, attempt in simulated:
             if attempt.sighting is not None and attempt.sighting.seed is not None:
                 seed = attempt.sighting.seed
@@ -121,7 +122,7 @@ class Hunt:
         if "simulation" in entry:
             parts.append(f"simulator {results._simulation_cell(entry)}")
         if entry.get("clean_without") is False:
-            parts.append("BUT THE CORE AS IT IS FAILS AS WELL")
+            parts.append("BUT THE CORE AS IT IS FAILS AS WELL, OR WAS NOT LOOKED AT SO FAR")
         parts += [results._invariants(entry), entry.get("note", "")]
         print("; ".join(part for part in parts if part), flush=True)
 

@@ -67,11 +67,13 @@ class Attempt:
         sighting: What was found; None when nothing was.
         tried: Histories or states that were looked at.
         seconds: How long it took.
+        exhausted: There are no more (search).
     """
 
     sighting: Sighting | None
     tried: int
     seconds: float
+    exhausted: bool = False
 
 
 @dataclass
@@ -124,7 +126,7 @@ class Engine:
             return Attempt(sighting=None, tried=0, seconds=seconds)
         violation, states = last.get("violation"), int(last["states"])
         if violation is None:
-            return Attempt(sighting=None, tried=states, seconds=seconds)
+            return Attempt(sighting=None, tried=states, seconds=seconds, exhausted=bool(last.get("exhausted")))
         sighting = Sighting(
             invariant=violation["invariant"],
             text=str(violation.get("text", "")),

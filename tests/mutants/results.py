@@ -50,7 +50,7 @@ def result_of(
         commit: Of the repository.
         searched: Configurations of the exhaustive search with what came of them.
         simulated: First seeds of the starts of the simulator with what came of them.
-        clean: The core as it is passed the same seeds and states; None when that was not looked at.
+        clean: The core as it is passed the same seeds and states; None when that was not looked at, and nothing is found.
         note: What went wrong with the engines, if anything did.
     """
     by_search = next((a.sighting for _, a in searched if a.sighting is not None), None)
@@ -58,7 +58,7 @@ def result_of(
     entry: Result = {
         "rule": mutant.rule,
         "broken": mutant.broken,
-        "found": bool((by_search or sightings) and clean is not False),
+        "found": bool((by_search or sightings) and clean),
         "tree": tree,
         "commit": commit,
         "seconds": round(sum(a.seconds for _, a in (*searched, *simulated)), 1),

@@ -34,7 +34,12 @@ if config == "wrong":
 bad = "unpatched" not in os.environ["PYTHONPATH"]
 violation = {"invariant": "LogMatching", "trace": ["produce 1", "crash 1"]} if bad and config == "small" else None
 print("progress")
-print(json.dumps({"states": 71000, "seconds": 0.4, "violation": violation}))
+states, exhausted = 71000, False
+if not bad and os.environ.get("HONEST"):
+    states, exhausted = json.loads(os.environ["HONEST"])
+if not states:
+    sys.exit("out of memory")
+print(json.dumps({"states": states, "seconds": 0.4, "violation": violation, "exhausted": exhausted}))
 sys.exit(1 if violation else 0)
 """
 
@@ -112,6 +117,25 @@ def test_what_the_honest_core_fails_as_well_is_no_find(hunt, capsys):
     assert code == 1
     assert not result["found"]
     assert "AS IT IS FAILS AS WELL" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("honest", "found"),
+    [("[71000, false]", True), ("[900, true]", True), ("[900, false]", False), ("[0, false]", False)],
+)
+def test_the_core_as_it_is_has_to_be_searched_as_far_as_the_mutant(engine, honest, found):
+    """A control that ran out of time, or ended without a verdict, has not shown that the core as it is passes."""
+    searched = [("small", engine().explore("small", budget_s=10.0))]
+    control = engine(core=engine().core / "unpatched")
+    control.environment["HONEST"] = honest
+    hunting = command.Hunt.__new__(command.Hunt)
+    hunting._honest = control
+    try:
+        clean = hunting._is_clean_without(searched, [])
+    except EngineFailed:
+        clean = None
+    entry = results.result_of(mutant(), tree="t", commit="c", searched=searched, simulated=[], clean=clean)
+    assert entry["found"] is found
 
 
 def test_a_mutant_that_nobody_notices_is_said_so(hunt, capsys):
