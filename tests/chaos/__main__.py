@@ -122,6 +122,7 @@ def unfinished(name: str, seed: int, began: datetime, reason: str, verdict: str 
         time=began.strftime("%Y-%m-%dT%H:%M:%SZ"),
         tree=tree_hash(),
         commit="",
+        harness=ledger.harness_hash(),
         scenario=name,
         seed=seed,
         verdict=verdict,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,10 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LEDGER = Path(__file__).resolve().parent / "ledger.jsonl"
+HERE = Path(__file__).resolve().parent
+LEDGER = HERE / "ledger.jsonl"
+JUDGES = (HERE, HERE.parents[1] / "cli" / "kafkalite_cli" / "verify")
+"""What harms, and what judges. Tests of these are not part of it."""
 PASSED, BROKEN, NO_BITE, FAILED, VOID = "passed", "broken", "did not bite", "failed", "void"
 CUT_OFF = "cut off"
 
@@ -23,6 +28,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     Attributes:
         time: when it began, UTC.
         tree: `tools/tree_hash.py` of what ran.
+        harness: `harness_hash` of what harmed and judged it; empty in lines from before it was written down.
         commit: revision, with a + when files had been changed.
         minutes: from the start of the load to the end of the last reading.
         injected, bitten: how many single harms were done, and how many are shown to have had an effect.
@@ -51,6 +57,20 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     metadata_changes: int = 0
     longest_gap_ms: float = 0.0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
+    harness: str = ""
+
+
+@cache
+def harness_hash(folders: tuple[Path, ...] = JUDGES) -> str:
+    """SHA-256 over name, size and content of every module that harms or judges: a line is worth what they are."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            if not path.name.startswith("test_"):
+                content = path.read_bytes()
+                name = f"{folder.name}/{path.relative_to(folder).as_posix()}".encode()
+                digest.update(b"%s\0%d\0" % (name, len(content)) + content)
+    return digest.hexdigest()
 
 
 @dataclass(slots=True)
@@ -66,6 +86,7 @@ class Summary:
     verdicts: Counter[str] = field(default_factory=Counter)
     passed_scenarios: set[str] = field(default_factory=set)
     faults: set[str] = field(default_factory=set)
+    harnesses: dict[str, list[Line]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
@@ -75,6 +96,7 @@ class Summary:
         if line.verdict != PASSED:
             self.problems.append(f"{line.time} {line.scenario} seed {line.seed}: {line.verdict}: {line.reason}")
             return
+        self.harnesses.setdefault(line.harness, []).append(line)
         self.minutes += line.minutes
         self.injected += line.injected
         self.bitten += line.bitten
@@ -90,7 +112,16 @@ class Summary:
             f"{self.bitten} of {self.injected} faults bit, {self.acked:,} acknowledged records checked, "
             f"{len(self.passed_scenarios)} scenarios, {len(self.faults)} kinds of faults"
         )
-        return "\n".join([head, *(f"  {problem}" for problem in self.problems)])
+        parts = [part_of(harness, lines) for harness, lines in self.harnesses.items()]
+        return "\n".join([head, *parts, *(f"  {problem}" for problem in self.problems)])
+
+
+def part_of(harness: str, lines: list[Line]) -> str:
+    """What the runs that passed under one harness add up to, for people."""
+    hours, bitten = sum(line.minutes for line in lines) / 60, sum(line.bitten for line in lines)
+    acked, scenarios = sum(line.acked for line in lines), len({line.scenario for line in lines})
+    name = f"harness {harness[:16]}" if harness else "harness not written down"
+    return f"  {name}: {hours:.2f} h, {bitten} faults, {acked:,} acknowledged records, {scenarios} scenarios"
 
 
 def append(path: Path, line: Line) -> None:

@@ -20,7 +20,7 @@ from kafkalite_core.model.errors import KafkaLiteError
 from tests.chaos import cleanup
 from tests.chaos.cluster import BROKERS
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, PASSED, Line
+from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, PASSED, Line, harness_hash
 from tests.chaos.rig import build
 from tools.tree_hash import tree_hash
 
@@ -84,7 +84,7 @@ class Runner:
         self.minutes = 0.0
         self._time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._began_s = time.monotonic()
-        self._tree, self._commit = tree_hash(), commit()
+        self._tree, self._commit, self._harness = tree_hash(), commit(), harness_hash()
 
     def run(self) -> Line:
         """Never raises; the line says what happened."""
@@ -112,6 +112,7 @@ class Runner:
             time=self._time,
             tree=self._tree,
             commit=self._commit,
+            harness=self._harness,
             scenario=self.scenario.name,
             seed=self.seed,
             verdict=verdict,

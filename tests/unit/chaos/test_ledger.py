@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.chaos.ledger import BROKEN, NO_BITE, PASSED, Line, append, read, summarize
+from tests.chaos.ledger import BROKEN, NO_BITE, PASSED, Line, append, harness_hash, read, summarize
 
 
 def line(**fields) -> Line:
@@ -46,6 +46,26 @@ def test_lines_of_one_hash_add_up():
 def test_a_line_that_a_merge_doubled_counts_once():
     (summary,) = summarize([line(), line(seed=2), line()])
     assert (summary.runs, summary.acked) == (2, 2000)
+
+
+def test_what_each_harness_has_seen_is_told_apart():
+    (summary,) = summarize([line(), line(harness="b" * 64, seed=2), line(harness="b" * 64, seed=3, verdict=NO_BITE)])
+    assert summary.minutes == 4.0
+    assert "harness not written down: 0.03 h, 4 faults, 1,000 acknowledged records, 1 scenarios" in summary.text()
+    assert f"harness {'b' * 16}: 0.03 h, 4 faults, 1,000 acknowledged records, 1 scenarios" in summary.text()
+
+
+def test_the_harness_is_every_module_that_harms_or_judges(tmp_path):
+    (tmp_path / "faults.py").write_text("harm")
+    (tmp_path / "test_faults.py").write_text("test")
+    first = harness_hash((tmp_path,))
+    harness_hash.cache_clear()
+    (tmp_path / "test_faults.py").write_text("another test")
+    assert harness_hash((tmp_path,)) == first
+    harness_hash.cache_clear()
+    (tmp_path / "faults.py").write_text("no harm")
+    assert harness_hash((tmp_path,)) != first
+    harness_hash.cache_clear()
 
 
 def test_another_hash_is_another_sum():
