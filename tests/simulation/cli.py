@@ -126,22 +126,27 @@ def _go_on(options: argparse.Namespace) -> int:
         f"the ledger has {len(recorder.seen):,} seeds of this program; {options.hours} h with {jobs} processes",
         flush=True,
     )
+    violated = False
     try:
         for result in play(unknown_seeds(recorder.seen), jobs=jobs, seconds=options.hours * 3600.0):
             recorder.take(result)
+            violated = violated or not result.ok
             if not result.ok or result.limit:
                 _show(result, options)
             if recorder.changed:
                 break
     except KeyboardInterrupt:
         print("interrupted", flush=True)
-    recorder.write()
-    return _tell(options, recorder.who[0])
+    finally:  # also when a process of the pool dies
+        recorder.write()
+    return max(_tell(options, recorder.who[0]), VIOLATED if violated else CLEAN)
 
 
 def _tell(options: argparse.Namespace, tree: str) -> int:
     total = ledger.summarize(ledger.read(options.ledger), tree)
     print(total.text(), flush=True)
+    if lost := ledger.unreadable(options.ledger):
+        print(f"  {lost} lines cannot be read, and what they say is not counted", flush=True)
     return VIOLATED if total.failed else CLEAN
 
 

@@ -140,6 +140,11 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
+def unreadable(path: Path) -> int:
+    """How many lines `read` passes over: each may have had seeds that failed."""
+    return len(path.read_bytes().splitlines()) - len(read(path)) if path.is_file() else 0
+
+
 class Seeds:
     """A set of seeds, as ranges."""
 
@@ -251,7 +256,8 @@ class Summary:
 def summarize(lines: Iterable[Line], tree: str, *, simulator: str = "") -> Summary:
     """The lines of one program, and of that simulator only if one is named."""
     summary = Summary(tree)
-    for line in lines:
+    # By their times: copies of the ledger are merged in any order, and an earlier simulator settles nothing of a later one.
+    for line in sorted(lines, key=lambda each: each.time):
         if line.tree == tree and simulator in {"", line.simulator}:
             summary.add(line)
     return summary

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.membership.producer_ids import CLOCK_MAX_MS, IDS_PER_MS
 from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources import patches
 from tests.simulation.api import Outcome
 from tests.simulation.parsed import cluster_of
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,10 @@ class Draws:
         cluster = cluster_of(result)
         ids = self._broker.producer_ids
         ids.raise_floor(self._broker.logs.highest_producer_id())
-        first = ids.beginning(cluster.next_producer_id, wall_ms=self._broker.wall_ms())
+        wall_ms = self._broker.wall_ms()
+        first = ids.beginning(cluster.next_producer_id, wall_ms=wall_ms)
+        if first < wall_ms * IDS_PER_MS and wall_ms < CLOCK_MAX_MS:
+            raise Violation("unique producer ids", f"a block begins at {first}, below the time, which is {wall_ms}")
         size = first + PRODUCER_ID_BLOCK_SIZE - cluster.next_producer_id
 
         def drew(outcome: Outcome, _result: Any) -> None:

@@ -156,6 +156,11 @@ class Ledger:
         """All logs of the partition: the machine, the name of the directory, which may be set aside, and what is in it."""
         return [(host, name, node) for host in self.oracles.hosts.values() for name, node in host.disk.of(self.tag)]
 
+    def begins_behind(self, offset: int, mark: Mark) -> bool:
+        """Whether a log that has that batch begins behind an offset: what lay below it was never told, or is forgotten."""
+        logs = [batches(directory) for _, _, directory in self.logs()]
+        return any(own[0].base >= offset and mark[1:] in [other[1:] for other in own] for own in logs if own)
+
     def forget(self, epoch: int) -> None:
         """Of leader epochs above that one nobody knows any more, but by the batches that are left of them."""
         kept = {(mark.base, mark.epoch) for _, _, directory in self.logs() for mark in batches(directory)}

@@ -356,7 +356,8 @@ class Sequences:
         first = ledger.sequences.setdefault(key, mark.base)
         if first == mark.base:
             return
-        if first + mark.next - mark.base <= ledger.deletable:
+        after = first + mark.next - mark.base
+        if after <= ledger.deletable and ledger.begins_behind(after, mark):
             raise LimitReached(f"{ledger}: {key} was deleted at {first}, and came again at {mark.base} (limits of S9)")
         raise Violation(self.name, f"{ledger}: {key} at {first} and at {mark.base}")
 

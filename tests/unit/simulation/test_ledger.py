@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.simulation import campaign, cli, ledger
 from tests.simulation.run import Result
@@ -13,8 +16,6 @@ from tests.simulation.swarm import draw
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import pytest
 
 
 def result(seed: int, *, broken: bool = False) -> Result:
@@ -75,8 +76,8 @@ def test_a_seed_that_failed_stays_listed_until_a_later_simulator_finds_nothing_i
     path = tmp_path / "ledger.jsonl"
     tree, now = ledger.identity()
 
-    def add(simulator: str, *, broken: bool) -> ledger.Summary:
-        line = ledger.line_of([result(4, broken=broken)], (tree, simulator), time="", seconds=1.0)
+    def add(simulator: str, *, broken: bool, time: str = "") -> ledger.Summary:
+        line = ledger.line_of([result(4, broken=broken)], (tree, simulator), time=time, seconds=1.0)
         ledger.append(path, line)
         return ledger.summarize(ledger.read(path), tree)
 
@@ -89,7 +90,9 @@ def test_a_seed_that_failed_stays_listed_until_a_later_simulator_finds_nothing_i
     assert (settled.failed, settled.settled) == ({}, {4: ("one leader", "old", now)})
     assert f"seed 4: one leader by simulator old, nothing by {now[:16]}" in settled.text()
     assert settled.histories == 1
-    assert add("newest", broken=True).failed == {4: ("one leader", "newest")}
+    newest = add("newest", broken=True, time="2026-02")
+    assert newest.failed == {4: ("one leader", "newest")}
+    assert add("old", broken=False, time="2026-01").failed == newest.failed, "a line of before, that a merge put last"
 
 
 def test_histories_that_ended_at_a_limit_are_listed_and_their_records_do_not_count(tmp_path: Path) -> None:
@@ -127,13 +130,15 @@ def test_excused_records_are_counted_and_not_among_those_that_were_checked(tmp_p
     assert cli.summarize([replace(result(0), excused=4)], 1.0)["excused"] == 4
 
 
-def test_a_line_that_was_cut_short_costs_only_itself(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_short_costs_only_itself_and_is_told(tmp_path: Path, capsys) -> None:
     path = tmp_path / "ledger.jsonl"
     who = ledger.identity()
     ledger.append(path, ledger.line_of([result(0)], who, time="", seconds=1.0))
     path.write_bytes(path.read_bytes() + path.read_bytes()[:40])
     ledger.append(path, ledger.line_of([result(1)], who, time="", seconds=1.0))
     assert seeds_of(path) == [(0, 1), (1, 2)]
+    assert cli.main(["--summary", "--ledger", str(path)]) == cli.CLEAN
+    assert "1 lines cannot be read" in capsys.readouterr().out
 
 
 def test_what_a_changed_program_did_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +169,33 @@ def test_an_interrupted_campaign_keeps_what_was_finished_and_goes_on_behind_it(
     capsys.readouterr()
     assert cli.main(["--summary", "--ledger", str(path)]) == cli.VIOLATED
     assert "10 histories, 1 of them broke" in capsys.readouterr().out
+
+
+def test_a_violation_that_was_seen_is_not_clean_whatever_could_be_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def play(seeds: Iterator[int], **_: object) -> Iterator[Result]:
+        yield result(next(seeds), broken=True)
+        monkeypatch.setattr(ledger, "identity", lambda: ("other", "program"))
+
+    monkeypatch.setattr(cli, "play", play)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    path = tmp_path / "ledger.jsonl"
+    assert cli.main(["--hours", "1", "--ledger", str(path)]) == cli.VIOLATED
+    assert not ledger.read(path)
+
+
+def test_what_was_finished_is_kept_when_a_process_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def play(seeds: Iterator[int], **_: object) -> Iterator[Result]:
+        yield result(next(seeds))
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(cli, "play", play)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    path = tmp_path / "ledger.jsonl"
+    with pytest.raises(BrokenProcessPool):
+        cli.main(["--hours", "1", "--ledger", str(path)])
+    assert seeds_of(path) == [(0, 1)]
 
 
 def test_missing_ranges() -> None:

@@ -13,6 +13,7 @@ from kafkalite_core.replica.events import Role
 from kafkalite_core.resources import patches
 from tests.simulation import run
 from tests.simulation.history import History
+from tests.simulation.oracles import ledger as oracles_ledger
 from tests.simulation.oracles.bounds import EVENTS_MAX
 from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.parsed import broker_of
@@ -207,6 +208,11 @@ def test_a_batch_that_was_deleted_and_comes_again_is_a_limit(ledger, monkeypatch
     with fires("no duplicate"):
         ledger.oracles.sequences.check(ledger, again)
     monkeypatch.setattr(ledger, "deletable", first.next)
+    with fires("no duplicate"):  # somebody asked for it, but every log still has it, and knows of its producer
+        ledger.oracles.sequences.check(ledger, again)
+    logs = [[first, again], [again]]
+    monkeypatch.setattr(oracles_ledger, "batches", lambda log: log)
+    monkeypatch.setattr(ledger, "logs", lambda: [(None, "", log) for log in logs])
     with pytest.raises(LimitReached, match="S9"):
         ledger.oracles.sequences.check(ledger, again)
     ledger.oracles.sequences.check(ledger, first)
