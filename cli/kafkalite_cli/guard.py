@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import click
@@ -22,16 +23,24 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
 PIPE_CLOSED = 128 + signal.SIGPIPE
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. What a command does at Ctrl-C is right for it, too; only the exit code is another one."""
 
 
 @contextlib.contextmanager
 def ending_in_plain_words() -> Iterator[None]:
     """Turn what would be a traceback into a sentence and an exit code."""
     try:
-        yield
+        with _terminable():
+            yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
+    except Terminated:
+        raise click.exceptions.Exit(TERMINATED) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
     except BrokenPipeError:
@@ -39,8 +48,41 @@ def ending_in_plain_words() -> Iterator[None]:
         raise click.exceptions.Exit(PIPE_CLOSED) from None
     except KafkaLiteError as error:
         raise Failure(str(error)) from error
+    except OSError as error:  # a full disk, a folder that may not be written to: not ours to mend
+        raise Failure(os_words(error) if error.errno is not None else _defect(error)) from error
     except Exception as error:
-        raise Failure(f"this is a defect of kafkalite, please report it: {_where(error)}") from error
+        raise Failure(_defect(error)) from error
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the body as Ctrl-C does. Not in a thread, which hears no signals."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def os_words(error: OSError) -> str:
+    """`/srv/x: Permission denied`; without a file, what the system says."""
+    said = error.strerror or str(error) or type(error).__name__
+    return f"{error.filename}: {said}" if error.filename is not None else said
+
+
+def tolerate_encoding() -> None:
+    """Write `?` for what standard output and standard error cannot show in their encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
 
 
 def discard_output() -> None:
@@ -51,12 +93,12 @@ def discard_output() -> None:
         os.close(nowhere)
 
 
-def _where(error: Exception) -> str:
+def _defect(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}" if trace else "?"  # noqa: PTH119
-    return f"{type(error).__name__}: {error} ({place})"
+    return f"this is a defect of kafkalite, please report it: {type(error).__name__}: {error} ({place})"
 
 
 class Stop:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkalite_cli.guard import ending_in_plain_words
+from kafkalite_cli.guard import ending_in_plain_words, tolerate_encoding
 from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option, place_options
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ class LazyGroup(click.Group):
             module, name = LAZY[cmd_name]
             return with_examples(getattr(importlib.import_module(module), name))
         return super().get_command(ctx, cmd_name)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse the arguments and run the command."""
+        tolerate_encoding()
+        return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -116,12 +121,13 @@ def up(files: tuple[str, ...], timeout: float) -> None:
 @click.option("--timeout", type=click.FloatRange(min=1), default=45, show_default=True, help="Seconds before killing.")
 def down(timeout: float) -> None:
     """Stop the local cluster and keep its data."""
-    from kafkalite_cli.local_mode.stop import stop_all
+    from kafkalite_cli.local_mode.stop import check_ours, stop_all
 
     home = _home()
     if not home.root.exists():
         click.echo(f"nothing to stop: {home.root} does not exist")
         return
+    check_ours(home)
     killed = stop_all(home, timeout_s=timeout)
     click.echo(f"stopped; the data is kept in {home.root}" + (f" (killed: {', '.join(killed)})" if killed else ""))
 
@@ -133,6 +139,7 @@ def clean() -> None:
 
     home = _home()
     if home.root.exists():
+        stop.check_ours(home)
         stop.stop_all(home, timeout_s=10)
     click.echo(f"removed {home.root}" if stop.clean(home) else f"nothing to remove: {home.root} does not exist")
 
@@ -158,7 +165,7 @@ def status(options: KubeOptions, everything: bool, output: str) -> None:
 
 
 @main.command()
-@click.argument("name", metavar="0|1|2|operator|apiserver|kubelet")
+@click.argument("name", metavar="0|1|2|operator|apiserver|kubelet|supervisor")
 @click.option(
     "--signal",
     "signal_name",
@@ -207,11 +214,8 @@ def logs(name: str, follow: bool, lines: int) -> None:
     for line in command.last_lines(path, lines):
         click.echo(line)
     if follow:
-        try:
-            for text in command.follow(path, size):
-                click.echo(text, nl=False)
-        except KeyboardInterrupt:
-            return
+        for text in command.follow(path, size):
+            click.echo(text, nl=False)
 
 
 @main.command()

@@ -1,5 +1,6 @@
 """Is the local cluster ready, and if not, for what does it wait? Pure: a snapshot in, sentences out."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -111,12 +112,17 @@ def _brokers(snapshot: Snapshot, live: set[str]) -> str:
         for broker_id in range(wanted):
             pod = f"{name}-broker-{broker_id}"
             broker = next((each for each in snapshot.brokers if each["metadata"]["name"] == pod), None)
+            state = broker_state(broker) if broker else "not yet made"
             if pod not in live:
-                state = broker_state(broker).lower() if broker else "not yet made"
-                return f"broker {broker_id} is not ready ({state})"
-            if broker is None or broker_state(broker) != "Running":
-                return f"broker {broker_id} is {broker_state(broker).lower() if broker else 'not yet made'}"
+                return f"broker {broker_id} is not ready ({_words(state)})"
+            if state != "Running":
+                return f"broker {broker_id} is {_words(state)}"
     return ""
+
+
+def _words(state: str) -> str:
+    """`catching up` for CatchingUp."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", state).lower()
 
 
 def _topics(snapshot: Snapshot, live: set[str]) -> str:

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 
 from kafkalite_cli.errors import Failure
+from kafkalite_cli.guard import os_words
 from kafkalite_cli.local_mode import processes, stop
 from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
@@ -23,7 +25,7 @@ from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness, judge
 from kafkalite_cli.manifests import QUICKSTART_TOPIC, apply, read_manifests
 from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
-from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, start_time_of
+from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, ProcessRecord, start_time_of
 from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
 from kafkalite_runtime.kube.config import KubeConfig
 
@@ -32,6 +34,8 @@ POLL_S = 0.1
 REJUDGE_S = 2.0
 PORT_NOTE = "port-base"
 CRASHES = 3
+SECONDS = len("2026-01-31T12:00:00")
+LOGGED_AT = re.compile(r'"ts": "([^"]{19})')
 QUICKSTART = Path("examples/quickstart/topic.yaml")
 JsonObject = dict[str, Any]
 
@@ -60,15 +64,16 @@ def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, cons
 
     Raises:
         TopicsNotReady: topics are not ready, but the control plane, the operator and the brokers run and go on.
-        Failure: it could not be started; what this call started is stopped again.
+        Failure: it could not be started; everything is stopped again, unless some of it had run before.
     """
     if sys.version_info < MINIMUM_PYTHON:
         raise Failure(
             f"Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer is needed, this is {sys.version.split()[0]}"
         )
     objects = _objects(files)
-    with _one_at_a_time(home), Steps(console) as steps:
+    with _one_at_a_time(home):
         running = processes.supervisor_alive(home) is not None
+        ran_before = any(process.alive for process in processes.list_processes(home))
         ports = _settled_ports(home, ports)
         if running:
             console.print(f"KafkaLite is already running in {home.root}", highlight=False, soft_wrap=True)
@@ -76,16 +81,15 @@ def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, cons
             _check_ports(home, ports)
         try:
             started = time.monotonic()
-            if not running:
-                _launch(home, ports, steps)
-            asyncio.run(_bring_up(home, objects, steps, started + timeout_s, timeout_s))
+            with Steps(console) as steps:
+                if not running:
+                    _launch(home, ports, steps)
+                asyncio.run(_bring_up(home, objects, steps, started + timeout_s, timeout_s))
         except TopicsNotReady:
             console.print(summary(home, ports, ready=False), highlight=False, soft_wrap=True)
             raise
         except BaseException as error:
-            if running:
-                raise
-            raise _clean_up(home, error) from error
+            raise _clean_up(home, error, ran_before=ran_before) from error
         console.print(summary(home, ports), highlight=False, soft_wrap=True)
 
 
@@ -96,12 +100,19 @@ def _objects(files: Sequence[str]) -> list[JsonObject]:
 
 @contextmanager
 def _one_at_a_time(home: Home) -> Iterator[None]:
-    home.create()
-    with (home.root / "up.lock").open("w") as lock:
+    try:
+        home.create()
+        lock = (home.root / "up.lock").open("w")
+    except OSError as error:
+        raise Failure(
+            f"no cluster can be kept in {home.root} ({os_words(error)}); name a folder that may be written to in "
+            "KAFKALITE_HOME"
+        ) from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Failure(f"another `kafkalite up` or `down` is at work in {home.root}") from None
+            raise Failure(f"another `kafkalite up` is at work in {home.root}") from None
         yield
 
 
@@ -204,7 +215,7 @@ def _check_supervised(home: Home) -> None:
 
 def _crash_count(home: Home, name: str) -> int:
     """Ends of a supervised process since this supervisor started, from the tail of its log."""
-    lines = last_lines(home.log(SUPERVISOR), 40)
+    lines = of_this_start(home, last_lines(home.log(SUPERVISOR), 40))
     return sum(f'"process": "{name}"' in line and '"msg": "ended"' in line for line in lines)
 
 
@@ -276,15 +287,29 @@ def container_alive(container_id: str) -> bool:
     return pid.isdigit() and start_time.isdigit() and start_time_of(int(pid)) == int(start_time)
 
 
-def _clean_up(home: Home, error: BaseException) -> BaseException:
-    """Stop what was started; the error with the last lines of the log that tells more."""
+def of_this_start(home: Home, lines: list[str]) -> list[str]:
+    """Without the lines that were logged before the present supervisor began; what has no time stays."""
+    record = ProcessRecord.read(home.record(SUPERVISOR))
+    began = record.started_at[:SECONDS] if record is not None else ""
+    return [line for line in lines if (match := LOGGED_AT.search(line)) is None or match[1] >= began]
+
+
+def _clean_up(home: Home, error: BaseException, *, ran_before: bool) -> BaseException:
+    """Stop everything, unless some of it had run before; the error with the last lines of the log that tells more."""
     tail: list[str] = []
     if isinstance(error, NotReady) and error.process:
-        tail = readable(last_lines(home.log(error.process), 40))[-15:]
-    stop.stop_all(home, timeout_s=20)
+        tail = readable(of_this_start(home, last_lines(home.log(error.process), 40)))[-15:]
+    if isinstance(error, KeyboardInterrupt):
+        goes_on = "what runs goes on, and `kafkalite down` stops it" if ran_before else "stopping everything again"
+        click.echo(f"interrupted: {goes_on}", err=True)
+    if not ran_before:
+        stop.stop_all(home, timeout_s=20)
     if isinstance(error, Failure):
         log = f"\n\nLast lines of {home.log(error.process)}:\n" + "\n".join(tail) if tail else ""  # type: ignore[attr-defined]
-        return Failure(f"{error.message}{log}\n\nEverything was stopped again.")
+        outcome = (
+            "What runs was not stopped: `kafkalite down` does it." if ran_before else "Everything was stopped again."
+        )
+        return Failure(f"{error.message}{log}\n\n{outcome}")
     return error
 
 

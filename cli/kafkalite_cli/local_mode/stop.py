@@ -44,12 +44,20 @@ def _end(home: Home, name: str, number: int, deadline: float) -> None:
         time.sleep(POLL_S)
 
 
+def check_ours(home: Home) -> None:
+    """Raises Failure for a folder that `kafkalite up` has not made: its name comes from the environment."""
+    if not home.root.is_dir():
+        raise Failure(f"{home.root} is not a folder; nothing was stopped or removed: correct KAFKALITE_HOME")
+    if any(home.root.iterdir()) and not (home.run.is_dir() and home.logs.is_dir()):
+        raise Failure(
+            f"{home.root} does not look like a KafkaLite folder; nothing was stopped or removed: correct KAFKALITE_HOME"
+        )
+
+
 def clean(home: Home) -> bool:
     """Remove everything; False when there was nothing. Everything must be stopped before."""
     if not home.root.exists():
         return False
-    # The name comes from the environment: never remove a folder that is not one of ours.
-    if any(home.root.iterdir()) and not (home.run.is_dir() and home.logs.is_dir()):
-        raise Failure(f"{home.root} does not look like a KafkaLite folder; not removed")
+    check_ours(home)
     shutil.rmtree(home.root)
     return True

@@ -120,6 +120,18 @@ def test_no_cluster_at_all(home):
     assert "no log" in run("logs", "broker-0").output
 
 
+def test_following_a_log_ends_as_any_interrupt_does(home, monkeypatch):
+    def follow(*_args):
+        yield "line\n"
+        raise KeyboardInterrupt
+
+    home.create()
+    home.log("broker-0").touch()
+    monkeypatch.setattr(logs, "follow", follow)
+    result = run("logs", "0", "-f")
+    assert (result.exit_code, result.output) == (130, "line\n")
+
+
 def test_logs(home):
     home.create()
     home.log("broker-0").write_text("".join(f"line {n}\n" for n in range(10)))
@@ -223,6 +235,55 @@ def test_a_cluster_is_not_stopped_for_its_topics(home, monkeypatch, error, stopp
     assert ("was not stopped" in result.output) == (not stopped)
 
 
+@pytest.mark.parametrize("error", [start.NotReady("x", "apiserver"), KeyboardInterrupt()])
+def test_what_ran_before_is_not_stopped(home, broker, monkeypatch, error):
+    async def bring_up(*_args):
+        raise error
+
+    monkeypatch.chdir(home.root.parent)
+    monkeypatch.setattr(start, "_check_ports", lambda *_: None)
+    monkeypatch.setattr(start, "_launch", lambda *_: None)
+    monkeypatch.setattr(start, "_bring_up", bring_up)
+    result = run("up")
+    assert result.exit_code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+    assert "`kafkalite down`" in result.output
+    assert broker.poll() is None
+
+
+def test_an_interrupt_says_what_becomes_of_the_cluster(home, monkeypatch):
+    async def bring_up(*_args):
+        raise KeyboardInterrupt
+
+    stops = []
+    monkeypatch.setattr(start, "_check_ports", lambda *_: None)
+    monkeypatch.setattr(start, "_launch", lambda *_: None)
+    monkeypatch.setattr(start, "_bring_up", bring_up)
+    monkeypatch.setattr(start.stop, "stop_all", lambda *_args, **_more: stops.append(1))
+    result = run("up")
+    assert (result.exit_code, stops) == (130, [1])
+    assert result.stderr == "interrupted: stopping everything again\n"
+
+
+def test_only_what_this_start_logged_counts(home):
+    home.create()
+    record = ProcessRecord(
+        name="supervisor",
+        pid=os.getpid(),
+        start_time=start_time_of(os.getpid()),
+        started_at="2026-11-26T12:00:00Z",
+        details={},
+    )
+    record.write(home.record("supervisor"))
+
+    def ended(minute):
+        return json.dumps({"process": "apiserver", "ts": f"2026-11-26T{minute}:01.5Z", "msg": "ended"})
+
+    home.log("supervisor").write_text("\n".join([ended("11:58")] * 3 + ["Traceback", ended("12:00")]) + "\n")
+    assert start._crash_count(home, "apiserver") == 1
+    lines = home.log("supervisor").read_text().splitlines()
+    assert start.of_this_start(home, lines) == ["Traceback", ended("12:00")]
+
+
 class Quiet:
     """Steps that say nothing."""
 
@@ -248,7 +309,33 @@ async def test_topics_to_correct_end_the_waiting(home, monkeypatch, reason, reju
 
 def test_two_ups_at_once(home):
     with start._one_at_a_time(home):
-        assert "another `kafkalite up` or `down` is at work" in run("up").output
+        assert "another `kafkalite up` is at work" in run("up").output
+
+
+@pytest.mark.parametrize("command", ["up", "down", "clean"])
+def test_a_home_that_is_a_file(home, command):
+    home.root.write_text("precious")
+    result = run(command)
+    assert result.exit_code == 1
+    assert "KAFKALITE_HOME" in result.output
+    assert "defect" not in result.output
+    assert home.root.read_text() == "precious"
+
+
+def test_a_home_that_cannot_be_made(monkeypatch):
+    monkeypatch.setenv("KAFKALITE_HOME", "/proc/kafkalite")
+    result = run("up")
+    assert result.exit_code == 1
+    assert "no cluster can be kept in /proc/kafkalite (/proc/kafkalite: No such file or directory)" in result.output
+
+
+@pytest.mark.parametrize("command", ["down", "clean"])
+def test_somebody_elses_folder_is_not_called_stopped(home, command):
+    home.root.mkdir()
+    (home.root / "thesis.txt").write_text("precious")
+    result = run(command)
+    assert result.exit_code == 1
+    assert "does not look like a KafkaLite folder" in result.output
 
 
 def test_stopping_kills_what_is_left(home, broker, monkeypatch):

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli import kafka, main
+from kafkalite_cli import guard, kafka, main
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.options import KafkaOptions, KubeOptions, read_properties
 from kafkalite_cli.output import print_table, size_text
@@ -35,6 +35,10 @@ def ending_with(monkeypatch, error):
         (Failure("no luck"), 1, "Error: no luck\n"),
         (click.UsageError("what?"), 2, "Error: what?"),
         (KeyboardInterrupt(), 130, ""),
+        (guard.Terminated(), 143, ""),
+        (PermissionError(13, "Permission denied", "/srv/x"), 1, "Error: /srv/x: Permission denied\n"),
+        (OSError(28, "No space left on device"), 1, "Error: No space left on device\n"),
+        (TimeoutError(), 1, "Error: this is a defect of kafkalite, please report it: TimeoutError"),
         (BrokenPipeError(), 141, ""),
         (
             ZeroDivisionError("by 0"),
@@ -89,6 +93,55 @@ def test_nothing_complains_about_a_closed_pipe():
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+SLEEPER = """
+import time
+from kafkalite_cli.main import main
+
+@main.command()
+def sleeper():
+    try:
+        print("asleep", flush=True)
+        time.sleep(60)
+    finally:
+        print("in order", flush=True)
+
+main(["sleeper"])
+"""
+
+
+def test_sigterm_ends_a_command_in_order():
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "asleep\n"
+    process.terminate()
+    assert process.communicate(timeout=20)[0] == "in order\n"
+    assert process.returncode == 143
+
+
+CHECKED = """
+from rich.console import Console
+from kafkalite_cli.local_mode.progress import Steps
+from kafkalite_cli.main import main
+
+@main.command()
+def checked():
+    with Steps(Console()) as steps:
+        steps.done("ready")
+
+main(["checked"])
+"""
+
+
+def test_what_the_terminal_cannot_show_is_no_error():
+    result = subprocess.run(
+        [sys.executable, "-c", CHECKED],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout[:8], result.stderr) == (0, "? ready ", "")
 
 
 def test_tables(capsys):

@@ -88,6 +88,9 @@ def test_a_leader_of_an_earlier_registration_does_not_count(ready):
 def test_states_of_brokers(ready):
     ready.brokers[0]["status"]["fencing"]["fencedEpoch"] = 12
     assert verdict(ready).brokers == "broker 1 is fenced"
+    ready.brokers[0]["status"]["fencing"]["fencedEpoch"] = 11
+    ready.brokers[0]["status"]["registration"]["state"] = "CatchingUp"
+    assert verdict(ready).brokers == "broker 1 is catching up"
     ready.brokers[0]["status"] = {}
     assert verdict(ready).brokers == "broker 1 is unregistered"
     ready.brokers.pop(0)
