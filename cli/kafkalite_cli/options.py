@@ -39,6 +39,18 @@ def pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
     return found
 
 
+class GroupId(click.ParamType[str]):
+    """An id of a consumer group: not empty, which is what an unset variable of the shell looks like."""
+
+    name = "group"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Fails for an empty one."""
+        if not value:
+            self.fail("a group id is not empty", param, ctx)
+        return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeOptions:
     """Which API server, and which of its topics and clusters."""

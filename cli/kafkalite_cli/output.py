@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from kafkalite_cli.errors import Failure
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -84,6 +86,17 @@ def warn(message: str) -> None:
     """A warning, on standard error."""
     click.secho("Warning: ", fg="yellow", bold=True, nl=False, err=True)
     click.echo(message, err=True)
+
+
+def confirm(question: str) -> None:
+    """Ask on the terminal. Raises click.Abort for a no; without a terminal Failure, which names the way round."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise Failure("nothing was done: nobody said yes; with --yes it is not asked") from None
 
 
 def on_terminal() -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalite_cli.options import KubeOptions, kube_options, yes_option
-from kafkalite_cli.output import note, print_table, stderr_console
+from kafkalite_cli.output import confirm, note, print_table, stderr_console
 
 if TYPE_CHECKING:
     from kafkalite_cli.brokers.decommission import Plan
@@ -57,7 +57,7 @@ def restart(
         ids = [i for i in sorted(view.brokers) if not view.scaled_away(i)] if everything else list(brokers)
         if not yes:
             which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
-            click.confirm(f"Restart {which} of cluster {view.name}?", abort=True, err=True)
+            confirm(f"Restart {which} of cluster {view.name}?")
         with Steps(stderr_console()) as steps:
             await Restarts(client, view, steps, force=force, timeout_s=timeout).run(view, ids)
         return ids
@@ -115,7 +115,7 @@ def decommission(
             note("dry run, nothing was changed")
             return
         if wanted.moves and not yes:
-            click.confirm(f"Move {len(wanted.moves):,} replicas away from broker {broker}?", abort=True, err=True)
+            confirm(f"Move {len(wanted.moves):,} replicas away from broker {broker}?")
         with Steps(stderr_console()) as steps:
             steps.begin(f"broker {broker}")
             await work_on.cordon(client, view, broker, cordoned=True)

@@ -13,10 +13,10 @@ import msgspec
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.groups import reset, views
-from kafkalite_cli.groups.model import Group, Partition
+from kafkalite_cli.groups.model import STATES, Group, Partition
 from kafkalite_cli.guard import stoppable
-from kafkalite_cli.options import KafkaOptions, kafka_options, output_option, yes_option
-from kafkalite_cli.output import note, on_terminal, print_json, print_table, stderr_console, warn
+from kafkalite_cli.options import GroupId, KafkaOptions, kafka_options, output_option, yes_option
+from kafkalite_cli.output import confirm, note, on_terminal, print_json, print_table, stderr_console, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,12 @@ def _asking(options: KafkaOptions) -> Iterator[GroupAdmin]:
 @groups.command("list")
 @kafka_options
 @click.option(
-    "--state", "states", multiple=True, metavar="STATE", help="Only groups in it: Stable, Empty … Repeatable."
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(STATES, case_sensitive=False),
+    metavar="STATE",
+    help="Only groups in it: Stable, Empty … Repeatable.",
 )
 @click.option(
     "-o",
@@ -100,7 +105,7 @@ def list_(options: KafkaOptions, states: tuple[str, ...], output: str) -> None:
 
 @groups.command()
 @kafka_options
-@click.argument("group_ids", nargs=-1, metavar="[GROUP]...")
+@click.argument("group_ids", nargs=-1, type=GroupId(), metavar="[GROUP]...")
 @click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--members", is_flag=True, help="A line for each member instead of each partition.")
 @click.option(
@@ -180,14 +185,12 @@ def _print_groups(documents: list[JsonObject], *, members: bool) -> None:
 
 @groups.command("reset-offsets")
 @kafka_options
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", type=GroupId(), metavar="GROUP")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1,…]", help="Its partitions, or some. Repeatable.")
 @click.option("--all-topics", is_flag=True, help="Every partition that has a committed offset.")
-@click.option("--to-earliest", "to", flag_value="earliest", help="Where the log begins.")
-@click.option("--to-latest", "to", flag_value="latest", help="The end of the log.")
-@click.option(
-    "--to-current", "to", flag_value="current", help="Where the group is (the log's end where it is nowhere)."
-)
+@click.option("--to-earliest", is_flag=True, help="Where the log begins.")
+@click.option("--to-latest", is_flag=True, help="The end of the log.")
+@click.option("--to-current", is_flag=True, help="Where the group is (the log's end where it is nowhere).")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET")
 @click.option("--shift-by", type=int, metavar="N", help="N records further, or back with a minus.")
 @click.option("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000, UTC unless a zone is given.")
@@ -244,14 +247,18 @@ def reset_offsets(
 def _wish(
     group_id: str,
     *,
-    to: str | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
     to_offset: int | None,
     shift_by: int | None,
     to_datetime: str | None,
     by_duration: str | None,
     from_file: Path | None,
 ) -> reset.Wish:
-    given = [each for each in (to, to_offset, shift_by, to_datetime, by_duration, from_file) if each is not None]
+    ends = {"earliest": to_earliest, "latest": to_latest, "current": to_current}
+    places = [name for name, chosen in ends.items() if chosen]
+    given = [each for each in (*places, to_offset, shift_by, to_datetime, by_duration, from_file) if each is not None]
     if len(given) != 1:
         raise click.UsageError(
             "say where to, in one way: --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, "
@@ -261,14 +268,16 @@ def _wish(
     if to_datetime is not None:
         timestamp_ms = reset.parse_datetime(to_datetime)
     elif by_duration is not None:
-        timestamp_ms = round(time.time() * 1000) - reset.parse_duration(by_duration)
+        timestamp_ms = max(0, round(time.time() * 1000) - reset.parse_duration(by_duration))
     listed = None
     if from_file is not None:
         try:
             listed = reset.parse_plan(from_file.read_text(encoding="utf-8"), group_id, str(from_file))
         except (OSError, UnicodeDecodeError) as error:
             raise Failure(f"{from_file}: {error}") from error
-    return reset.Wish(to=to, offset=to_offset, shift=shift_by, timestamp_ms=timestamp_ms, listed=listed)
+    return reset.Wish(
+        to=places[0] if places else None, offset=to_offset, shift=shift_by, timestamp_ms=timestamp_ms, listed=listed
+    )
 
 
 def _plan(admin: GroupAdmin, group_id: str, wish: reset.Wish, topics: tuple[str, ...]) -> list[reset.Move]:
@@ -319,7 +328,7 @@ def _move_row(move: reset.Move) -> JsonObject:
 
 @groups.command()
 @kafka_options
-@click.argument("group_ids", nargs=-1, required=True, metavar="GROUP...")
+@click.argument("group_ids", nargs=-1, required=True, type=GroupId(), metavar="GROUP...")
 @yes_option
 def delete(options: KafkaOptions, group_ids: tuple[str, ...], yes: bool) -> None:
     r"""Delete groups without members, with all their offsets. Asks first, unless told --yes.
@@ -331,7 +340,7 @@ def delete(options: KafkaOptions, group_ids: tuple[str, ...], yes: bool) -> None
     """
     ids = list(dict.fromkeys(group_ids))
     if not yes:
-        click.confirm(f"Delete {', '.join(ids)} and all committed offsets?", abort=True, err=True)
+        confirm(f"Delete {', '.join(ids)} and all committed offsets?")
     with _asking(options) as admin:
         refused = admin.delete_groups(ids)
     for group_id in ids:
@@ -343,7 +352,7 @@ def delete(options: KafkaOptions, group_ids: tuple[str, ...], yes: bool) -> None
 
 @groups.command("delete-offsets")
 @kafka_options
-@click.argument("group_id", metavar="GROUP")
+@click.argument("group_id", type=GroupId(), metavar="GROUP")
 @click.option(
     "--topic",
     "topics",
@@ -363,7 +372,7 @@ def delete_offsets(options: KafkaOptions, group_id: str, topics: tuple[str, ...]
     """
     wanted = reset.parse_topics(topics)
     if not yes:
-        click.confirm(f"Forget the offsets of group {group_id} in {', '.join(topics)}?", abort=True, err=True)
+        confirm(f"Forget the offsets of group {group_id} in {', '.join(topics)}?")
     with _asking(options) as admin:
         committed = admin.committed(group_id)
         partitions = sorted(

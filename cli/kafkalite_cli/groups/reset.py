@@ -119,12 +119,15 @@ def parse_topics(texts: tuple[str, ...]) -> list[tuple[str, list[int] | None]]:
 
 
 def parse_datetime(text: str) -> int:
-    """Milliseconds since 1970 of ISO 8601 text; without a zone it is UTC, as Kafka takes it. Raises Failure."""
+    """Milliseconds since 1970 of ISO 8601 text; without a zone it is UTC, as Kafka takes it. Raises Failure.
+
+    What was before 1970 is 0: below it timestamps have other meanings for a broker, the end of the log among them.
+    """
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise Failure(f"{text!r} is not a time like 2026-01-31T12:00:00.000, with or without +01:00") from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def parse_duration(text: str) -> int:
@@ -133,7 +136,10 @@ def parse_duration(text: str) -> int:
     parts = {name: float(value) for name, value in match.groupdict().items() if value} if match else {}
     if not parts:
         raise Failure(f"{text!r} is not a duration like PT1H30M, P1D or 1h30m")
-    return round(timedelta(**parts).total_seconds() * 1000)
+    try:
+        return round(timedelta(**parts).total_seconds() * 1000)
+    except OverflowError:
+        raise Failure(f"{text!r} is longer than there are times") from None
 
 
 def parse_plan(text: str, group_id: str, source: str) -> dict[Partition, int]:
@@ -148,7 +154,7 @@ def parse_plan(text: str, group_id: str, source: str) -> dict[Partition, int]:
             continue
         if len(cells) == 4 and cells.pop(0) != group_id:
             continue
-        if len(cells) != 3 or not cells[1].isdigit() or not cells[2].isdigit():
+        if len(cells) != 3 or not cells[1].isdecimal() or not cells[2].isdecimal():
             raise Failure(f"{source}, line {number}: {line!r} is not topic,partition,offset")
         found[Partition(cells[0], int(cells[1]))] = int(cells[2])
     if not found:

@@ -19,7 +19,10 @@ JsonObject = dict[str, Any]
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[str]:
-    return [each.strip() for each in (value or "").split(",") if each.strip()]
+    names = [each.strip() for each in (value or "").split(",") if each.strip()]
+    if value is not None and not names:
+        raise click.BadParameter("no topic is named")
+    return names
 
 
 def _ids(_ctx: click.Context, _param: click.Parameter, value: str | None) -> list[int] | None:

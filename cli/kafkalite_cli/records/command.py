@@ -12,7 +12,7 @@ import click
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import stoppable
-from kafkalite_cli.options import KafkaOptions, kafka_options, pairs
+from kafkalite_cli.options import GroupId, KafkaOptions, kafka_options, pairs
 from kafkalite_cli.output import note, print_json, warn
 from kafkalite_cli.records.meter import Meter, rate_text
 from kafkalite_cli.records.parse import LineError, LineFormat, parse_json
@@ -121,7 +121,7 @@ def produce(
 
     line_format = LineFormat(
         key=_text(settings["key"]) if settings["key"] is not None else None,
-        key_separator=_text(settings["key_separator"]) if settings["key_separator"] else None,
+        key_separator=_text(settings["key_separator"]) if settings["key_separator"] is not None else None,
         headers=[(name, os.fsencode(value)) for name, value in settings["header_pairs"]],
         line_headers=settings["line_headers"],
         null_marker=_text(settings["null_marker"]) if settings["null_marker"] is not None else None,
@@ -165,6 +165,8 @@ def _check_produce(form: str, line_format: LineFormat, settings: dict[str, Any])
         raise click.UsageError("with -i json, keys and headers stand in the lines: leave such options out")
     if line_format.key is not None and line_format.key_separator is not None:
         raise click.UsageError("--key or --key-separator?")
+    if line_format.key_separator == b"":
+        raise click.UsageError("--key-separator is empty: say what stands between key and value")
     if settings["idempotent"] and settings["acks"] not in ALL:
         raise click.UsageError("--idempotent needs --acks all")
 
@@ -231,7 +233,9 @@ def _fields(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 @click.command()
 @kafka_options
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
-@click.option("-g", "--group", help="Join this group and commit what was written. Without: read without a group.")
+@click.option(
+    "-g", "--group", type=GroupId(), help="Join this group and commit what was written. Without: read without a group."
+)
 @click.option(
     "--from-beginning", is_flag=True, help="From where the log begins; in a group: where nothing is committed."
 )
@@ -286,6 +290,7 @@ def consume(
     from kafkalite_cli.kafka import bootstrap_of, client_config, partitions_of, plain_errors
     from kafkalite_cli.records import consume as reading
 
+    topics = tuple(dict.fromkeys(topics))
     position = _position(group, start, numbers, from_beginning=from_beginning)
     form = JsonFormat() if output == "json" else TextFormat(fields=fields, separator=_text(separator))
     known: list[Inbox] = []

@@ -26,6 +26,7 @@ BATCH = 500
 WAIT_S = 0.2
 QUERY_S = 10.0
 LAG_S = 2.0
+LATEST_MS = 2**63 - 1
 OFFSET = re.compile(r"-?\d+")
 FATAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -61,7 +62,9 @@ def parse_position(text: str) -> Position:
     if word in {"end", "latest"}:
         return Position("end")
     if word.startswith("@"):
-        return Position("time", int(word[1:]) if word[1:].isdigit() else parse_datetime(text.strip()[1:]))
+        return Position(
+            "time", min(int(word[1:]), LATEST_MS) if word[1:].isdecimal() else parse_datetime(text.strip()[1:])
+        )
     if not OFFSET.fullmatch(word):
         raise Failure(f"{text!r} is none of: beginning, end, an offset, -10 (the last ten), @2026-01-31T12:00:00")
     number = int(word)

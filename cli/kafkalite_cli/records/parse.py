@@ -92,6 +92,8 @@ def parse_json(line: bytes) -> Record:
         raise LineError(f"not JSON: {error}") from error
     if not isinstance(document, dict):
         raise LineError("not a JSON object")
+    if "value" not in document and "valueBase64" not in document:
+        raise LineError('no "value" (null for a tombstone)')
     headers = document.get("headers") or []
     if not isinstance(headers, list) or not all(isinstance(each, dict) for each in headers):
         raise LineError('headers are not of the form [{"key": …, "value": …}]')
@@ -109,6 +111,8 @@ def parse_json(line: bytes) -> Record:
 def _field(document: dict[str, Any], name: str) -> bytes | None:
     encoded = document.get(f"{name}Base64")
     if encoded is not None:
+        if document.get(name) is not None:
+            raise LineError(f"{name} or {name}Base64, not both")
         try:
             return base64.b64decode(str(encoded), validate=True)
         except binascii.Error as error:

@@ -8,7 +8,7 @@ import click
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.options import KubeOptions, kube_options, output_option, pairs, yes_option
-from kafkalite_cli.output import note, print_json, print_table, printable, size_text, stderr_console, warn
+from kafkalite_cli.output import confirm, note, print_json, print_table, printable, size_text, stderr_console, warn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -390,7 +390,7 @@ def delete(
         return
     if not yes:
         many = f"{len(found)} topics ({', '.join(found)})" if len(found) > 1 else f"topic {next(iter(found))}"
-        click.confirm(f"Delete {many} and all records?", abort=True, err=True)
+        confirm(f"Delete {many} and all records?")
     _run(options, work)
     for name in found:
         click.echo(f"topic {name} deleted")

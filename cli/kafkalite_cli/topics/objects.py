@@ -12,7 +12,7 @@ from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_core.model.config import TOPIC_KEYS, broker_integer, check_topic_config
 from kafkalite_core.model.errors import ConfigError
-from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, OFFSETS_TOPIC
 from kafkalite_core.resources.naming import is_topic_name, topic_object_name
 from kafkalite_runtime.kube import (
     BROKERS,
@@ -33,6 +33,7 @@ JsonObjects = list[JsonObject]
 POLL_S = 0.2
 OUTAGE_S = 10.0  # an API server that restarts is waited for
 REPLICAS = 3
+MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,9 @@ class Topics:
         """The object as changed. Raises Failure."""
         name = topic_name(topic)
         patch = patch_of(topic, change)
+        if "replicas" in patch:
+            cluster = (await self.clusters()).get((_namespace_of(topic), cluster_of(topic)))
+            check_brokers(name, patch["replicas"], _brokers_of(cluster))
         if not patch:
             return topic
         try:
@@ -208,11 +212,16 @@ def new_object(wanted: NewTopic, cluster: JsonObject | None, *, namespace: str, 
             raise Failure("--assignment says how many partitions and replicas there are: leave the other options out")
         partitions, replicas = _counts_of(wanted.assignment)
     config = {str(key): str(value) for key, value in (((cluster or {}).get("spec") or {}).get("config") or {}).items()}
-    brokers = int(cluster["spec"].get("replicas", REPLICAS)) if cluster else None
+    brokers = _brokers_of(cluster)
     partitions = partitions or _default(config, "num.partitions")
     replicas = replicas or min(_default(config, "default.replication.factor"), brokers or REPLICAS)
-    if brokers is not None and replicas > brokers:
-        raise Failure(f"topic {name!r}: {replicas} replicas, but the cluster has {brokers} brokers")
+    check_brokers(name, replicas, brokers)
+    named = {broker for ids in wanted.assignment.values() for broker in ids}
+    if brokers is not None and (strange := sorted(named - set(range(brokers)))):
+        raise Failure(
+            f"topic {name!r}: --assignment names {', '.join(map(str, strange))}, and the brokers of the cluster are "
+            f"{', '.join(map(str, range(brokers)))}"
+        )
     if problems := check_topic_config(wanted.config, replicas=replicas):
         raise Failure(f"topic {name!r}: {'; '.join(problems)}")
     object_name = topic_object_name(name)
@@ -233,6 +242,16 @@ def new_object(wanted: NewTopic, cluster: JsonObject | None, *, namespace: str, 
         "metadata": {"name": object_name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def check_brokers(name: str, replicas: int, brokers: int | None) -> None:
+    """Raises Failure for more replicas than brokers (None: nobody knows how many there are)."""
+    if brokers is not None and replicas > brokers:
+        raise Failure(f"topic {name!r}: {replicas} replicas, but the cluster has {brokers} brokers")
+
+
+def _brokers_of(cluster: JsonObject | None) -> int | None:
+    return int(cluster["spec"].get("replicas", REPLICAS)) if cluster else None
 
 
 def _counts_of(assignment: Mapping[int, list[int]]) -> tuple[int, int]:
@@ -262,6 +281,11 @@ def patch_of(topic: JsonObject, change: Change) -> JsonObject:
     if change.partitions is not None:
         if change.partitions < now:
             raise Failure(f"topic {name!r} has {now} partitions: their number can only grow")
+        if change.partitions > now and name == OFFSETS_TOPIC:
+            raise Failure(
+                f"topic {name!r} keeps its {now} partitions: with more of them groups would look for their offsets in "
+                "other partitions"
+            )
         if change.partitions > now:
             patch["partitions"] = change.partitions
     if change.replicas is not None and change.replicas != int(spec.get("replicas", REPLICAS)):
@@ -271,9 +295,11 @@ def patch_of(topic: JsonObject, change: Change) -> JsonObject:
         # A list of its own would keep the partition from following the number.
         patch["replicaAssignment"] = {number: None for number, ids in pinned.items() if len(ids) != change.replicas}
     wanted = {key: value for key, value in (have | change.config).items() if value is not None}
-    added = {key: value for key, value in change.config.items() if value is not None}
+    judged = {key: value for key, value in change.config.items() if value is not None}
+    if change.replicas is not None and MIN_ISR in wanted:
+        judged[MIN_ISR] = wanted[MIN_ISR]
     replicas = change.replicas or int(spec.get("replicas", REPLICAS))
-    if problems := check_topic_config(added, replicas=replicas):
+    if problems := check_topic_config(judged, replicas=replicas):
         raise Failure(f"topic {name!r}: {'; '.join(problems)}")
     unknown = [key for key in change.config if key not in TOPIC_KEYS and key not in have]
     if unknown:

@@ -13,10 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.guard import os_words
+from kafkalite_cli.options import KubeOptions
 from kafkalite_cli.verify.checker import KINDS, Checker, Report
 from kafkalite_cli.verify.history import read_history_parts
 from kafkalite_cli.verify.state_command import (
     check_metadata_files,
+    no_verdict,
     output_option,
     record_metadata,
     replicas,
@@ -56,7 +60,7 @@ verify.add_command(replicas)
 
 
 @verify.command()
-@click.option("-b", "--bootstrap", default="127.0.0.1:9092", show_default=True, help="Addresses of brokers.")
+@click.option("-b", "--bootstrap", help="Addresses of brokers. Default: the cluster's own, as the API server knows.")
 @click.option("-t", "--topic", required=True, help="The topic; it must exist.")
 @click.option("--rate", type=click.FloatRange(min=0), default=2000, show_default=True, help="Records/s; 0: no limit.")
 @click.option("--duration", type=click.FloatRange(min=0), help="Seconds to produce for.  [default: 10]")
@@ -72,7 +76,7 @@ verify.add_command(replicas)
 )
 @output_option
 def run(
-    bootstrap: str,
+    bootstrap: str | None,
     topic: str,
     rate: float,
     duration: float | None,
@@ -85,13 +89,14 @@ def run(
     output: str,
 ) -> None:
     """Produce and consume, then judge what the clients saw. Exit code 1: something acknowledged was not kept."""
+    from kafkalite_cli.kafka import find_bootstrap
     from kafkalite_cli.verify.load import Load
 
     if count is None and duration is None:
         duration = 10.0
     try:
         load = Load(
-            bootstrap,
+            bootstrap or find_bootstrap(KubeOptions()),
             topic,
             rate,
             keys=keys,
@@ -107,7 +112,11 @@ def run(
             load.stop(timeout)
         report = load.report()
     except KafkaLiteError as error:
-        _fail(error)
+        no_verdict(str(error))
+    except Failure as error:
+        no_verdict(error.message)
+    except OSError as error:
+        no_verdict(os_words(error))
     _show(report, output)
 
 
@@ -123,7 +132,7 @@ def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> N
             for path in histories:
                 reports[str(path)] = _check_file(path, allow, progress)
     except KafkaLiteError as error:
-        _fail(error)
+        no_verdict(str(error))
     if output == "json":
         sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
     else:
@@ -162,11 +171,6 @@ def _watch(load: Load, duration: float | None, count: int | None) -> None:
                     break
     except KeyboardInterrupt:
         click.echo("interrupted: judging what there is", err=True)
-
-
-def _fail(error: KafkaLiteError) -> NoReturn:
-    click.echo(f"error: {error}", err=True)
-    sys.exit(2)
 
 
 def _show(report: Report, output: str) -> NoReturn:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kafkalite_cli.connection import choose_target, with_client
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.guard import os_words
 from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
@@ -23,6 +25,8 @@ from kafkalite_core.storage.identity import IDENTITY_FILE
 from kafkalite_runtime.home import Home
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kafkalite_cli.verify.metadata_checker import MetadataReport
     from kafkalite_runtime.kube import KubeClient
 
@@ -34,6 +38,12 @@ output_option = click.option(
     show_default=True,
     help="Form of the verdict.",
 )
+
+
+def no_verdict(why: str) -> NoReturn:
+    """End with exit code 2."""
+    click.echo(f"error: {why}", err=True)
+    sys.exit(2)
 
 
 @click.command("record-metadata")
@@ -63,7 +73,14 @@ def record_metadata(
             loop.call_later(duration, stop.set)
         return await record(client, namespace, file, stop, lambda: click.echo(f"recording to {file}", err=True))
 
-    changes = with_client(choose_target(KubeOptions(kubeconfig=kubeconfig, context=context)), work)
+    try:
+        changes = with_client(choose_target(KubeOptions(kubeconfig=kubeconfig, context=context)), work)
+    except Failure as error:
+        no_verdict(error.message)
+    except OSError as error:
+        no_verdict(os_words(error))
+    if not changes:
+        no_verdict("nothing was recorded: no API server answered, or there is no cluster")
     click.echo(f"{changes} changes recorded", err=True)
 
 
@@ -76,8 +93,9 @@ def check_metadata_files(files: tuple[Path, ...], allow: tuple[str, ...], output
     try:
         reports = {str(path): check_metadata(path, allow) for path in files}
     except KafkaLiteError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        no_verdict(str(error))
+    if empty := [name for name, report in reports.items() if not report.changes]:
+        no_verdict(f"{', '.join(empty)}: no change was recorded")
     if output == "json":
         sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
     else:
@@ -125,8 +143,9 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
             raise KafkaLiteError("no data directories: name them, or start a local cluster")
         report = compare_replicas(folders, topics=set(topics) or None)
     except KafkaLiteError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        no_verdict(str(error))
+    if report.ok and not report.partitions:
+        no_verdict(f"nothing was compared: {_why_nothing(folders, topics)}")
     if output == "json":
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
@@ -143,3 +162,9 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
             f"batches ({report.bytes:,} bytes) compared, {sum(report.counts.values()):,} differences"
         )
     sys.exit(0 if report.ok else 1)
+
+
+def _why_nothing(folders: Sequence[Path], topics: tuple[str, ...]) -> str:
+    if len(folders) < 2:
+        return "one data directory has nothing to be compared with"
+    return f"no two directories have replicas of {' or '.join(topics) or 'a partition'}"

@@ -161,6 +161,8 @@ def test_errors_that_pass_are_told_once_and_others_end_it(consuming):
         ("-3", Position("tail", 3)),
         ("@1500", Position("time", 1500)),
         ("@1970-01-01T00:00:02", Position("time", 2000)),
+        ("@0001-01-01T00:00:00", Position("time", 0)),
+        (f"@{10**30}", Position("time", 2**63 - 1)),
     ],
 )
 def test_positions(text, position):
@@ -170,6 +172,8 @@ def test_positions(text, position):
 def test_no_position():
     with pytest.raises(Failure, match="is none of"):
         parse_position("soon")
+    with pytest.raises(Failure, match="is not a time like"):
+        parse_position("@\u00b2")
 
 
 def test_first_offsets():
@@ -181,6 +185,11 @@ def test_first_offsets():
     for offset in (4, 21):
         with pytest.raises(Failure, match="the log begins at 5 and ends at 20"):
             first_offset(Position("at", offset), 5, 20, -1)
+
+
+def test_a_topic_that_is_named_twice_is_read_once(consuming):
+    result = consuming("t", "-p", "1", "--offset", "4", "-c", "1", batches=[[record(1, 4)]], ends={1: 9})
+    assert [(each.topic, each.partition) for each in result.consumer.assigned] == [("t", 1)]
 
 
 def test_partitions_can_be_chosen(consuming):
@@ -196,6 +205,7 @@ def test_partitions_can_be_chosen(consuming):
         (["-g", "g", "-p", "1"], "a group decides itself"),
         (["--from-beginning", "--offset", "end"], "--from-beginning or --offset?"),
         (["--offset", "5"], "say --partition as well"),
+        (["-g", ""], "a group id is not empty"),
         (["--print", "colour"], "'colour' is not among topic"),
     ],
 )

@@ -151,6 +151,40 @@ def test_where_a_group_can_be_set(cluster, where, expected):
     assert moved(cluster, "--all-topics", *where) == {"t-0": expected[0], "t-1": expected[1]}
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        ["--to-datetime", "0001-01-01T00:00:00"],
+        ["--to-datetime", "1969-12-31T23:59:59.999"],
+        ["--by-duration", "P99999D"],
+    ],
+)
+def test_a_time_before_all_records_is_not_one_of_the_brokers_marks(cluster, where):
+    moved(cluster, "--all-topics", *where)
+    assert cluster.asked_for_ms == 0, "a broker takes -1 for the end of the log"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe", ""],
+        ["delete", "", "--yes"],
+        ["delete-offsets", "", "--topic", "t", "--yes"],
+        ["reset-offsets", "", "--topic", "t", "--to-latest"],
+    ],
+)
+def test_an_empty_group_id_is_wrong_usage(cluster, arguments):
+    result = run(*arguments)
+    assert (result.exit_code, "a group id is not empty" in result.stderr) == (2, True), result.stderr
+
+
+def test_states_that_there_are_not(cluster):
+    cluster.add("g")
+    assert run("list", "--state", "EMPTY", "-o", "name").stdout == "g\n"
+    result = run("list", "--state", "Emty")
+    assert (result.exit_code, "'Emty' is not one of" in result.stderr) == (2, True)
+
+
 def test_partitions_without_a_committed_offset(cluster):
     assert moved(cluster, "--topic", "t", "--to-current") == {"t-0": 40, "t-1": 15, "t-2": 0}
     assert moved(cluster, "--topic", "u", "--to-current") == {"t-0": 40, "t-1": 15, "u-0": 7}
@@ -208,6 +242,8 @@ def test_offsets_that_are_refused_are_named(cluster):
     [
         (["--topic", "t"], 2, "say where to"),
         (["--topic", "t", "--to-latest", "--to-offset", "1"], 2, "say where to"),
+        (["--topic", "t", "--to-earliest", "--to-latest"], 2, "say where to"),
+        (["--topic", "t", "--by-duration", "P99999999999999D"], 1, "is longer than there are times"),
         (["--to-latest"], 2, "say which partitions"),
         (["--topic", "t", "--all-topics", "--to-latest"], 2, "say which partitions"),
         (["--topic", "t", "--to-latest", "--execute", "--dry-run"], 2, "--dry-run or --execute?"),

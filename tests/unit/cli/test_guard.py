@@ -71,6 +71,20 @@ def test_every_command_shows_examples():
     assert seen == 14
 
 
+@pytest.mark.parametrize(
+    ("words", "last", "offered"),
+    [
+        ("kafkalite top", 1, "topics"),
+        ("kafkalite topics al", 2, "alter"),
+        ("kafkalite topics alter --rep", 3, "--replicas"),
+    ],
+)
+def test_completion_as_the_documentation_sets_it_up(words, last, offered):
+    environment = {"_KAFKALITE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(last)}
+    result = CliRunner().invoke(main.main, prog_name="kafkalite", env=environment)
+    assert (result.exit_code, result.stdout) == (0, f"plain,{offered}\n")
+
+
 FLOOD = """
 import sys
 from kafkalite_cli.main import main

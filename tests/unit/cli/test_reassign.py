@@ -136,6 +136,10 @@ def test_a_plan_is_what_the_java_tool_reads_and_changes_nothing(run):
     assert "brokers 9 are not registered" in run(api, "plan", "--topics", "orders", "--brokers", "0,9", code=1).output
 
 
+def test_a_plan_for_no_topic_is_wrong_usage(run):
+    assert "no topic is named" in run(Api(), "plan", "--topics", " , ", code=2).output
+
+
 def test_executing_writes_the_wish_and_tells_what_was(run, tmp_path):
     api = Api(topic("orders", entry([0, 1]), entry([1, 2])))
     result = run(api, "execute", plan_of(tmp_path, {("orders", 1): [3, 4]}), "-o", "json")

@@ -92,6 +92,11 @@ def test_what_consume_writes_as_json_produce_reads(key, value, headers):
 def test_json_of_other_programs():
     assert parse_json(b'{"value": {"a": 1}}') == Record(value=b'{"a":1}')
     assert parse_json(b'{"key": 7, "value": "x", "headers": null}') == Record(key=b"7", value=b"x")
+    assert parse_json(b'{"key": "k", "value": null}') == Record(key=b"k")
+    assert parse_json(b'{"value": null, "valueBase64": "eA=="}') == Record(value=b"x")
+    for line in (b"{}", b'{"key": "k", "vlaue": "v"}', b'{"value": "v", "valueBase64": "eA=="}'):
+        with pytest.raises(LineError, match="value"):
+            parse_json(line)
     for line in (b"{", b"[]", b'{"headers": 1}', b'{"timestamp": "now"}', b'{"valueBase64": "%"}'):
         with pytest.raises(LineError):
             parse_json(line)
@@ -206,6 +211,7 @@ def test_json_goes_in(producing):
         (["-p", "3"], 1, "topic 't' has no partition 3: it has 0 to 2"),
         (["--acks", "0", "--idempotent"], 2, "--idempotent needs --acks all"),
         (["-k", "a", "-K", ":"], 2, "--key or --key-separator?"),
+        (["-K", ""], 2, "--key-separator is empty"),
         (["-i", "json", "-k", "a"], 2, "keys and headers stand in the lines"),
         (["-f", "/does/not/exist"], 2, "No such file"),
         (["-H", "a"], 2, "not of the form key=value"),

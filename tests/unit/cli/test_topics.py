@@ -144,6 +144,10 @@ def test_creating_by_hand(run):
         (["create", "t", "--config", "retention.sm=1"], "unknown topic configuration key"),
         (["create", "t", "--config", "retention.ms=soon"], "is not a whole number"),
         (["create", "t", "--config", "min.insync.replicas=3", "--replicas", "2"], "more than the topic's 2 replicas"),
+        (
+            ["create", "t", "--assignment", "0:1:9,1:2:0"],
+            "--assignment names 9, and the brokers of the cluster are 0, 1, 2",
+        ),
         (["create", "t", "--cluster", "absent"], "there is no KafkaLiteCluster 'absent'"),
     ],
 )
@@ -246,6 +250,32 @@ def test_alterations_that_cannot_be(run, arguments, code, words):
     result = run(api, "alter", "t", *arguments)
     assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
     assert api.objects["t"]["spec"]["partitions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("t", ["--replicas", "5"], "topic 't': 5 replicas, but the cluster has 3 brokers"),
+        ("t", ["--replicas", "1"], "2 is more than the topic's 1 replicas"),
+        ("__consumer_offsets", ["--partitions", "3"], "keeps its 2 partitions: with more of them groups would look"),
+    ],
+)
+def test_alterations_that_the_operator_could_only_complain_about(run, name, arguments, words):
+    api = Api(
+        topic_object(name, partitions=2, config={"min.insync.replicas": "2"}),
+        clusters=[cluster_object(), cluster_object("large", replicas=9)],
+    )
+    result = run(api, "alter", name, *arguments)
+    assert (result.exit_code, words in result.stderr) == (1, True), result.stderr
+    assert api.patches == []
+
+
+def test_a_question_that_nobody_can_answer_names_the_way_round(run):
+    api = Api(topic_object("a"))
+    for typed in ("", "n\n"):
+        result = run(api, "delete", "a", input=typed)
+        assert (result.exit_code, set(api.objects)) == (1, {"a"})
+        assert "nothing was done: nobody said yes; with --yes it is not asked" in result.stderr
 
 
 def test_deleting_asks(run):

@@ -2,8 +2,12 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
+from kafkalite_cli import kafka
+from kafkalite_cli.errors import Failure
+from kafkalite_cli.verify import load
 from kafkalite_cli.verify.command import verify
 from kafkalite_cli.verify.history import Ack, End, Header, Read, write_history
 
@@ -51,3 +55,19 @@ def test_an_allowed_anomaly_is_shown_and_is_exit_code_0(tmp_path):
     assert "OK: 1 acknowledged" in result.output
     result = CliRunner().invoke(verify, ["check", str(tmp_path / "broken"), "--allow", "gone"])
     assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [((), "own:1"), (("-b", "other:2"), "other:2")])
+def test_a_run_goes_to_the_cluster_that_other_commands_go_to(monkeypatch, arguments, asked):
+    def refuse(bootstrap, *_arguments, **_more):
+        raise Failure(f"asked {bootstrap}")
+
+    monkeypatch.setattr(kafka, "find_bootstrap", lambda _options: "own:1")
+    monkeypatch.setattr(load, "Load", refuse)
+    result = CliRunner().invoke(verify, ["run", "-t", "t", *arguments])
+    assert (result.exit_code, result.stderr) == (2, f"error: asked {asked}\n")
+
+
+def test_a_history_that_cannot_be_written_is_exit_code_2(tmp_path):
+    result = CliRunner().invoke(verify, ["run", "-b", "h:1", "-t", "t", "--history", str(tmp_path / "absent" / "h")])
+    assert (result.exit_code, result.stderr) == (2, f"error: {tmp_path / 'absent' / 'h'}: No such file or directory\n")

@@ -5,6 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from kafkalite_cli.verify import metadata_recorder
 from kafkalite_cli.verify.command import verify
 from tests.unit.verify.test_metadata_checker import FAILED_OVER, Store, entry
 from tests.unit.verify.test_replicas import HIGH_WATERMARK, Broker, batch
@@ -51,6 +52,33 @@ def test_a_file_that_is_no_recording_is_exit_code_2(tmp_path):
     assert "noise, line 1" in result.stderr
 
 
+@pytest.mark.parametrize("content", ["", "no newline"])
+def test_a_recording_of_nothing_has_no_verdict(tmp_path, content):
+    (tmp_path / "nothing").write_text(content)
+    result = run("check-metadata", tmp_path / "nothing")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "nothing: no change was recorded" in result.stderr
+
+
+def test_recording_needs_a_cluster_and_a_place(tmp_path, monkeypatch):
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "no cluster" in run("record-metadata", tmp_path / "m").stderr
+    assert run("record-metadata", tmp_path / "m").exit_code == 2
+
+    async def record(*_arguments):
+        return 0
+
+    monkeypatch.setattr(metadata_recorder, "record", record)
+    (tmp_path / "kubeconfig").write_text(
+        '{"clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}], '
+        '"contexts": [{"name": "x", "context": {"cluster": "x"}}], "current-context": "x"}'
+    )
+    result = run("record-metadata", tmp_path / "m", "--kubeconfig", tmp_path / "kubeconfig")
+    assert (result.exit_code, "nothing was recorded" in result.stderr) == (2, True), result.output
+
+
 def test_data_directories_are_compared(tmp_path):
     brokers = [Broker(tmp_path, number) for number in range(2)]
     for broker in brokers:
@@ -64,7 +92,10 @@ def test_data_directories_are_compared(tmp_path):
     assert result.exit_code == 1
     assert "differs: orders-0 at offset 0: first at byte 17 (crc)" in result.output
     assert json.loads(run("replicas", *folders, "-o", "json").stdout)["counts"] == {"differs": 1}
-    assert run("replicas", *folders, "-t", "other").exit_code == 0
+    result = run("replicas", *folders, "-t", "other")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: nothing was compared: no two directories have replicas of other\n"
+    assert "one data directory has nothing to be compared with" in run("replicas", folders[0]).stderr
 
 
 def test_the_local_clusters_data_directories_are_found(tmp_path, monkeypatch):
