@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kafkalite_runtime.home import API_SERVER, KUBELET, NODE_NAME, SUPERVISOR, H
 OPERATOR_POD = f"kafkalite-operator-{NODE_NAME}"
 BROKER_POD = re.compile(r"kafkalite-broker-(\d+)")
 MARKER = "KAFKALITE_LOCAL_POD"
+LISTENING = "0A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +85,14 @@ def unrecorded(home: Home) -> list[int]:
 
 
 def port_holder(port: int, host: str = "127.0.0.1") -> str | None:
-    """None when the port is free; else who has it: `pid 123 (python3 -m http.server)`, or `another process`."""
+    """None when the port is free; else who has it: `pid 123 (python3 -m http.server)`, a connection, or a process."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
             pid = _listener(port)
-            return f"pid {pid} ({command_line(pid)})" if pid else "another process"
+            return f"pid {pid} ({command_line(pid)})" if pid else _connection(port) or "another process"
     return None
 
 
@@ -99,8 +101,8 @@ def port_holder_pid(port: int) -> int | None:
     return _listener(port)
 
 
-def _listener(port: int) -> int | None:
-    inodes = set()
+def _sockets(port: int) -> Iterator[tuple[str, str]]:
+    """State and inode of every TCP socket that has this local port."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
@@ -108,8 +110,23 @@ def _listener(port: int) -> int | None:
             continue
         for line in lines:
             columns = line.split()
-            if columns[3] == "0A" and int(columns[1].rpartition(":")[2], 16) == port:
-                inodes.add(f"socket:[{columns[9]}]")
+            if int(columns[1].rpartition(":")[2], 16) == port:
+                yield columns[3], columns[9]
+
+
+def _connection(port: int) -> str:
+    """Words for a port that the kernel gave to an outgoing connection, which may have ended a moment ago."""
+    if not any(state != LISTENING for state, _ in _sockets(port)):
+        return ""
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return "a connection"
+    return f"a connection (it gets any port from {first} to {last}, and keeps it for up to a minute)"
+
+
+def _listener(port: int) -> int | None:
+    inodes = {f"socket:[{inode}]" for state, inode in _sockets(port) if state == LISTENING}
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         try:
             if str(descriptor.readlink()) in inodes:

@@ -140,8 +140,8 @@ def _check_ports(home: Home, ports: Ports) -> None:
         holder = processes.port_holder(port)
         if holder is not None and processes.port_holder_pid(port) not in ours:
             raise Failure(
-                f"port {port}, needed for {user}, is in use by {holder}; stop that process or choose other ports "
-                f"with KAFKALITE_PORT (now {ports.base})"
+                f"port {port}, needed for {user}, is in use by {holder}; free it or choose other ports with "
+                f"KAFKALITE_PORT (now {ports.base})"
             )
 
 

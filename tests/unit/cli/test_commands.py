@@ -195,6 +195,12 @@ def test_a_busy_port_is_named_with_its_holder_and_nothing_starts(home, occupied,
     assert "KAFKALITE_PORT=many: expected a number" in run("up").output
 
 
+def test_a_port_of_an_outgoing_connection_is_told_as_one(occupied):
+    with socket.create_connection(("127.0.0.1", occupied)) as connection:
+        port = connection.getsockname()[1]
+        assert processes.port_holder(port).startswith("a connection (it gets any port from ")
+
+
 def test_a_port_held_by_an_own_process_is_not_busy(home, occupied):
     home.create()
     pid = os.getpid()
