@@ -87,8 +87,8 @@ class Load:
         )
 
     def stop(self) -> dict[str, Any]:
-        """The verdict."""
-        return self.tell("stop", STOP_LIMIT_S * PATIENCE, limit_s=2 * STOP_LIMIT_S * PATIENCE)
+        """The verdict: answers, the reader in the load and the final read each have their time."""
+        return self.tell("stop", STOP_LIMIT_S * PATIENCE, limit_s=3 * STOP_LIMIT_S * PATIENCE)
 
     def story(self) -> str:
         """What the clients said, and the brokers: for a reader of a failure."""
