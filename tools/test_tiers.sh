@@ -9,6 +9,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly ALL=(lint unit property scripted simulation search mutants chaos spark integration contract helm ha e2e)
 readonly BIN=.venv/bin
 readonly AHEAD_LOG=.cache/build-ahead.log
+# The search only computes and is measured in minutes; the integration tier mostly waits. So the one runs beside the other.
+readonly BESIDE=search BESIDE_OF=integration BESIDE_LOG=.cache/search-beside.log
+export SEARCH_SECONDS=${SEARCH_SECONDS:-300}
 tiers=("$@")
 if [[ ${#tiers[@]} -eq 0 ]]; then
   tiers=("${ALL[@]}")
@@ -17,13 +20,15 @@ fi
 summary=()
 failed=0
 reason=""
-ahead="" # process that builds what later tiers need
+ahead=""  # process that builds what later tiers need
+beside="" # process of the tier that runs beside another
 
 # ended: what runs ends with us: what is built beside, and a tier, which takes its processes and its cluster along.
 ended() {
   local children=() child
   trap '' INT TERM HUP
   [[ -z $ahead ]] || kill -- "-$ahead" 2>/dev/null
+  [[ -z $beside ]] || kill -- "-$beside" 2>/dev/null
   read -r -a children 2>/dev/null <"/proc/$$/task/$$/children"
   for child in "${children[@]}"; do
     kill -INT "$child" 2>/dev/null # upon which pytest clears up; by SIGTERM it would just be gone
@@ -129,7 +134,7 @@ prepare() {
 run() {
   case $1 in
     lint) make --no-print-directory lint ;; # with tests/test_tidy.py
-    search) SEARCH_SECONDS=${SEARCH_SECONDS:-300} "$BIN/pytest" "tests/$1" ;;
+    search) "$BIN/pytest" "tests/$1" ;;
     contract) "$BIN/pytest" tests/cluster tests/contract ;; # the embedded server, then a real one
     e2e)
       if [[ -n ${KUBECONFIG:-} ]]; then
@@ -141,6 +146,37 @@ run() {
       ;;
     *) "$BIN/pytest" "tests/$1" ;;
   esac
+}
+
+# begin_beside, end_beside: that tier with the lowest priority; what it says, and how it ended, once it has.
+begin_beside() {
+  mkdir -p .cache
+  beside_since=$SECONDS
+  setsid nice -n 19 "$BIN/python" -m pytest "tests/$BESIDE" >"$BESIDE_LOG" 2>&1 & # a process group, which ends as one
+  beside=$!
+  echo "the $BESIDE tier runs beside (progress in $BESIDE_LOG)"
+}
+
+end_beside() {
+  local result
+  [[ -n $beside ]] || return 0
+  echo
+  echo "=== $BESIDE, beside $BESIDE_OF"
+  wait "$beside"
+  result=$?
+  beside=""
+  cat "$BESIDE_LOG"
+  ended_as "$BESIDE" $result $((SECONDS - beside_since)) ", beside $BESIDE_OF"
+}
+
+# ended_as TIER RESULT SECONDS [NOTE]
+ended_as() {
+  local word=passed
+  if [[ $2 -ne 0 ]]; then
+    word=FAILED
+    failed=1
+  fi
+  summary+=("$(printf '%-12s %s   %4d s%s' "$1" $word "$3" "${4:-}")")
 }
 
 for tier in "${tiers[@]}"; do
@@ -157,17 +193,19 @@ for tier in "${tiers[@]}"; do
   echo
   echo "=== $tier"
   started=$SECONDS
-  if ! prepare "$tier"; then
-    summary+=("$(printf '%-12s NOT RUN  %s' "$tier" "$reason")")
-    [[ ${CI:-} != true ]] || failed=1
+  if [[ $tier == "$BESIDE" && " ${tiers[*]} " == *" $BESIDE_OF "* ]]; then
+    echo "runs beside $BESIDE_OF"
     continue
   fi
-  if run "$tier"; then
-    summary+=("$(printf '%-12s passed   %4d s' "$tier" $((SECONDS - started)))")
+  [[ $tier != "$BESIDE_OF" || " ${tiers[*]} " != *" $BESIDE "* ]] || begin_beside
+  if prepare "$tier"; then
+    run "$tier"
+    ended_as "$tier" $? $((SECONDS - started))
   else
-    summary+=("$(printf '%-12s FAILED   %4d s' "$tier" $((SECONDS - started)))")
-    failed=1
+    summary+=("$(printf '%-12s NOT RUN  %s' "$tier" "$reason")")
+    [[ ${CI:-} != true ]] || failed=1
   fi
+  [[ $tier != "$BESIDE_OF" ]] || end_beside
 done
 
 echo

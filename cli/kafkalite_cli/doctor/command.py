@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +14,7 @@ from kafkalite_cli.options import KubeOptions, kube_options
 from kafkalite_cli.output import print_json, printable
 
 if TYPE_CHECKING:
+    from kafkalite_cli.connection import Target
     from kafkalite_cli.doctor.model import Finding
     from kafkalite_runtime.kube import Kind, KubeClient
 
@@ -35,7 +39,7 @@ def doctor(options: KubeOptions, everything: bool, output: str) -> None:
       kubectl kafkalite doctor -n kafka --context prod
       kafkalite doctor -o json | jq -r '.findings[] | select(.severity == "problem") | .what'
     """
-    from kafkalite_cli.connection import ask
+    from kafkalite_cli.connection import ask, choose_target
     from kafkalite_cli.doctor.gather import CannotAsk
     from kafkalite_cli.errors import Failure
 
@@ -45,6 +49,7 @@ def doctor(options: KubeOptions, everything: bool, output: str) -> None:
         raise
     except Failure as error:
         raise CannotAsk(error.message) from error
+    findings = spoken_here(findings, choose_target(options))
     problems = [each for each in findings if each.severity == "problem"]
     if output == "json":
         print_json(
@@ -87,6 +92,16 @@ async def _examine_one(
 
     evidence = await read_evidence(client, reader, cluster, found)
     return [each for part in (operators, brokers, partitions, topics) for each in part.check(evidence)]
+
+
+def spoken_here(findings: list[Finding], target: Target) -> list[Finding]:
+    """With commands that can be pasted: kubectl does not find the local cluster by itself."""
+    if target.home is None:
+        return findings
+    file = target.home.kubeconfig
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    kubectl = f"kubectl --kubeconfig {shlex.quote(str(shown))} -n "
+    return [dataclasses.replace(each, todo=each.todo.replace("kubectl -n ", kubectl)) for each in findings]
 
 
 def _nothing_here(namespace: str | None, cluster: str | None) -> Finding:

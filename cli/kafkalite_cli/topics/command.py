@@ -97,16 +97,12 @@ def list_(options: KubeOptions, exclude_internal: bool, output: str) -> None:
 @topics.command()
 @kube_options
 @click.argument("names", nargs=-1, metavar="[TOPIC]...")
-@click.option(
-    "--under-replicated", "problem", flag_value="under-replicated", help="Only partitions with such a problem."
-)
-@click.option("--unavailable", "problem", flag_value="unavailable", help="Only partitions without a leader.")
-@click.option(
-    "--under-min-isr", "problem", flag_value="under-min-isr", help="Only partitions below min.insync.replicas."
-)
+@click.option("--under-replicated", is_flag=True, help="Only partitions with a replica that is not in sync.")
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@click.option("--under-min-isr", is_flag=True, help="Only partitions below min.insync.replicas.")
 @click.option("--all-config", is_flag=True, help="Every key with the value in force and who set it.")
 @output_option
-def describe(options: KubeOptions, names: tuple[str, ...], problem: str | None, all_config: bool, output: str) -> None:
+def describe(options: KubeOptions, names: tuple[str, ...], all_config: bool, output: str, **problems: bool) -> None:
     r"""Show partitions, leaders, ISR, epochs, sizes, configuration and conditions.
 
     Without names: of all topics. The size is that of the leader's log, where the broker answers at once.
@@ -127,17 +123,20 @@ def describe(options: KubeOptions, names: tuple[str, ...], problem: str | None, 
         brokers, clusters = await asyncio.gather(topics.brokers(), topics.clusters())
         return {"topics": found, "brokers": brokers, "clusters": clusters}
 
+    wanted = [name for name in views.PROBLEMS if problems[name.replace("-", "_")]]
     read = _run(options, work) or {}
     documents = _describe(read)
-    if problem:
+    if wanted:
         for document in documents:
-            document["partitions"] = [each for each in document["partitions"] if views.has_problem(each, problem)]
+            document["partitions"] = [
+                each for each in document["partitions"] if any(views.has_problem(each, problem) for problem in wanted)
+            ]
         documents = [document for document in documents if document["partitions"]]
     if output == "json":
         print_json(documents)
         return
     if not documents:
-        note(f"no {problem} partitions" if problem else "no topics")
+        note(f"no {' or '.join(wanted)} partitions" if wanted else "no topics")
     for position, document in enumerate(documents):
         if position:
             click.echo()

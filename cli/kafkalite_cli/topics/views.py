@@ -116,8 +116,11 @@ def _is_allowed(name: str, value: str) -> bool:
     return True
 
 
+PROBLEMS = ("under-replicated", "unavailable", "under-min-isr")
+
+
 def has_problem(partition: JsonObject, problem: str) -> bool:
-    """Kafka's filters of `kafka-topics --describe`."""
+    """Kafka's filters of `kafka-topics --describe`: `problem` is one of PROBLEMS."""
     isr = len(partition["isr"])
     if problem == "unavailable":
         return partition["leader"] is None

@@ -7,6 +7,10 @@ import re
 import pytest
 
 from kafkalite_cli.brokers import operator_lease
+from kafkalite_cli.connection import Target
+from kafkalite_cli.doctor.command import spoken_here
+from kafkalite_cli.doctor.model import Finding
+from kafkalite_runtime.home import Home
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, CONFIG_MAPS, LEASES, STATEFUL_SETS, TOPICS
 from tests.unit.cli.world import OPERATOR, World, entry, one, only
 
@@ -319,3 +323,12 @@ def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
     world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
     finding = one(doctor(rc=0), "ScalingDown")
     assert (finding["why"], finding["severity"]) == ("1 replica left on broker 3", "note")
+
+
+def test_commands_for_the_local_cluster_can_be_pasted(tmp_path, monkeypatch):
+    finding = Finding(code="C", about="x", what="w", why="y", todo="delete it: kubectl -n default delete klb b")
+    home = Home(tmp_path / "my home")
+    monkeypatch.chdir(tmp_path)
+    (found,) = spoken_here([finding], Target((home.kubeconfig,), home))
+    assert found.todo == "delete it: kubectl --kubeconfig 'my home/kubeconfig' -n default delete klb b"
+    assert spoken_here([finding], Target((home.kubeconfig,), None)) == [finding]

@@ -95,6 +95,17 @@ def test_describing_only_what_has_a_problem(run, option, leader, isr, found):
     assert [entry["partition"] for each in documents for entry in each["partitions"]] == ([1] if found else [])
 
 
+def test_several_problems_are_looked_for_at_once(run):
+    topic = topic_object("t", partitions=3)
+    topic["status"]["partitions"]["0"]["leader"] = -1
+    topic["status"]["partitions"]["1"]["isr"].pop()
+    options = ("--unavailable", "--under-replicated", "--under-min-isr")
+    documents = json.loads(run(Api(topic), "describe", *options, "-o", "json").output)
+    assert [entry["partition"] for each in documents for entry in each["partitions"]] == [0, 1]
+    words = run(Api(topic_object("u")), "describe", *options).stderr
+    assert words == "no under-replicated or unavailable or under-min-isr partitions\n"
+
+
 def test_topics_that_are_not_there_or_there_twice(run):
     assert "topic 'x' does not exist" in run(Api(), "describe", "x").stderr
     api = Api(topic_object("a", topic_name="t"), topic_object("t", namespace="other"))
