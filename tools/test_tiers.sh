@@ -151,7 +151,6 @@ run() {
 # begin_beside, end_beside: that tier with the lowest priority; what it says, and how it ended, once it has.
 begin_beside() {
   mkdir -p .cache
-  beside_since=$SECONDS
   setsid nice -n 19 "$BIN/python" -m pytest "tests/$BESIDE" >"$BESIDE_LOG" 2>&1 & # a process group, which ends as one
   beside=$!
   echo "the $BESIDE tier runs beside (progress in $BESIDE_LOG)"
@@ -166,17 +165,17 @@ end_beside() {
   result=$?
   beside=""
   cat "$BESIDE_LOG"
-  ended_as "$BESIDE" $result $((SECONDS - beside_since)) ", beside $BESIDE_OF"
+  ended_as "$BESIDE" $result "beside $BESIDE_OF"
 }
 
-# ended_as TIER RESULT SECONDS [NOTE]
+# ended_as TIER RESULT HOW_LONG
 ended_as() {
   local word=passed
   if [[ $2 -ne 0 ]]; then
     word=FAILED
     failed=1
   fi
-  summary+=("$(printf '%-12s %s   %4d s%s' "$1" $word "$3" "${4:-}")")
+  summary+=("$(printf '%-12s %s   %6s' "$1" $word "$3")")
 }
 
 for tier in "${tiers[@]}"; do
@@ -200,7 +199,7 @@ for tier in "${tiers[@]}"; do
   [[ $tier != "$BESIDE_OF" || " ${tiers[*]} " != *" $BESIDE "* ]] || begin_beside
   if prepare "$tier"; then
     run "$tier"
-    ended_as "$tier" $? $((SECONDS - started))
+    ended_as "$tier" $? "$((SECONDS - started)) s"
   else
     summary+=("$(printf '%-12s NOT RUN  %s' "$tier" "$reason")")
     [[ ${CI:-} != true ]] || failed=1
