@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.cluster import BROKER_PODS, PATIENCE
+from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, PATIENCE, REGISTRY
+from tests.e2e.installation import CHART, RELEASE
 from tests.e2e.load import BROKERS, PARTITIONS, under_load
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ pytestmark = pytest.mark.timeout(900 * PATIENCE)
 CLUSTER = "klc/kafkalite"
 ROLL_LIMIT_S = 300
 GROW_LIMIT_S = 60
+ANOTHER = "docker.io/library/kafkalite-"
+"""The whole name of what is otherwise called kafkalite-."""
 
 
-def uids(cluster: Cluster) -> dict[str, str]:
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods", BROKER_PODS)}
+def uids(cluster: Cluster, pods: str = BROKER_PODS) -> dict[str, str]:
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods", pods)}
 
 
 def rolling(cluster: Cluster) -> dict[str, Any]:
@@ -40,6 +43,30 @@ def test_every_broker_is_restarted_for_a_change_that_needs_it(cluster: Cluster, 
         after = cluster.epochs()
         assert len(uids(cluster)) == BROKERS
         assert all(after[broker] > epoch for broker, epoch in epochs.items())
+
+
+def images(cluster: Cluster, pods: str) -> set[str]:
+    """What the pods were asked to run; those that are on their way out do not count."""
+    found = [pod for pod in cluster.items("pods", pods) if "deletionTimestamp" not in pod["metadata"]]
+    return {container["image"].rpartition(":")[0] for pod in found for container in pod["spec"]["containers"]}
+
+
+@pytest.mark.skipif(bool(REGISTRY), reason="a registry's images have one name each, and a new version has another one")
+def test_the_chart_is_upgraded(cluster: Cluster, release: float, tmp_path: Path):
+    """To images of another name, which are the same: operator and brokers are replaced as for a new version."""
+    with under_load(cluster, "upgraded", tmp_path) as load:
+        operators = uids(cluster, OPERATOR_PODS)
+        load.fault("upgrade of the chart", range(PARTITIONS))
+        cluster.helm("upgrade", RELEASE, str(CHART), "--reuse-values", "--wait", "--timeout=3m",
+                     f"--set=image.repository={ANOTHER}operator",
+                     f"--set=brokers.image.repository={ANOTHER}broker")  # fmt: skip
+        every = "every broker has the new image"
+        cluster.until(lambda: images(cluster, BROKER_PODS) == {f"{ANOTHER}broker"}, every, ROLL_LIMIT_S)
+        cluster.until(lambda: rolling(cluster).get("inProgress") is False, "the roll is over", ROLL_LIMIT_S)
+        load.whole()
+        assert len(uids(cluster)) == BROKERS
+        assert images(cluster, OPERATOR_PODS) == {f"{ANOTHER}operator"}
+        assert not set(operators.values()) & set(uids(cluster, OPERATOR_PODS).values())
 
 
 def memory_limits(cluster: Cluster) -> set[str]:
