@@ -117,6 +117,7 @@ class Broker:
             config=lambda: self._config_watch.current,
             broker_epoch=lambda: self._link.broker_epoch,
             owner_uid=lambda: self._link.owner_uid,
+            noticed=lambda: self._link.notice.uids,
             main_loop_age_s=lambda: monotonic() - self._loop_ticked_s,
             oldest_flush_age_s=self._oldest_flush_age_s,
         )

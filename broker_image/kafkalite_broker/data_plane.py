@@ -149,6 +149,8 @@ class DataPlane:
             config=self._config,
             told_ms=lambda metadata: self._link.unlisted_ms(metadata.topic_id, metadata.partition),
             claimed=partial(is_claimed, self._link.cache, self._settings.broker_id),
+            looked_ms=lambda: self._link.topics_looked_at_s * 1000.0,
+            look_at_topics=self._link.look_at_topics,
             report=self.report_strays,
             on_fatal=self._on_fatal,
         )
@@ -325,6 +327,7 @@ class DataPlane:
                 self._set_unclaimed_aside()
                 self.report_strays()
             self._link.report_holdings()
+            self._link.look_at_notice(all_set_aside=not self.logs.unclaimed())
 
     async def _checkpoint(self) -> None:
         interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0

@@ -159,7 +159,10 @@ class BrokerTelemetry(Collector):
             for topic, value in values.items():
                 family.add_sample(f"{family.name}_total", {"topic": topic}, value)
             yield family
-        for name, text in (("isrshrinks", "ISR members removed"), ("isrexpands", "ISR members added")):
+        for name, text in (
+            ("isrshrinks", "Times that an ISR lost members"),
+            ("isrexpands", "Times that an ISR gained members"),
+        ):
             attribute = "isr_" + name.removeprefix("isr")
             total = sum(getattr(counters, attribute) for counters in self._topics.values())
             yield CounterMetricFamily(f"kafka_server_replicamanager_{name}", text, value=total)
@@ -179,7 +182,7 @@ class BrokerTelemetry(Collector):
             ),
             (
                 "replicamanager_underminisrpartitioncount",
-                "Led partitions whose ISR is smaller than min.insync.replicas",
+                "Led partitions of whose ISR fewer members count than min.insync.replicas asks for",
                 sum(replica.under_min_isr for replica in led),
             ),
             (

@@ -30,6 +30,8 @@ GRACE_S = 30.0
 """After such a gap, on top of the Lease's duration, for brokers that were not heard since. An API server that ends in
 order takes its endpoint away, and each kube-proxy learns of the next one by itself, after back-offs of up to 30 s."""
 
+NEVER_READ = LeaseView(holder="", changed_at=0.0)
+
 _log = get_logger(__name__)
 
 
@@ -89,8 +91,12 @@ class LeaseReader:
                 uid = (item.get("metadata") or {}).get("uid")
                 self._complaints.wrong(("lease", uid), "lease not understood", error)
         observer = self._observers.setdefault(namespace, LeaseObserver(gap_s=GAP_S, grace_s=GRACE_S))
-        observer.read({record.name: record.signature for record in records}, now_s=self._clock())
+        now = self._clock()
+        observer.read({record.name: record.signature for record in records}, now_s=now)
         for record in records:
             changed_at = observer.changed_s(record.name)
             assert changed_at is not None
-            self._leases[namespace, record.name] = LeaseView(holder=record.holder, changed_at=changed_at)
+            before = self._leases.get((namespace, record.name), NEVER_READ)
+            self._leases[namespace, record.name] = before.followed_by(
+                holder=record.holder, changed_at=changed_at, noticed=record.noticed, now=now
+            )

@@ -198,6 +198,7 @@ class Broker:
         self.groups.tick()
         assert self.registrar is not None
         self.registrar.look_at_holdings()
+        self.link.look_at_notice()
         self.after(self.shape.tick_ms, self._tick)
 
     def _set_unclaimed_aside(self) -> None:
@@ -237,6 +238,7 @@ class Broker:
             deleted_retention_ms=self.shape.stray_deleted_retention_ms,
             told_ms=lambda metadata: self.link.unlisted_ms(metadata.topic_id, metadata.partition),
             claimed=partial(is_claimed, self.cache, self.host.id),
+            looked_ms=self.link.topics_looked_at_ms,
             unlisted_ms=self.shape.stray_unlisted_ms,
         )
         self._tell_leaving()
@@ -248,6 +250,8 @@ class Broker:
             raise
         self._tell_leaving()
         self.report_strays()
+        if self.logs.strays_due:
+            self.link.look_at_topics()
 
     def _tell_leaving(self) -> None:
         listed = {stray.directory for stray in self.logs.listed_strays()}

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_core.model.topic import OFFSETS_TOPIC
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE, topic_object_names
-from kafkalite_core.resources.topic_objects import annotation_path
+from kafkalite_core.resources.naming import (
+    ANNOTATION_ELECT_UNCLEAN,
+    ANNOTATION_RECOVER_STORE,
+    annotation_path,
+    topic_object_names,
+)
 from tests.simulation.api import ApiServer
 from tests.simulation.clients import Consumer, Producer
 from tests.simulation.clock import Clock

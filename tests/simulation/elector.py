@@ -18,6 +18,7 @@ RENEW_DEADLINE_S = 3.0
 RETRY_MS = 1000.0
 GAP_S = 2.5
 GRACE_S = 30.0
+NEVER_READ = LeaseView(holder="", changed_at=0.0)
 
 
 class Elector:
@@ -124,5 +125,8 @@ class LeaseReader:
             for record in records:
                 changed_s = self._observer.changed_s(record.name)
                 assert changed_s is not None
-                operator.store.leases[record.name] = LeaseView(holder=record.holder, changed_at=changed_s)
+                before = operator.store.leases.get(record.name, NEVER_READ)
+                operator.store.leases[record.name] = before.followed_by(
+                    holder=record.holder, changed_at=changed_s, noticed=record.noticed, now=now_s
+                )
         operator.wake()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.resources.leases import parse_lease, render_lease
+from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
 from tests.simulation.api import Outcome
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class LeaseRenewer:
             operations = [
                 {"op": "test", "path": "/spec/holderIdentity", "value": broker.incarnation},
                 {"op": "add", "path": "/spec/renewTime", "value": self._stamp()},
+                noticed_operation(broker.link.notice.uids),
             ]
             broker.call("patch", "leases", broker.host.object_name, operations, answer=self._renewed)
         broker.after(cluster.renew_interval_s * 1000.0 * (0.9 + 0.1 * broker.chance()), self.turn)
@@ -70,4 +71,5 @@ class LeaseRenewer:
             duration_s=5,
             transitions=transitions,
             resource_version=resource_version,
+            annotations=noticed_annotation(self._broker.link.notice.uids),
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.membership.metadata_cache import MetadataCache
+from kafkalite_core.membership.notice import Notice
+from tests.simulation.api import Outcome
 from tests.simulation.parsed import broker_sighting, cluster_of, topic_sighting
 from tests.simulation.reflector import Reflector
 
@@ -21,6 +23,9 @@ class Link:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.cache = MetadataCache()
+        self.notice = Notice()
+        self.topics_looked_at_ms = float("-inf")
+        self._looking = False
         self.cluster: Cluster | None = None
         self._asked = self._asked_brokers = 0
         self._reflectors = [
@@ -55,6 +60,29 @@ class Link:
         if registrar is None or not all(reflector.alive for reflector in self._reflectors):
             return 0.0
         return registrar.listing.unlisted_ms(topic_id, partition, self._broker.mono_ms())
+
+    def look_at_notice(self) -> None:
+        """Say which topics without a place are noticed, if the store has all that this broker lists (S10)."""
+        broker, registrar = self._broker, self._broker.registrar
+        told = registrar is not None and registrar.tells_all
+        self.notice.look(self.cache, tells_all=told and not broker.logs.unclaimed())
+
+    def look_at_topics(self) -> None:
+        """List them anew: a watch may be late."""
+        if self._looking:
+            return
+        self._looking = True
+        asked_ms = self._broker.mono_ms()
+
+        def listed(outcome: Outcome, result: Any) -> None:
+            self._looking = False
+            if outcome is not Outcome.OK:
+                return
+            for found in result[0]:
+                self.absorb_topic(found)
+            self.topics_looked_at_ms = asked_ms
+
+        self._broker.call("list", "topics", answer=listed)
 
     def knows_of_the_restore(self) -> bool:
         """Everything was listed since the store went back in time, if it ever did (S11)."""

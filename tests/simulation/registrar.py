@@ -89,6 +89,12 @@ class Registrar:
         if self._seen is not None and self._seen.strays == self._strays and self._machine.confirmed:
             self.listing.says(self._strays, self._broker.mono_ms())
 
+    @property
+    def tells_all(self) -> bool:
+        """The own object is known to have the lists of strays and of holdings as they were last looked at."""
+        seen, wanted = self._seen, (self._strays, self._holdings)
+        return seen is not None and (seen.strays, seen.holdings) == wanted and self._machine.confirmed
+
     def want_state(self, state: BrokerState) -> None:
         """Say that state from now on."""
         self._begin(machine.StateWanted(state))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.cluster.attempts import DEADLINE_S
 from kafkalite_core.membership.lease import plan_renewal
-from kafkalite_core.resources.leases import parse_lease, render_lease
+from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
 from kafkalite_core.resources.naming import API_VERSION, BROKER_KIND, broker_labels
 from kafkalite_runtime.kube import LEASES, KubeClient, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
 
@@ -39,6 +39,7 @@ class LeaseThread:
         config: The current `broker.json`, for lease duration and renew interval.
         broker_epoch: Registered broker epoch, -1 for none.
         owner_uid: `metadata.uid` of the `KafkaLiteBroker` that owns the Lease, empty while unknown.
+        noticed: Uids of topics that this broker has noticed (`membership/notice.py`).
         main_loop_age_s: Time since the main loop ticked last.
         oldest_flush_age_s: Age of the oldest flush under way, 0 for none.
     """
@@ -51,6 +52,7 @@ class LeaseThread:
         config: Callable[[], BrokerConfig],
         broker_epoch: Callable[[], int],
         owner_uid: Callable[[], str],
+        noticed: Callable[[], tuple[str, ...]],
         main_loop_age_s: Callable[[], float],
         oldest_flush_age_s: Callable[[], float],
     ) -> None:
@@ -59,6 +61,7 @@ class LeaseThread:
         self._config = config
         self._broker_epoch = broker_epoch
         self._owner_uid = owner_uid
+        self._noticed = noticed
         self._main_loop_age_s = main_loop_age_s
         self._oldest_flush_age_s = oldest_flush_age_s
         self._thread: threading.Thread | None = None
@@ -158,6 +161,7 @@ class LeaseThread:
             {"op": "test", "path": "/spec/holderIdentity", "value": settings.incarnation},
             {"op": "add", "path": "/spec/renewTime", "value": now},
             {"op": "add", "path": "/spec/leaseDurationSeconds", "value": self._duration_s()},
+            noticed_operation(self._noticed()),
         ]
         try:
             await client.json_patch(LEASES, settings.namespace, settings.object_name, operations, deadline_s=DEADLINE_S)
@@ -172,7 +176,7 @@ class LeaseThread:
             self._say("failing", "the KafkaLiteBroker that owns the Lease is not known yet")
             return False
         epoch = self._broker_epoch()
-        body = self._render(now, transitions=0, resource_version="")
+        body = self._render(now, transitions=0, resource_version="", annotations={})
         await client.create(LEASES, self._settings.namespace, body, deadline_s=DEADLINE_S)
         self._taken_epoch = epoch
         return True
@@ -181,19 +185,28 @@ class LeaseThread:
         """Take the Lease from a former incarnation, once for each registration.
 
         A second time would mean that a later incarnation holds it: this one is about to learn that it is superseded.
+        Its own it may always write anew: somebody has taken all annotations from it.
         """
         settings = self._settings
         epoch = self._broker_epoch()
-        if epoch <= self._taken_epoch:
+        found = parse_lease(await client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S))
+        own = found.holder == settings.incarnation
+        if epoch <= self._taken_epoch and not own:
             self._say("lost", "another incarnation holds the Lease")
             return False
-        found = parse_lease(await client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S))
-        body = self._render(now, transitions=found.transitions + 1, resource_version=found.resource_version)
+        body = self._render(
+            now,
+            transitions=found.transitions + (not own),
+            resource_version=found.resource_version,
+            annotations=found.annotations,
+        )
         await client.replace(LEASES, settings.namespace, settings.object_name, body, deadline_s=DEADLINE_S)
         self._taken_epoch = epoch
         return True
 
-    def _render(self, now: str, *, transitions: int, resource_version: str) -> dict[str, Any]:
+    def _render(
+        self, now: str, *, transitions: int, resource_version: str, annotations: Mapping[str, str]
+    ) -> dict[str, Any]:
         settings = self._settings
         owner = {
             "apiVersion": API_VERSION,
@@ -211,6 +224,7 @@ class LeaseThread:
             transitions=transitions,
             resource_version=resource_version,
             labels=broker_labels(settings.cluster, settings.broker_id),
+            annotations={**annotations, **noticed_annotation(self._noticed())},
             owners=[owner],
         )
 

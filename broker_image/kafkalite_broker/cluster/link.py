@@ -16,12 +16,13 @@ from kafkalite_broker.cluster.registrar import Registrar
 from kafkalite_broker.cluster.sightings import SightingReader, sighting, sort, uid_of
 from kafkalite_broker.cluster.topic_changes import TopicChanges
 from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache
+from kafkalite_core.membership.notice import Notice
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.naming import broker_name
 from kafkalite_core.resources.topics import parse_topic
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, Reflector
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeError, KubeUnavailable, Reflector
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class ClusterLink:
 
     Attributes:
         cache: Topics and brokers of the cluster.
+        notice: Topics without a place that this broker has noticed; safe to read in any thread.
         cluster: The cluster as last seen, None before the first list.
         changes: Wakes those who wait for the cache, or the cluster, to show something.
     """
@@ -98,6 +100,10 @@ class ClusterLink:
         """What this broker holds of partitions of which the store shows too little; none before it has logs."""
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
+        self.notice = Notice()
+        self.topics_looked_at_s = float("-inf")
+        """When a consistent list of the topics was last asked for that the cache has taken in; monotonic."""
+        self._looking: asyncio.Task[None] | None = None
         self._asked: dict[str, int] = {}
         self.cluster: Cluster | None = None
         self.changes = TopicChanges()
@@ -174,6 +180,29 @@ class ClusterLink:
             return 0.0
         return self._registrar.listing.unlisted_ms(topic_id, partition, monotonic() * 1000.0)
 
+    def look_at_notice(self, *, all_set_aside: bool) -> None:
+        """Say which topics without a place are noticed, if the store has all that this broker lists (S10).
+
+        `all_set_aside`: no log that no topic claims is left in its place.
+        """
+        registrar = self._registrar
+        self.notice.look(self.cache, tells_all=all_set_aside and registrar is not None and registrar.tells_all)
+
+    def look_at_topics(self) -> None:
+        """List them anew, in the background: `topics_looked_at_s` tells when that was. A watch may be late."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_topics(), name="look at the topics")
+            self._looking.add_done_callback(_report_crash)
+
+    async def _look_at_topics(self) -> None:
+        asked_s = monotonic()
+        try:
+            await self._absorb_topics()
+        except (KubeError, KubeUnavailable) as error:
+            log.warning("the topics cannot be listed", error=str(error))
+        else:
+            self.topics_looked_at_s = asked_s
+
     def report_holdings(self) -> None:
         """Say in this broker's status what `holdings` says by now, if that is news (S11)."""
         if self._registrar is not None:
@@ -184,9 +213,10 @@ class ClusterLink:
 
     async def stop(self) -> None:
         """End all tasks. What the API server has not been told by now it is not told any more."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._looking is None else [self._looking])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
     async def _watch(
@@ -378,6 +408,9 @@ class ClusterLink:
         """
         for found in (await self._client.list(BROKERS, self._settings.namespace)).items:
             self.absorb_broker(found)
+        await self._absorb_topics()
+
+    async def _absorb_topics(self) -> None:
         for found in (await self._client.list(TOPICS, self._settings.namespace)).items:
             self.absorb_topic(found)
 

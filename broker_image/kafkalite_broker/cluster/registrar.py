@@ -139,6 +139,12 @@ class Registrar:
         if self._broker is not None and self._broker.strays == self._strays and self._machine.confirmed:
             self.listing.says(self._strays, monotonic() * 1000.0)
 
+    @property
+    def tells_all(self) -> bool:
+        """The own object is known to have the lists of strays and of holdings as they were last looked at."""
+        broker, wanted = self._broker, (self._strays, self._holdings)
+        return broker is not None and (broker.strays, broker.holdings) == wanted and self._machine.confirmed
+
     def want_strays(self, strays: Sequence[Stray]) -> None:
         """List these in the status from now on."""
         wanted = tuple(strays)[:STRAYS_MAX]

@@ -346,12 +346,16 @@ class LogManager:
         """Whether some are listed no more, and removed by a later call of `remove_strays`."""
         return self._strays.leaving
 
+    @property
+    def strays_due(self) -> bool:
+        """Whether a call that follows a new list of the topics removes some."""
+        return self._strays.due
+
     def remove_strays(self, rules: StrayRules) -> list[tuple[str, str]]:
         """Removes the strays whose time has come, and on a full disk the oldest; (name, reason).
 
-        None that the store says is there: whatever this does, the status is to be written afterwards. See
-        `StrayDirectories.remove`. Whose they were is left on disk until a checkpoint leaves them out, and removed by
-        the next call. Raises `StorageError`, `DiskFailure`.
+        None that the store names: the status is to be written afterwards. See `StrayDirectories.remove`. Whose they
+        were is on disk until a checkpoint leaves them out, and the next call. Raises `StorageError`, `DiskFailure`.
         """
         wanted = max(2 * self.reserve.size - self.disk.free_bytes(), 0) if self._full else 0
         removed = self._strays.remove(rules, now_ms=self._mono_ms(), bytes_wanted=wanted)

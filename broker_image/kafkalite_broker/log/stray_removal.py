@@ -29,6 +29,8 @@ class StrayRemoval:
         config: Of the broker.
         told_ms: For how long the store is known not to list a stray; 0 when it may list it, or is out of contact.
         claimed: Whether a topic that lives has this replica here: its stray is adopted when there is room.
+        looked_ms: When the topics that `claimed` goes by were last listed consistently; monotonic.
+        look_at_topics: Begins to list them anew.
         report: Called after each look: tells the store which strays may be taken over.
         on_fatal: Told of an error of which the process must end.
     """
@@ -40,6 +42,8 @@ class StrayRemoval:
         config: Mapping[str, str],
         told_ms: Callable[[PartitionMetadata], float],
         claimed: Callable[[PartitionMetadata], bool],
+        looked_ms: Callable[[], float],
+        look_at_topics: Callable[[], None],
         report: Callable[[], None],
         on_fatal: Callable[[Exception], None],
     ) -> None:
@@ -47,6 +51,8 @@ class StrayRemoval:
         self._config = config
         self._told_ms = told_ms
         self._claimed = claimed
+        self._looked_ms = looked_ms
+        self._look_at_topics = look_at_topics
         self._report = report
         self._on_fatal = on_fatal
         self._timer: asyncio.TimerHandle | None = None
@@ -62,12 +68,15 @@ class StrayRemoval:
             deleted_retention_ms=broker_integer(self._config, "kafkalite.stray.deleted.retention.ms"),
             told_ms=self._told_ms,
             claimed=self._claimed,
+            looked_ms=self._looked_ms(),
         )
         try:
             for directory, reason in self._logs.remove_strays(rules):
                 log.info("stray removed", directory=directory, reason=reason)
         finally:
             self._report()
+            if self._logs.strays_due and not self._closed:
+                self._look_at_topics()
             if self._logs.strays_leaving and self._timer is None and not self._closed:
                 self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
 

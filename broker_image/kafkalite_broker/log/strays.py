@@ -49,6 +49,8 @@ class StrayRules(NamedTuple):
         deleted_retention_ms: So long one stays whose topic was deleted, or that was moved away.
         told_ms: For how long the store is known not to list a stray; 0 when it may list it.
         claimed: Whether a topic that lives has this replica here: its stray is about to be adopted.
+        looked_ms: When the topics that `claimed` goes by were last listed consistently, or rather asked for; monotonic.
+            A watch may be late, so before a stray goes they have to have been listed once its time had come.
         unlisted_ms: See `UNLISTED_MS`.
     """
 
@@ -56,6 +58,7 @@ class StrayRules(NamedTuple):
     deleted_retention_ms: int
     told_ms: Callable[[PartitionMetadata], float]
     claimed: Callable[[PartitionMetadata], bool]
+    looked_ms: float
     unlisted_ms: float = UNLISTED_MS
 
 
@@ -77,6 +80,8 @@ class StrayDirectories:
         """By topic id and partition; None: to be made of the strays when it is asked for. Every partition asks."""
         self._leaving: dict[str, float] = {}
         """Since when they are listed no more, since they are about to be removed; monotonic ms."""
+        self.due = False
+        """The time of some has come, but for a list of the topics."""
         self._lossy: dict[str, PartitionMetadata] = {}
         """What is to be noted in strays that lack flushed records."""
         self._gone: dict[str, TopicPartition | None] = {}
@@ -270,13 +275,21 @@ class StrayDirectories:
         )
         self._leaving = {stray.directory: self._leaving.get(stray.directory, now_ms) for stray, _ in chosen}
         self._of_topics = None
+        self.due = False
         removed: list[tuple[str, str]] = []
         for stray, reason in chosen:
-            left_out_ms = now_ms - self._leaving[stray.directory]
-            if stray.metadata is None or min(rules.told_ms(stray.metadata), left_out_ms) >= rules.unlisted_ms:
-                self._remove(stray)
-                removed.append((stray.directory, reason))
+            if stray.metadata is not None:
+                overdue_ms = self._unlisted_ms(stray.directory, stray.metadata, rules, now_ms) - rules.unlisted_ms
+                looked = now_ms - rules.looked_ms <= overdue_ms
+                self.due |= overdue_ms >= 0.0 and not looked
+                if overdue_ms < 0.0 or not looked:
+                    continue
+            self._remove(stray)
+            removed.append((stray.directory, reason))
         return removed
+
+    def _unlisted_ms(self, name: str, metadata: PartitionMetadata, rules: StrayRules, now_ms: float) -> float:
+        return min(rules.told_ms(metadata), now_ms - self._leaving[name])
 
     def _remove(self, stray: Stray) -> None:
         gone = removed_name(stray.directory, self._unique_hex())

@@ -9,6 +9,7 @@ from kafkalite_cli.doctor import pods
 from kafkalite_cli.doctor.gather import operator_pods
 from kafkalite_cli.doctor.model import NOTE, Finding, listed
 from kafkalite_cli.snapshot import condition
+from kafkalite_core.controller.conditions import CLUSTER_WAITS, TOPIC_WAITS
 from kafkalite_core.model.config import check_broker_config
 from kafkalite_core.resources.naming import ANNOTATION_PAUSED, OPERATOR_LEASE
 
@@ -28,22 +29,23 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _lease(evidence)
     yield from _cluster(evidence)
     if _is_paused(evidence.cluster):
-        yield _paused(f"cluster/{evidence.name}", f"the cluster {evidence.name}")
+        yield _paused(f"cluster/{evidence.name}", f"the cluster {evidence.name}", CLUSTER_WAITS)
     paused = [str(topic["metadata"]["name"]) for topic in evidence.topics if _is_paused(topic)]
     if paused:
-        yield _paused(f"topic/{paused[0]}", f"topics {listed(paused)}" if paused[1:] else f"the topic {paused[0]}")
+        what = f"topics {listed(paused)}" if paused[1:] else f"the topic {paused[0]}"
+        yield _paused(f"topic/{paused[0]}", what, TOPIC_WAITS)
 
 
 def _is_paused(obj: JsonObject) -> bool:
     return str((obj["metadata"].get("annotations") or {}).get(ANNOTATION_PAUSED, "")).lower() == "true"
 
 
-def _paused(about: str, what: str) -> Finding:
+def _paused(about: str, what: str, waits: str) -> Finding:
     return Finding(
         code="ReconciliationPaused",
         about=about,
         what=f"the operator is told to leave {what} alone",
-        why=f"the annotation {ANNOTATION_PAUSED} is set: placement, growth and configuration wait; elections go on",
+        why=f"the annotation {ANNOTATION_PAUSED} is set: {waits}; elections go on",
         todo=f"remove the annotation when you are done (kubectl annotate … {ANNOTATION_PAUSED}-)",
         severity=NOTE,
     )

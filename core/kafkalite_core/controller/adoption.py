@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.configs import effective_min_isr, relaxed_flush
 from kafkalite_core.controller.fencing import heard
 from kafkalite_core.controller.newest_isr import holders_of_the_most, holding_as_stray, in_sync_lost
+from kafkalite_core.controller.noticing import has_noticed, unnoticed
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment_targets import takes_replicas
 from kafkalite_core.controller.strays import given_up
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.topic import Stray
-
-ADOPTION_GRACE_S = 15.0
-"""Within this time a broker that is heard notices that an object is gone, or that the store went back in time: a watch
-that tells nothing is given up after 10 s."""
 
 LISTED_MAX = 5
 """How many partitions, and how many topic ids, a message names: it has 1,024 characters at most."""
@@ -129,21 +126,21 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: flo
 
 
 def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], now: float) -> Obstacle | None:
-    """Who may still serve the lost topic: a live broker that lists nothing of it has perhaps not heard of the loss.
+    """Who may still serve the lost topic: a live broker that has perhaps not heard of the loss.
 
-    It may lead in an epoch above all that is listed, and hold more. One that lists some of it knows that it is gone.
+    It may lead in an epoch above all that is listed, and hold more.
     """
     if view.adopt_strays is False:
         return None
     listed = {broker_id for broker_id, _ in strays}
-    silent = sorted(i for i, broker in snapshot.brokers.items() if broker.alive and i not in listed)
+    asked = {broker_id for broker_id, broker in snapshot.brokers.items() if broker.alive}
     if not strays and not view.adopt_strays:
         # A topic that is made again in the moment of its deletion: nobody has set its data aside so far.
-        silent = sorted(view.left_by.intersection(silent))
-    if not silent or now - view.first_seen >= ADOPTION_GRACE_S:
+        asked &= view.left_by
+    late = sorted(i for i in asked if not has_noticed(snapshot, view, i, lists=i in listed, now=now))
+    if not late:
         return None
-    message = f"{_held(strays)}; brokers {silent} list none, and have up to {ADOPTION_GRACE_S:.0f} s to notice the loss"
-    return Obstacle("WaitingForBrokers", message, waiting=True)
+    return Obstacle("WaitingForBrokers", f"{_held(strays)}; {unnoticed(snapshot, late, now)}", waiting=True)
 
 
 def _held(strays: list[tuple[int, Stray]]) -> str:

@@ -43,7 +43,7 @@ def topic_conditions(
         _ready(snapshot, view, obstacle, behind or []),
         _healthy(snapshot, view, obstacle),
         _progressing(snapshot, view, obstacle),
-        _paused(view.paused),
+        _paused(view.paused, TOPIC_WAITS),
     )
     if snapshot.topic_config(view).relaxed_flush:
         message = "flush.messages is above 1: acknowledged records may be lost when brokers lose power at once"
@@ -148,9 +148,15 @@ def _progressing(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None)
     return _condition("Progressing", False, "Stable", "nothing is left to do")
 
 
-def _paused(paused: bool) -> Condition:
+TOPIC_WAITS = "placement, growth, moves and min.insync.replicas wait"
+CLUSTER_WAITS = (
+    "restarts, removals and replacements of brokers wait, and changes of pods, volumes, Services and ConfigMaps"
+)
+
+
+def _paused(paused: bool, waits: str) -> Condition:
     if paused:
-        message = "placement, growth and configuration wait; elections and fencing go on. Remove kafkalite.io/paused"
+        message = f"{waits}; elections and fencing go on. Remove kafkalite.io/paused"
         return _condition("ReconciliationPaused", True, "Annotation", message)
     return _condition("ReconciliationPaused", False, "NotPaused")
 
@@ -170,7 +176,7 @@ def orphan_conditions(view: TopicView, *, cluster_follows: bool) -> tuple[Condit
         failed,
         _condition("Healthy", False, obstacle.reason, obstacle.message),
         _condition("Progressing", obstacle.waiting, obstacle.reason, obstacle.message),
-        _paused(view.paused),
+        _paused(view.paused, TOPIC_WAITS),
     )
 
 
@@ -219,4 +225,4 @@ def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition,
         progressing = _condition("Progressing", True, "StartingBrokers", f"waiting for brokers {starting}")
     else:
         progressing = _condition("Progressing", False, "Stable", "nothing is left to do")
-    return (ready, healthy, progressing, _paused(cluster.paused))
+    return (ready, healthy, progressing, _paused(cluster.paused, CLUSTER_WAITS))

@@ -28,6 +28,7 @@ from kafkalite_core.controller.configs import effective_min_isr, flush_settles, 
 from kafkalite_core.controller.election import Verdict, decide, prefer
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.growth import owners_of, plan_placement, topic_load
+from kafkalite_core.controller.noticing import noticed_at
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.partition_health import counts_to_tell, health_condition
 from kafkalite_core.controller.preferred import balance
@@ -127,7 +128,7 @@ def _others(
         actions = [completed]
     else:
         step = plan_placement(snapshot, view, loads, now)
-        if isinstance(step, CreateTopicStatus) and snapshot.brokers_age_s > now - view.first_seen:
+        if isinstance(step, CreateTopicStatus) and snapshot.brokers_age_s > now - noticed_at(snapshot, view):
             return [ReadBrokers()]  # what they list of a topic of this name may be new as well (S10)
         if step is not None and not isinstance(step, Obstacle):
             return [step]

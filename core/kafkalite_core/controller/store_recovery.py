@@ -6,8 +6,8 @@ shows less than this controller has seen itself. A broker without a replica may 
 neither acknowledge nor truncate meanwhile, so what they report stays true. Once all replicas are alive and reported,
 also the ISR of the newest entry that a report tells of (a reassignment may have been lost with the store),
 
-    leaderEpoch' = max over entry and reports + 1        no epoch that any disk knows is used again
-    partitionEpoch' = max over entry and reports + 1
+    leaderEpoch' = max over entry and reports + EPOCHS_AHEAD       no epoch that any disk knows is used again
+    partitionEpoch' = max over entry and reports + EPOCHS_AHEAD
     isr' = holders of the greatest (epoch of the log, flushed end), be they replicas of the entry or not: among the
            newest ISR that is known to those who contradict the store, if one of it is known to have kept its disk.
            Of these only members of the ISR that agree, if the leader of the entry is one, alive, and goes by it: it
@@ -27,10 +27,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.election import Verdict, describe_broker, leader_is_valid
 from kafkalite_core.controller.newest_isr import newest_of_holdings
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.model.cluster import entry_lost
 from kafkalite_core.model.limits import EPOCHS_AHEAD
 from kafkalite_core.model.partition import IsrEntry, PartitionChange

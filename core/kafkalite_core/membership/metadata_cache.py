@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic
 from kafkalite_core.membership.holdings import Reports, memory_of
 from kafkalite_core.membership.objects import Held, Objects, ObjectT, is_newer, version_number
 from kafkalite_core.membership.registration_events import STATE_ORDER
+from kafkalite_core.membership.went_back import moved, partitions_behind, surpassed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -155,6 +156,13 @@ class MetadataCache:
         """Ids of topics of which the operator wants to know what brokers hold (S11)."""
         return frozenset(topic.ref.topic_id for topic in self._visible.values() if topic.store_went_back)
 
+    def unplaced(self) -> list[str]:
+        """Uids of topics that the store shows without a topic id: their place is to be found, perhaps by what brokers
+        hold (S10), or once had (S11).
+        """
+        shown = (*self._visible.values(), *self._shown.values())
+        return [topic.ref.uid for topic in shown if not topic.ref.topic_id]
+
     def delete_seen(self, ref: TopicRef) -> bool:
         """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
         return self._deletions.get(ref.uid, False)
@@ -192,7 +200,7 @@ class MetadataCache:
         """Note the partitions of which the list shows less than was known when it was asked for (S11)."""
         before = self._behind.pop(known.ref.uid, frozenset())
         learnt = self._learnt.get(known.ref.uid, {})
-        less = _behind(known, listed)
+        less = partitions_behind(known, listed)
         young = {number for number in less if asked is not None and learnt.get(number, 0) >= asked}
         behind = (less - young) | (young & before)
         change.undecided = change.undecided or bool(young - before)
@@ -232,12 +240,12 @@ class MetadataCache:
         known.version = version if newer else known.version
         self._learn(known.value, before.partitions)
         behind = self._behind.pop(uid, frozenset())
-        still = frozenset(number for number in behind if not _surpassed(before, known.value, number))
+        still = frozenset(number for number in behind if not surpassed(before, known.value, number))
         shown = self._shown.pop(uid, None)
         if still:
             self._behind[uid] = still
             now = self._shown[uid] = topic if newer or shown is None else shown
-            change.partitions |= {(known.value.ref, n) for n in still if shown is None or _moved(shown, now, n)}
+            change.partitions |= {(known.value.ref, n) for n in still if shown is None or moved(shown, now, n)}
         self._show(topic.ref.name, change)
 
     def _learn(self, topic: Topic, before: Mapping[int, Partition]) -> None:
@@ -357,40 +365,6 @@ class MetadataCache:
             topic = self.topic_by_id(topic_id)
             if topic is not None:
                 change.partitions.add((topic.ref, number))
-
-
-def _behind(known: Topic, listed: Topic) -> frozenset[int]:
-    """The partitions of which a consistent list shows less than was known: the store went back in time (S11)."""
-    if known.ref.topic_id and known.ref.topic_id != listed.ref.topic_id:
-        return frozenset(known.partitions)
-    return frozenset(
-        number for number, entry in known.partitions.items() if _contradicts(listed.partitions.get(number), entry)
-    )
-
-
-def _contradicts(shown: Partition | None, known: Partition) -> bool:
-    """What is shown cannot come after what was known. Every change raises partitionEpoch (R1), so another entry with
-    the same one is of another history, which has got as far as the one that was lost.
-    """
-    if shown is None or shown.leader_epoch < known.leader_epoch:
-        return True
-    if shown.partition_epoch == known.partition_epoch:
-        return shown != known
-    return shown.partition_epoch < known.partition_epoch
-
-
-def _moved(before: Topic, after: Topic, number: int) -> bool:
-    """Its replicas are others than before."""
-    old, new = before.partitions.get(number), after.partitions.get(number)
-    return (old and old.replicas) != (new and new.replicas)
-
-
-def _surpassed(before: Topic, after: Topic, number: int) -> bool:
-    """The entry is above all that was known of it before, or the topic is another one."""
-    old, new = before.partitions.get(number), after.partitions.get(number)
-    if old is None or new is None or before.ref.topic_id != after.ref.topic_id:
-        return True
-    return new.leader_epoch > old.leader_epoch and new.partition_epoch > old.partition_epoch
 
 
 def _merge_topics(known: Topic, seen: Topic, *, newer: bool) -> Topic:

@@ -61,7 +61,7 @@ _BROKER = {
     "log.cleaner.threads": "Threads that compact.",
     "log.retention.check.interval.ms": "Time between two looks for segments beyond retention, in ms.",
     "max.connections": "Most connections of one broker.",
-    "num.io.threads": "Threads for flushes and for reads that go to the disk.",
+    "num.io.threads": "Threads for flushes, for reads that go to the disk, for checkpoints and for recovery.",
     "num.partitions": "Partitions of a topic whose creator names no number.",
     "offset.metadata.max.bytes": "Longest text that a member may store with an offset, in bytes.",
     "offsets.commit.timeout.ms": "A commit of offsets that is not replicated after this time has failed, in ms.",

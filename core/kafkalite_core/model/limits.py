@@ -42,3 +42,7 @@ OFFSET_MAX: Final = 2**63 - 1
 EPOCH_UNKNOWN: Final = -1
 NO_LEADER: Final = -1
 NO_PRODUCER_ID: Final = -1
+
+NOTICED_MAX: Final = 500
+"""So many topics a broker names on its Lease (`membership/notice.py`), those that came first: all annotations of an
+object have 256 KiB. A longer list says nothing of others."""

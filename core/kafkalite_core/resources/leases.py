@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.fields import open_object
+from kafkalite_core.resources.naming import ANNOTATION_NOTICED, annotation_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class LeaseRecord:
         duration_s: `spec.leaseDurationSeconds`.
         transitions: `spec.leaseTransitions`.
         resource_version: Version of the object that this was read from.
+        noticed: Uids of topics that the broker says it has noticed (`membership/notice.py`); None: it does not say.
+        annotations: All that the object has.
     """
 
     namespace: str
@@ -34,6 +37,8 @@ class LeaseRecord:
     duration_s: int
     transitions: int
     resource_version: str
+    noticed: frozenset[str] | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def signature(self) -> tuple[str, str, str]:
@@ -45,6 +50,8 @@ def parse_lease(obj: Mapping[str, Any]) -> LeaseRecord:
     """A Lease; absent fields read as empty. Raises `ResourceError`."""
     fields, metadata = open_object(obj)
     spec = fields.map("spec")
+    annotations = metadata.map("annotations").texts_or_empty()
+    noticed = annotations.get(ANNOTATION_NOTICED)
     return LeaseRecord(
         namespace=metadata.text("namespace", ""),
         name=metadata.text("name"),
@@ -54,7 +61,20 @@ def parse_lease(obj: Mapping[str, Any]) -> LeaseRecord:
         duration_s=spec.integer("leaseDurationSeconds", 0),
         transitions=spec.integer("leaseTransitions", 0),
         resource_version=metadata.text("resourceVersion", ""),
+        noticed=None if noticed is None else frozenset(uid for uid in noticed.split(",") if uid),
+        annotations=annotations,
     )
+
+
+def noticed_annotation(uids: Iterable[str]) -> dict[str, str]:
+    """What a broker writes on its Lease: the topics that it has noticed (`LeaseRecord.noticed`)."""
+    return {ANNOTATION_NOTICED: ",".join(uids)}
+
+
+def noticed_operation(uids: Iterable[str]) -> dict[str, str]:
+    """As a JSON patch, which the server refuses when somebody has taken all annotations away."""
+    [(name, value)] = noticed_annotation(uids).items()
+    return {"op": "add", "path": annotation_path(name), "value": value}
 
 
 def render_lease(
@@ -68,6 +88,7 @@ def render_lease(
     transitions: int = 0,
     resource_version: str = "",
     labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
     owners: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """A whole Lease. `renewed` and `acquired` are RFC 3339 with microseconds; a `resource_version` makes it a CAS."""
@@ -76,6 +97,8 @@ def render_lease(
         metadata["resourceVersion"] = resource_version
     if labels:
         metadata["labels"] = dict(labels)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
     if owners:
         metadata["ownerReferences"] = owners
     return {

@@ -42,6 +42,10 @@ ANNOTATION_REPLACE: Final = "kafkalite.io/replace"
 """On a `KafkaLiteBroker`, `"true"`: its node or its volume is gone for good. The operator gives it a new volume, once
 that loses nothing, and removes the annotation.
 """
+ANNOTATION_NOTICED: Final = "kafkalite.io/noticed-topics"
+"""On a broker's Lease, by the broker: uids of topics without a place that it has seen, with commas between, while its
+status tells all that it has set aside (S10). A version that does not say so leaves it out.
+"""
 ANNOTATION_HASH: Final = "kafkalite.io/applied-hash"
 ANNOTATION_APPLIED: Final = "kafkalite.io/applied-annotations"
 """Names of the user's annotations on a Service, with commas between: what is not wanted any more is removed by it."""
@@ -151,3 +155,8 @@ def broker_labels(cluster: str, broker_id: int | None = None) -> dict[str, str]:
     """Labels of everything that belongs to a cluster's brokers."""
     labels = {LABEL_NAME: "kafkalite", LABEL_COMPONENT: "broker", LABEL_CLUSTER: cluster}
     return labels if broker_id is None else {**labels, LABEL_BROKER_ID: str(broker_id)}
+
+
+def annotation_path(name: str) -> str:
+    """JSON Pointer (RFC 6901) of an annotation."""
+    return f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"

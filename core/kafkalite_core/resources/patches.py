@@ -13,11 +13,10 @@ from kafkalite_core.model.limits import PRODUCER_ID_BLOCK_SIZE
 from kafkalite_core.model.partition import PartitionChange, in_sync
 from kafkalite_core.model.replacement import Phase
 from kafkalite_core.resources.brokers import render_holding, render_recovery, render_registration, render_stray
-from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
+from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE, annotation_path
 from kafkalite_core.resources.partition_counts import render_counts
 from kafkalite_core.resources.replacing import render_replacing
 from kafkalite_core.resources.rolling import render_rolling
-from kafkalite_core.resources.topic_objects import annotation_path
 from kafkalite_core.resources.topics import render_partition
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.pods import Blocked
 from kafkalite_core.model.replacement import NodeState, Phase, Replacing
 from kafkalite_core.resources.fields import open_object
-from kafkalite_core.resources.naming import ANNOTATION_REPLACE
+from kafkalite_core.resources.naming import ANNOTATION_REPLACE, annotation_path
 from kafkalite_core.resources.rolling import render_blocked
-from kafkalite_core.resources.topic_objects import annotation_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -140,11 +140,6 @@ def election_done(uid: str, requests: Mapping[str, str]) -> list[dict[str, Any]]
     """Remove election annotations, each only while it still says what was carried out. A JSON Patch of the object."""
     operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": uid}]
     for name, text in sorted(requests.items()):
-        path = annotation_path(name)
+        path = naming.annotation_path(name)
         operations += [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
     return operations
-
-
-def annotation_path(name: str) -> str:
-    """JSON Pointer (RFC 6901) of an annotation."""
-    return f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}"

@@ -117,7 +117,8 @@ class Oracles:
         ledger.unlisted.discard(broker_id)
         if broker is not None and any((stray.topic_id, stray.partition) == tag for stray in broker.strays):
             raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and lists it")
-        if ledger.entry is not None and broker_id in ledger.entry.replicas:
+        entry = ledger.entry
+        if entry is not None and any(member.id == broker_id for member in (*entry.isr, *entry.elr)):
             raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and {ledger.entry}")
 
     # ------------------------------------------------------------------------------------------------ the store

@@ -20,6 +20,7 @@ class Holder:
         self.owner = "owner-uid"
         self.loop_age_s = 0.0
         self.flush_age_s = 0.0
+        self.noticed = ()
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ async def thread_of(world, settings, holder, make_client=None):
         config=lambda: settings.broker,
         broker_epoch=lambda: holder.epoch,
         owner_uid=lambda: holder.owner,
+        noticed=lambda: holder.noticed,
         main_loop_age_s=lambda: holder.loop_age_s,
         oldest_flush_age_s=lambda: holder.flush_age_s,
     )
@@ -93,6 +95,40 @@ async def test_makes_and_renews(world, fast):
     assert found["metadata"]["ownerReferences"][0]["kind"] == "KafkaLiteBroker"
     assert found["metadata"]["labels"]["kafkalite.io/broker-id"] == "0"
     assert await stands_still(world), "a stopped thread renews no more"
+
+
+async def test_says_which_topics_the_broker_has_noticed(world, fast):
+    """Beside whatever somebody else has annotated, and again when that somebody has taken it away."""
+    holder = Holder()
+    holder.owner = await owner(world)
+    async with thread_of(world, fast, holder):
+        assert (await changes(world)).noticed == frozenset(), "it says so from the first renewal on"
+        holder.noticed = ("uid-1", "uid-2")
+        await says(world, {"uid-1", "uid-2"})
+        for annotations in ({"team": "a"}, {"kafkalite.io/noticed-topics": "uid-9"}, None):
+            patch = {"metadata": {"annotations": annotations}}
+            await world.client.merge_patch(LEASES, NAMESPACE, "kafkalite-broker-0", patch)
+            await says(world, {"uid-1", "uid-2"})
+        holder.noticed = ()
+        await says(world, set())
+
+
+async def test_a_user_s_annotation_stays(world, fast):
+    holder = Holder()
+    holder.owner = await owner(world)
+    async with thread_of(world, fast, holder):
+        await changes(world)
+        patch = {"metadata": {"annotations": {"team": "a"}}}
+        await world.client.merge_patch(LEASES, NAMESPACE, "kafkalite-broker-0", patch)
+        holder.noticed = ("uid-1",)
+        await says(world, {"uid-1"})
+        assert (await changes(world)).annotations["team"] == "a"
+
+
+async def says(world, uids):
+    async with asyncio.timeout(60):
+        while (await changes(world)).noticed != frozenset(uids):
+            pass
 
 
 async def test_only_after_registration(world, fast):

@@ -3,9 +3,9 @@
 import pytest
 
 from kafkalite_core.controller.actions import CreateTopicStatus, ReadBrokers
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.growth import PLACEMENT_GRACE_S
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from tests.unit.controller.builders import NOW, brokers, make_broker, snapshot, three, topic_view
 

@@ -12,7 +12,7 @@ from kafkalite_core.controller.actions import (
     UpdateClusterStatus,
     UpdateTopicStatus,
 )
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import BROKERS_FRESH_S, plan
 from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.model.topic import Condition, Holding, Stray

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.controller.actions import ChangePartitions, CreateBroker, RemoveBroker
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.scale_down import wanted_brokers
 from kafkalite_core.model.topic import Holding, Stray

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_core.controller.actions import ChangePartitions
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.controller.store_recovery import outdated

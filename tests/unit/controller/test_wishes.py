@@ -11,7 +11,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     UpdateTopicStatus,
 )
-from kafkalite_core.controller.adoption import ADOPTION_GRACE_S
+from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.model.topic import Stray

@@ -12,12 +12,13 @@ AT_ONCE = {"retention_ms": 0, "deleted_retention_ms": 0}
 NEVER = {"retention_ms": 10**9, "deleted_retention_ms": 10**9}
 
 
-def rules(*, told_ms=float("inf"), claimed=(), **retention):
+def rules(*, told_ms=float("inf"), claimed=(), looked_ms=float("inf"), **retention):
     """`StrayRules` for strays that are removed at once, unless it is said when; `claimed`: partition numbers."""
     return StrayRules(
         **(AT_ONCE | retention),
         told_ms=lambda _metadata: told_ms,
         claimed=lambda metadata: metadata.partition in claimed,
+        looked_ms=looked_ms,
     )
 
 

@@ -22,8 +22,10 @@ class Logs:
         self.done = asyncio.Event()
         self.disk = SimpleNamespace(free_bytes=lambda: 0)
         self.made_room = 0
+        self.strays_due = False
 
     def remove_strays(self, rules):
+        assert rules.looked_ms == 5.0
         assert rules.retention_ms > rules.deleted_retention_ms
         self.asked.append(rules.told_ms(None))
         if not self.strays_leaving:
@@ -44,7 +46,10 @@ class Logs:
 @pytest.fixture
 def world(monkeypatch):
     monkeypatch.setattr(stray_removal, "LOOK_AGAIN_S", 0.01)
-    world = SimpleNamespace(reports=0, told_ms=0.0, fatal=[])
+    world = SimpleNamespace(reports=0, told_ms=0.0, fatal=[], looks=0)
+
+    def look_at_topics():
+        world.looks += 1
 
     def report():
         world.reports += 1
@@ -56,6 +61,8 @@ def world(monkeypatch):
             config={},
             told_ms=lambda _metadata: world.told_ms,
             claimed=lambda _metadata: False,
+            looked_ms=lambda: 5.0,
+            look_at_topics=look_at_topics,
             report=report,
             on_fatal=world.fatal.append,
         )
@@ -86,6 +93,18 @@ async def test_whoever_asks_meanwhile_begins_no_second_row_of_looks(world):
         removal.look()
     await until_done(world)
     assert len(world.logs.asked) == 30
+
+
+async def test_the_topics_are_listed_only_once_the_time_of_a_stray_has_come(world):
+    removal = world.make(1)
+    removal.look()
+    assert world.looks == 0
+    world.logs.strays_due = True
+    removal.look()
+    assert world.looks == 1
+    removal.close()
+    removal.look()
+    assert world.looks == 1, "a broker that ends asks nobody"
 
 
 async def test_a_look_that_fails_is_reported_and_repeated(world):
