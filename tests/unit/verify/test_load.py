@@ -155,7 +155,7 @@ def test_a_reader_that_stands_still_is_waited_for_and_told(mock_bootstrap, monke
     late = Load(mock_bootstrap, "load", 500, keys=8)
     late.start()
     late.wait_acks(300, 20)
-    late.stop(1.0)
+    late.stop(6.0)  # the final read has as long
     assert late.report().ok
     assert sum(late.unread.values()) > 0
     monkeypatch.setattr(Reader, "take", take)
