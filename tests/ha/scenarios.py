@@ -33,7 +33,8 @@ VICTIM = 1
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """`before`: what a whole operator has done already; `act`: what the user does or what befalls a broker; `after`:
-    what others do meanwhile (brokers that register, leaders that take a replica in); `done`: whether it is finished.
+    what others do meanwhile (brokers that register, leaders that take a replica in); `done`: whether it is finished;
+    `end`: what the end is told by, `summary` for none; `judge`: raises AssertionError at a step that may never be.
     """
 
     name: str
@@ -41,6 +42,12 @@ class Scenario:
     act: Callable[[World], Awaitable[None]]
     after: Callable[[World], Awaitable[None]]
     done: Callable[[World], Awaitable[bool]]
+    end: Callable[[World], Awaitable[dict[str, Any]]] | None = None
+    judge: Callable[[World], None] | None = None
+
+    async def summary(self, world: World) -> dict[str, Any]:
+        """What one end is told from another by."""
+        return await (self.end or summary)(world)
 
 
 async def _nothing(_: World) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,9 @@ import pytest
 
 from kafkalite_runtime.kube.config import KubeConfig
 from tests.ha.history import judge
+from tests.ha.procedures import PROCEDURES
 from tests.ha.replicas import Fault, Replica
-from tests.ha.scenarios import SCENARIOS, Scenario, summary
+from tests.ha.scenarios import SCENARIOS, Scenario
 from tests.ha.world import World, sockets_closed
 from tests.unit.operator.fakes import eventually
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AT_ONCE = 8
+SAMPLE = 10
+ALL = os.environ.get("KAFKALITE_HA_ALL") == "1"
 RUN_LIMIT_S = 180.0
 pytestmark = [
     pytest.mark.timeout(600),
@@ -31,6 +36,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+def named(scenario: Scenario) -> str:
+    """As the id of a test."""
+    return scenario.name.replace(" ", "-")
 
 
 class Run:
@@ -52,12 +62,14 @@ class Run:
         self._folder.mkdir()
         world = World(self._plane, self._folder)
         try:
-            await world.open(pods=self._scenario.name == "a broker dies")
+            await world.open(pods=self._scenario.name == "a broker dies" or self._scenario in PROCEDURES)
             async with asyncio.timeout(RUN_LIMIT_S):
                 await self._go(world)
             judge(world)
+            if self._scenario.judge is not None:
+                self._scenario.judge(world)
         except TimeoutError as error:
-            found = f"found {await summary(world)}, expected {self.end}"
+            found = f"found {await self._scenario.summary(world)}, expected {self.end}"
             raise AssertionError(f"{self._scenario.name}, {self._fault}: not the same end: {found}") from error
         finally:
             await world.close()
@@ -86,7 +98,7 @@ class Run:
         """In the state of the run without a fault, which takes the first that is called done."""
         if not await self._scenario.done(world):
             return False
-        found = await summary(world)
+        found = await self._scenario.summary(world)
         self.end = self.end or found
         return found == self.end
 
@@ -101,29 +113,48 @@ class Run:
         return Replica(self._config, world.ns, "second")
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name.replace(" ", "-"))
-async def test_the_end_is_the_same_as_without(plane, tmp_path, scenario):
-    began = time.monotonic()
-    whole = await Run(plane, tmp_path / "whole", scenario).go()
-    assert whole.writes >= 2
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def run(fault: Fault) -> tuple[Fault, Run]:
-        async with slots:
-            name = str(fault).replace(" ", "-").replace(",", "")
-            return fault, await Run(plane, tmp_path / name, scenario, fault, whole.end).go()
-
-    faults = [
+def _faults(writes: int) -> list[Fault]:
+    return [
         Fault(number, applied=applied, lives=lives)
-        for number in range(1, whole.writes + 1)
+        for number in range(1, writes + 1)
         for applied, lives in ((True, False), (False, False), (True, True))
     ]
+
+
+async def _all_end_alike(plane, tmp_path: Path, scenario: Scenario, whole: Run, faults: list[Fault]) -> None:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def run(fault: Fault) -> Run:
+        async with slots:
+            name = str(fault).replace(" ", "-").replace(",", "")
+            return await Run(plane, tmp_path / name, scenario, fault, whole.end).go()
+
     async with asyncio.TaskGroup() as group:
         runs = [group.create_task(run(fault)) for fault in faults]
-    ends = [task.result() for task in runs]
     # Conditions that change quickly are sometimes written once and sometimes twice: the last writes may not be made.
-    struck = sum(run.struck for _, run in ends)
+    struck = sum(task.result().struck for task in runs)
     assert struck >= len(faults) * 3 // 4, f"{struck} of {len(faults)} faults struck"
     await sockets_closed()
     gc.collect()  # what the dead left is reported here, not in another test
-    print(f"{time.monotonic() - began:.0f} s; {scenario.name}: {struck} of {len(faults)} faults struck")
+    print(f"{scenario.name}: {struck} of {len(faults)} faults struck; {whole.writes} writes")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=named)
+async def test_the_end_is_the_same_as_without(plane, tmp_path, scenario):
+    whole = await Run(plane, tmp_path / "whole", scenario).go()
+    assert whole.writes >= 2
+    await _all_end_alike(plane, tmp_path, scenario, whole, _faults(whole.writes))
+
+
+@pytest.mark.timeout(7200 if ALL else 600)
+@pytest.mark.parametrize("scenario", PROCEDURES, ids=named)
+async def test_a_procedure_is_gone_on_with(plane, tmp_path, scenario):
+    """Some of the faults, other ones each time; all of them with KAFKALITE_HA_ALL=1, which takes many minutes."""
+    whole = await Run(plane, tmp_path / "whole", scenario).go()
+    assert whole.writes >= 5
+    faults = _faults(whole.writes)
+    if not ALL:
+        seed = int(os.environ.get("KAFKALITE_HA_SEED") or time.time())
+        print(f"KAFKALITE_HA_SEED={seed}")
+        faults = random.Random(seed).sample(faults, min(SAMPLE, len(faults)))
+    await _all_end_alike(plane, tmp_path, scenario, whole, faults)

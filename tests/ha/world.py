@@ -17,7 +17,7 @@ from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.config import KubeConfig
 from kafkalite_runtime.kube.errors import KubeNotFound, KubeUnavailable
-from kafkalite_runtime.kube.kinds import CLUSTERS, LEASES, TOPICS, Kind
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, LEASES, PODS, STATEFUL_SETS, TOPICS, Kind
 from kafkalite_runtime.kube.reflector import Reflector
 from tests.cluster.processes import Program
 from tests.ha.gate import Gate
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.control_plane import ControlPlane
+    from tests.ha.machinery import Machinery
 
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
+RECORDED = (BROKERS, PODS, STATEFUL_SETS)
 CLUSTER = "kafkalite"
 SPEC = {
     "replicas": 3,
@@ -124,6 +126,8 @@ class World:
         self.operators: dict[str, OperatorProcess] = {}
         self.brokers: dict[int, FakeBroker] = {}
         self.history: dict[str, list[dict[str, Any]]] = {CLUSTERS.plural: [], TOPICS.plural: []}
+        self.events: dict[str, list[tuple[str, dict[str, Any]]]] = {kind.plural: [] for kind in RECORDED}
+        self.machinery: Machinery | None = None
         self._recording: list[asyncio.Task[None]] = []
 
     async def open(self, *, pods: bool = True) -> World:
@@ -139,9 +143,27 @@ class World:
             )
             self._recording.append(asyncio.create_task(reflector.run()))
             await reflector.synced.wait()
+        for kind in RECORDED:
+            await self._record(kind)
         return self
 
+    async def _record(self, kind: Kind) -> None:
+        """What happens to objects that are deleted, too."""
+        heard = self.events[kind.plural]
+
+        def event(type_: str, obj: dict[str, Any]) -> None:
+            heard.append((type_, obj))
+
+        def listed(items: list[dict[str, Any]]) -> None:
+            assert not (heard and items), "the recording has a gap"
+
+        reflector = Reflector(self.client, kind, self.ns, "", listed, event, lambda: 0.0)
+        self._recording.append(asyncio.create_task(reflector.run()))
+        await reflector.synced.wait()
+
     async def close(self) -> None:
+        if self.machinery is not None:
+            await self.machinery.end()
         for broker in self.brokers.values():
             await broker.freeze()
         for operator in self.operators.values():
