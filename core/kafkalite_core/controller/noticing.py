@@ -52,9 +52,9 @@ def unnoticed(snapshot: Snapshot, late: Iterable[int], now: float) -> str:
         parts.append(f"brokers {silent} list none, and have up to {ADOPTION_GRACE_S:.0f} s to notice the loss")
     if saying:
         parts.append(
-            f"brokers {saying} have not seen this object yet and may still serve the lost topic. They are alive but "
-            "hear late from the API server. If that lasts, restart them, or start empty, by the annotation "
-            'kafkalite.io/adopt-strays: "false"'
+            f"brokers {saying} are alive, have not noticed this object yet, and may still serve the lost topic: they "
+            "hear late from the API server, or have no room to set its logs aside. If that lasts, make room or restart "
+            'them, or start empty, by the annotation kafkalite.io/adopt-strays: "false"'
         )
     return "; ".join(parts)
 

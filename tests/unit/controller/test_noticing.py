@@ -41,7 +41,7 @@ def test_a_broker_that_is_heard_and_has_not_seen_the_new_object_is_waited_for_ho
     """It leads the lost topic, perhaps alone, and acknowledges: nothing of that is to be missing."""
     adopted, said = waiting(ALL_BUT_FIRST, leases_of([], [UID], [UID]))
     assert not adopted
-    assert "brokers [0] have not seen this object yet and may still serve the lost topic" in said
+    assert "brokers [0] are alive, have not noticed this object yet, and may still serve the lost topic" in said
     assert "adopt-strays" in said
     assert waiting(ALL_BUT_FIRST, leases_of([UID], [UID], [UID]))[0]
 
@@ -50,7 +50,7 @@ def test_who_lists_some_of_it_has_not_noticed_either():
     """What it lists may be of a partition that was moved away from it before, while it leads another one."""
     adopted, said = waiting(with_strays(), leases_of([UID], ["another"], [UID]))
     assert not adopted
-    assert "brokers [1] have not seen" in said
+    assert "brokers [1] are alive, have not noticed" in said
 
 
 def test_who_has_noticed_and_lists_nothing_has_nothing_and_is_not_waited_for():
