@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 AT_ONCE = 8
-SAMPLE = 10
+SAMPLE = 6
 ALL = os.environ.get("KAFKALITE_HA_ALL") == "1"
 RUN_LIMIT_S = 180.0
 pytestmark = [

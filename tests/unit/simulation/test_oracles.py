@@ -284,7 +284,13 @@ def test_a_stray_is_removed_that_the_store_lists_or_that_a_replica_adopts(health
     broker_lists(tag[1] + 1)
     with fires("what may be adopted stays: .* has removed it, and Partition"):
         oracles.stray_removed(0, tag)
-    ledger.entry = replace(ledger.entry, replicas=(1, 2))
+    member, others = ledger.entry.isr[0], ledger.entry.isr[1:]
+    assert member.id == 0
+    ledger.entry = replace(ledger.entry, isr=others, elr=(member,))
+    with fires("what may be adopted stays: .* has removed it, and Partition"):
+        oracles.stray_removed(0, tag)
+    # A replica that nobody relies on begins anew: it may be placed there while the stray goes.
+    ledger.entry = replace(ledger.entry, elr=())
     oracles.stray_removed(0, tag)
 
 
