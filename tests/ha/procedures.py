@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.brokers import parse_broker
+from kafkalite_core.resources.fields import Fields
+from kafkalite_core.resources.naming import ANNOTATION_REPLACE
+from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.topics import parse_topic
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, STATEFUL_SETS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS, TOPICS
+from tests.ha import disks
 from tests.ha.machinery import SET, Machinery
 from tests.ha.scenarios import Scenario, names, summary
 from tests.ha.world import CLUSTER, SPEC
@@ -15,11 +19,15 @@ from tests.unit.operator.fakes import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
+    from kafkalite_runtime.kube.kinds import Kind
     from tests.ha.world import World
 
 MIN_ISR = 2
 LEAVES = 3
+REPLACED = 1
+SIZE, GREATER = "10Gi", "20Gi"
 REVISION = "kafkalite.io/revision"
 # Who is killed while pods end is not there to see how they ended: then the Lease tells.
 DETECTION = {"leaseDurationSeconds": 10, "renewIntervalSeconds": 1}
@@ -29,7 +37,9 @@ async def _running(world: World, brokers: int, replicas: int) -> None:
     """A cluster of so many brokers, with a topic whose replicas are all in sync."""
     world.machinery = Machinery(world)
     world.machinery.begin()
-    spec = {**SPEC, "replicas": brokers, "failureDetection": DETECTION}
+    await disks.make_class(world)
+    storage = {"size": SIZE, "storageClassName": disks.GROWS}
+    spec = {**SPEC, "replicas": brokers, "failureDetection": DETECTION, "storage": storage}
     head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": CLUSTER}}
     await world.client.create(CLUSTERS, world.ns, {**head, "spec": spec})
     await eventually(lambda: len(world.brokers) == brokers, every_s=0.05)
@@ -57,15 +67,18 @@ async def _calm(world: World) -> bool:
         and all(set(entry.isr_ids()) == set(entry.replicas) and not entry.adding for entry in entries.values())
         and status.get("observedGeneration") == (cluster or {})["metadata"]["generation"]
         and (conditions.get("Progressing"), conditions.get("Healthy")) == ("False", "True")
+        and conditions.get("VolumesSized", "True") == "True"
         and not (status.get("rolling") or {}).get("inProgress")
     )
 
 
 async def _whole(world: World) -> dict[str, Any]:
-    """As of the other scenarios; which broker has which replica may depend on who was asked first."""
+    """As of the other scenarios; which broker has which replica may depend on who was asked first. See `_calm`, too."""
     found = await summary(world)
     for entry in found["orders"]["partitions"].values():
         entry["replicas"], entry["isr"] = len(entry["replicas"]), len(entry["isr"])
+    # Who comes when all have grown already says nothing of their size.
+    found[CLUSTER]["conditions"] = [each for each in found[CLUSTER]["conditions"] if each[0] != "VolumesSized"]
     return found | {PODS.plural: await names(world, PODS)}
 
 
@@ -99,7 +112,7 @@ def _restarted_once_and_in_turn(world: World) -> None:
         broker_id = int(pod["metadata"]["name"].rpartition("-")[2])
         version = _version(pod)
         for number, entry in _at(world, version):
-            others = {member.id for member in entry.isr if member.epoch == _epoch_at(world, member.id, version)}
+            others = {member.id for member in entry.isr if member.epoch == _broker_at(world, member.id, version).epoch}
             living = others - {broker_id}
             assert len(living) >= MIN_ISR, f"broker {broker_id} was restarted while partition {number} was {entry}"
 
@@ -109,10 +122,10 @@ def _at(world: World, version: int) -> Iterator[tuple[int, Partition]]:
     yield from parse_topic(_newest(world.history[TOPICS.plural], version)).partitions.items()
 
 
-def _epoch_at(world: World, broker_id: int, version: int) -> int:
-    """The epoch of a broker's registration then."""
+def _broker_at(world: World, broker_id: int, version: int) -> Broker:
+    """A broker as it was then."""
     versions = [obj for _, obj in world.events[BROKERS.plural] if obj["metadata"]["name"] == f"{SET}-{broker_id}"]
-    return parse_broker(_newest(versions, version)).epoch
+    return parse_broker(_newest(versions, version))
 
 
 def _newest(versions: Iterable[dict[str, Any]], before: int) -> dict[str, Any]:
@@ -159,9 +172,84 @@ def _left_empty(world: World) -> None:
     assert ended == [f"{SET}-{LEAVES}"], ended
 
 
+# -- a broker's disk is given up, and it gets another one
+
+
+async def _give_up(world: World) -> None:
+    asked = {"metadata": {"annotations": {ANNOTATION_REPLACE: "true"}}}
+    await world.client.merge_patch(BROKERS, world.ns, f"{SET}-{REPLACED}", asked)
+
+
+async def _has_another(world: World) -> bool:
+    claims = [uid for uid, name in _deleted(world, PERSISTENT_VOLUME_CLAIMS) if name == disks.claim_name(REPLACED)]
+    broker = await world.client.get(BROKERS, world.ns, f"{SET}-{REPLACED}")
+    cluster = await world.client.get(CLUSTERS, world.ns, CLUSTER)
+    return (
+        bool(claims)
+        and ANNOTATION_REPLACE not in (broker["metadata"].get("annotations") or {})
+        and "replacing" not in cluster["status"]
+        and len(await names(world, PODS)) == len(await names(world, PERSISTENT_VOLUME_CLAIMS)) == 3
+        and await _calm(world)
+    )
+
+
+def _one_disk_went(world: World) -> None:
+    """One claim and one pod of that broker, noted before; and nobody needed what was on the disk any more."""
+    assert [name for _, name in _deleted(world, PERSISTENT_VOLUME_CLAIMS)] == [disks.claim_name(REPLACED)]
+    assert [name for _, name in _deleted(world, PODS)] == [f"{SET}-{REPLACED}"]
+    versions = [obj for _, obj in world.events[PERSISTENT_VOLUME_CLAIMS.plural]]
+    asked = min((obj for obj in versions if "deletionTimestamp" in obj["metadata"]), key=_version)
+    then = _version(asked)
+    noted = parse_replacing(Fields(_newest(world.history[CLUSTERS.plural], then)["status"], "status"))
+    assert (noted.broker, noted.claim_uid) == (REPLACED, asked["metadata"]["uid"]), noted
+    assert _broker_at(world, REPLACED, then).fenced, "the broker was not fenced when its claim was deleted"
+    for number, entry in _at(world, then):
+        living = [m for m in entry.isr if m.id != REPLACED and m.epoch == _broker_at(world, m.id, then).epoch]
+        assert REPLACED not in (entry.leader, *entry.isr_ids()), f"partition {number} was {entry}"
+        assert entry.leader in [member.id for member in living], f"partition {number} was {entry}"
+        assert len(living) >= MIN_ISR, f"partition {number} was {entry}"
+
+
+def _deleted(world: World, kind: Kind) -> list[tuple[str, str]]:
+    """Uid and name of what is gone, in that order."""
+    gone = [obj["metadata"] for event, obj in world.events[kind.plural] if event == "DELETED"]
+    return [(metadata["uid"], metadata["name"]) for metadata in gone]
+
+
+# -- every volume grows
+
+
+async def _grow(world: World) -> None:
+    await _change(world, {"storage": {"size": GREATER}})
+
+
+async def _has_grown(world: World) -> bool:
+    stateful_set = await world.get(STATEFUL_SETS, SET)
+    claims = (await world.client.list(PERSISTENT_VOLUME_CLAIMS, world.ns)).items
+    return (
+        stateful_set is not None
+        and disks.requested(stateful_set["spec"]["volumeClaimTemplates"][0]) == GREATER
+        and [disks.capacity(claim) for claim in claims] == [GREATER] * 3
+        and await _calm(world)
+    )
+
+
+def _grown_in_place(world: World) -> None:
+    """No pod and no claim is deleted, no wish is taken back, and the StatefulSet is made again once."""
+    assert not _deleted(world, PODS) + _deleted(world, PERSISTENT_VOLUME_CLAIMS)
+    assert len(_deleted(world, STATEFUL_SETS)) == 1, "its templates cannot be changed: it is made again"
+    versions = sorted((obj for _, obj in world.events[PERSISTENT_VOLUME_CLAIMS.plural]), key=_version)
+    for name in {obj["metadata"]["name"] for obj in versions}:
+        wished = [disks.requested(obj) for obj in versions if obj["metadata"]["name"] == name]
+        assert wished == sorted(wished), wished
+        assert set(wished) == {SIZE, GREATER}, wished
+
+
 PROCEDURES = [
     Scenario(
         "all brokers restart", _three, _reconfigure, _nothing_else, _all_restarted, _whole, _restarted_once_and_in_turn
     ),
     Scenario("a broker leaves", _four, _one_less, _nothing_else, _has_left, _whole, _left_empty),
+    Scenario("a disk is replaced", _three, _give_up, _nothing_else, _has_another, _whole, _one_disk_went),
+    Scenario("volumes grow", _three, _grow, _nothing_else, _has_grown, _whole, _grown_in_place),
 ]

@@ -17,7 +17,16 @@ from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.config import KubeConfig
 from kafkalite_runtime.kube.errors import KubeNotFound, KubeUnavailable
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, LEASES, PODS, STATEFUL_SETS, TOPICS, Kind
+from kafkalite_runtime.kube.kinds import (
+    BROKERS,
+    CLUSTERS,
+    LEASES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    STATEFUL_SETS,
+    TOPICS,
+    Kind,
+)
 from kafkalite_runtime.kube.reflector import Reflector
 from tests.cluster.processes import Program
 from tests.ha.gate import Gate
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 ACCOUNTS = Kind("", "v1", "serviceaccounts", "ServiceAccount")
-RECORDED = (BROKERS, PODS, STATEFUL_SETS)
+RECORDED = (BROKERS, PODS, STATEFUL_SETS, PERSISTENT_VOLUME_CLAIMS)
 CLUSTER = "kafkalite"
 SPEC = {
     "replicas": 3,

@@ -14,7 +14,7 @@ from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.leases import render_lease
 from kafkalite_core.resources.pods import render_termination_message
-from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, LEASES, PODS
 
 NAMESPACE = "default"
@@ -66,7 +66,7 @@ class FakeBroker:
             try:
                 await self._patch(patches.registration(obj, self.registration))
                 break
-            except KubeInvalid:
+            except (KubeInvalid, KubeUnavailable):
                 obj = await self._get(BROKERS, self.name)
         if renew:
             await self.renew()
@@ -81,7 +81,7 @@ class FakeBroker:
     async def _draw_epoch(self):
         while True:
             cluster = await eventually(self._initialised_cluster)
-            with contextlib.suppress(KubeInvalid):
+            with contextlib.suppress(KubeInvalid, KubeUnavailable):  # an epoch that is drawn and not used does no harm
                 operations = patches.next_broker_epoch(cluster)
                 await self.client.json_patch(CLUSTERS, self.namespace, self.cluster, operations, subresource="status")
                 return cluster.next_broker_epoch
