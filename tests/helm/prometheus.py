@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import time
 import urllib.error
@@ -48,6 +49,27 @@ def dashboard(helm: Helm) -> dict[str, Any]:
 def targets(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Title and expression of every query of a dashboard."""
     return [(panel["title"], target["expr"]) for panel in document["panels"] for target in panel.get("targets", [])]
+
+
+def chosen(server: Prometheus, document: dict[str, Any], start: float, end: float) -> dict[str, tuple[str, set[str]]]:
+    """For each variable of the dashboard what its queries get, and its options, asked of Prometheus as Grafana would."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for variable in document["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        match = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+        assert match is not None, variable["definition"]
+        selector, label = match.groups()
+        values = {name: value for name, (value, _) in found.items()}
+        series = server.get("series", start=start, end=end, **{"match[]": put(values, selector)})
+        options = {each[label] for each in series}
+        found[variable["name"]] = variable["allValue"] or min(options, default=""), options
+    return found
+
+
+def put(values: dict[str, str], text: str) -> str:
+    """An expression with its variables replaced."""
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: values[match[1]], text)
 
 
 def promtool(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

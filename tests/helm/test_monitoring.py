@@ -24,7 +24,9 @@ from tests.helm.prometheus import (
     MONITORED,
     Prometheus,
     by_name,
+    chosen,
     dashboard,
+    put,
     rules,
     running_prometheus,
     targets,
@@ -317,21 +319,6 @@ def test_alerts_name_what_they_mean(story: Story):
     assert said["a broker is dead", "KafkaLiteScrapeFails"].endswith("default/kafkalite-broker-2")
 
 
-def chosen(story: Story, document: dict[str, Any]) -> dict[str, str]:
-    """A value for each variable of the dashboard, asked of Prometheus as Grafana would; several values are a pattern."""
-    values: dict[str, str] = {"__rate_interval": WINDOW}
-    start, end = story.whole
-    for variable in document["templating"]["list"]:
-        if variable["type"] != "query":
-            continue
-        selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
-        found = story.prometheus.get("series", start=start, end=end, **{"match[]": put(values, selector)})
-        options = {each[label] for each in found}
-        assert options >= OPTIONS[variable["name"]], variable["name"]
-        values[variable["name"]] = variable["allValue"] or min(options)
-    return values
-
-
 OPTIONS = {
     "namespace": {NAMESPACE},
     "cluster": {CLUSTER},
@@ -342,13 +329,13 @@ OPTIONS = {
 }
 
 
-def put(values: dict[str, str], text: str) -> str:
-    return re.sub(r"\$\{?(\w+)\}?", lambda match: values[match[1]], text)
-
-
 def test_every_query_of_the_dashboard_has_data(helm: Helm, story: Story):
     document = dashboard(helm)
-    values = chosen(story, document)
+    variables = chosen(story.prometheus, document, *story.whole)
+    assert variables.keys() == OPTIONS.keys()
+    for name, (_, options) in variables.items():
+        assert options >= OPTIONS[name], name
+    values = {"__rate_interval": WINDOW} | {name: value for name, (value, _) in variables.items()}
     empty = {
         title: expression
         for title, expression in targets(document)
