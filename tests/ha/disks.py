@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.resources import naming
+from kafkalite_core.resources.naming import data_claim_name
 from kafkalite_runtime.kube.errors import KubeConflict
 from kafkalite_runtime.kube.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Kind
 from tests.ha.world import CLUSTER
@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
 STORAGE_CLASSES = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 GROWS = "grows"
-
-
-def claim_name(broker_id: int) -> str:
-    """Of the broker's data."""
-    return f"data-{naming.broker_name(CLUSTER, broker_id)}"
 
 
 async def make_class(world: World) -> None:
@@ -55,7 +50,7 @@ class Disks:
 
     async def claim(self, stateful_set: dict[str, Any], broker_id: int) -> dict[str, Any] | None:
         """The claim with which the broker's pod may come; None while the former one is still going."""
-        name = claim_name(broker_id)
+        name = data_claim_name(CLUSTER, broker_id)
         found = await self._world.get(PERSISTENT_VOLUME_CLAIMS, name)
         if found is not None:
             return None if "deletionTimestamp" in found["metadata"] else found

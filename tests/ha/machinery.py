@@ -1,9 +1,9 @@
 """What nodes and brokers do while the operator carries out a long procedure, as far as the operator can see it.
 
 The API server is a real one without nodes: this stands in for the controller of StatefulSets (which brings pods back,
-of the template of that moment), for kubelets (a pod runs, and tells how it ended), for who provides volumes (`disks`), and for the
-leaders, who take who has come back into their ISRs. It goes on whoever of the operators lives, and obeys nobody but the
-API server.
+of the template of that moment), for kubelets (a pod runs, and tells how it ended), for who provides volumes
+(`disks`), and for the leaders, who take who has come back into their ISRs. It goes on whoever of the operators lives,
+and obeys nobody but the API server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kafkalite_core.resources.pods import render_termination_message
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube.errors import KubeError, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, PODS, STATEFUL_SETS, TOPICS
-from tests.ha.disks import Disks, claim_name
+from tests.ha.disks import Disks
 from tests.ha.world import CLUSTER
 from tests.unit.operator.fakes import FakeBroker
 
@@ -145,7 +145,10 @@ def _joined(entry: Partition, here: Mapping[int, IsrEntry]) -> tuple[IsrEntry, .
 def _pod(stateful_set: dict[str, Any], broker_id: int) -> dict[str, Any]:
     template = stateful_set["spec"]["template"]
     claims = [
-        {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": claim_name(broker_id)}}
+        {
+            "name": claim["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": naming.data_claim_name(CLUSTER, broker_id)},
+        }
         for claim in stateful_set["spec"].get("volumeClaimTemplates") or []
     ]
     spec = {**template["spec"], "volumes": [*(template["spec"].get("volumes") or []), *claims]}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.fields import Fields
-from kafkalite_core.resources.naming import ANNOTATION_REPLACE
+from kafkalite_core.resources.naming import ANNOTATION_REPLACE, data_claim_name
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS, TOPICS
@@ -181,11 +181,10 @@ async def _give_up(world: World) -> None:
 
 
 async def _has_another(world: World) -> bool:
-    claims = [uid for uid, name in _deleted(world, PERSISTENT_VOLUME_CLAIMS) if name == disks.claim_name(REPLACED)]
     broker = await world.client.get(BROKERS, world.ns, f"{SET}-{REPLACED}")
     cluster = await world.client.get(CLUSTERS, world.ns, CLUSTER)
     return (
-        bool(claims)
+        data_claim_name(CLUSTER, REPLACED) in _deleted(world, PERSISTENT_VOLUME_CLAIMS)
         and ANNOTATION_REPLACE not in (broker["metadata"].get("annotations") or {})
         and "replacing" not in cluster["status"]
         and len(await names(world, PODS)) == len(await names(world, PERSISTENT_VOLUME_CLAIMS)) == 3
@@ -195,8 +194,8 @@ async def _has_another(world: World) -> bool:
 
 def _one_disk_went(world: World) -> None:
     """One claim and one pod of that broker, noted before; and nobody needed what was on the disk any more."""
-    assert [name for _, name in _deleted(world, PERSISTENT_VOLUME_CLAIMS)] == [disks.claim_name(REPLACED)]
-    assert [name for _, name in _deleted(world, PODS)] == [f"{SET}-{REPLACED}"]
+    assert _deleted(world, PERSISTENT_VOLUME_CLAIMS) == [data_claim_name(CLUSTER, REPLACED)]
+    assert _deleted(world, PODS) == [f"{SET}-{REPLACED}"]
     versions = [obj for _, obj in world.events[PERSISTENT_VOLUME_CLAIMS.plural]]
     asked = min((obj for obj in versions if "deletionTimestamp" in obj["metadata"]), key=_version)
     then = _version(asked)
@@ -210,10 +209,9 @@ def _one_disk_went(world: World) -> None:
         assert len(living) >= MIN_ISR, f"partition {number} was {entry}"
 
 
-def _deleted(world: World, kind: Kind) -> list[tuple[str, str]]:
-    """Uid and name of what is gone, in that order."""
-    gone = [obj["metadata"] for event, obj in world.events[kind.plural] if event == "DELETED"]
-    return [(metadata["uid"], metadata["name"]) for metadata in gone]
+def _deleted(world: World, kind: Kind) -> list[str]:
+    """Names of what is gone, in that order."""
+    return [obj["metadata"]["name"] for event, obj in world.events[kind.plural] if event == "DELETED"]
 
 
 # -- every volume grows

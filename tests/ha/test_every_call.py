@@ -53,7 +53,7 @@ class Run:
         self._config = KubeConfig.from_file(plane.kubeconfig)
         self._plane = plane
         self._scenario = scenario
-        self.fault = fault
+        self._fault = fault
         self.writes = 0
         self.struck = False
         self.end = end
@@ -70,7 +70,7 @@ class Run:
                 self._scenario.judge(world)
         except TimeoutError as error:
             found = f"found {await self._scenario.summary(world)}, expected {self.end}"
-            raise AssertionError(f"{self._scenario.name}, {self.fault}: not the same end: {found}") from error
+            raise AssertionError(f"{self._scenario.name}, {self._fault}: not the same end: {found}") from error
         finally:
             await world.close()
         return self
@@ -80,11 +80,11 @@ class Run:
             whole = Replica(self._config, world.ns, "before")
             await self._scenario.before(world)
             await whole.stop()
-        replica = Replica(self._config, world.ns, "first", self.fault)
+        replica = Replica(self._config, world.ns, "first", self._fault)
         others = asyncio.create_task(self._scenario.after(world))
         await self._scenario.act(world)
         try:
-            if self.fault is not None and not self.fault.lives:
+            if self._fault is not None and not self._fault.lives:
                 replica = await self._succeeded(world, replica)
             await eventually(lambda: self._ended(world), timeout_s=RUN_LIMIT_S, every_s=0.05)
             self.struck |= replica.calls.struck.is_set()
@@ -133,7 +133,7 @@ async def _all_end_alike(plane, tmp_path: Path, scenario: Scenario, whole: Run, 
         runs = [group.create_task(run(fault)) for fault in faults]
     # Conditions that change quickly are written once or several times, as busy as the machine is: not every run makes
     # as many writes as the one without a fault, and the last ones may be missing. The first half is there in any case.
-    missed = [run.fault for run in (task.result() for task in runs) if run.fault is not None and not run.struck]
+    missed = [fault for fault, task in zip(faults, runs, strict=True) if not task.result().struck]
     early = [str(fault) for fault in missed if fault.number <= whole.writes // 2]
     assert not early, f"of {whole.writes} writes without a fault these were not made: {early}"
     struck = len(faults) - len(missed)

@@ -68,6 +68,9 @@ class FakeBroker:
                 break
             except (KubeInvalid, KubeUnavailable):
                 obj = await self._get(BROKERS, self.name)
+                applied = parse_broker(obj).registration
+                if applied is not None and applied.incarnation == self.incarnation:
+                    break  # only the answer came late
         if renew:
             await self.renew()
             self._renewing = asyncio.create_task(self._renew_for_ever())
