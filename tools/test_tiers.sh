@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly ALL=(lint unit property scripted simulation search mutants chaos spark integration contract helm ha e2e)
 readonly BIN=.venv/bin
 readonly AHEAD_LOG=.cache/build-ahead.log
-# The search only computes and is measured in minutes; the integration tier mostly waits. So the one runs beside the other.
+# The search only computes and is measured in minutes; the integration tier leaves it about a core. So the one runs
+# beside the other.
 readonly BESIDE=search BESIDE_OF=integration BESIDE_LOG=.cache/search-beside.log
 export SEARCH_SECONDS=${SEARCH_SECONDS:-300}
 tiers=("$@")
@@ -114,7 +115,10 @@ prepare() {
         reason="KUBECONFIG names no cluster, and one to throw away needs root, or a Docker that runs (docs/kind.md)"
         return 1
       fi
-      make --no-print-directory helm kubernetes || { reason="helm or kubectl could not be built: see above"; return 1; }
+      if ! make --no-print-directory helm kubernetes || ! tools/prometheus/fetch.sh >/dev/null; then
+        reason="helm, kubectl or Prometheus could not be had: see above (tools/helm, tools/kubernetes, tools/prometheus)"
+        return 1
+      fi
       ;;
     integration)
       apt_install kcat kcat && apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1

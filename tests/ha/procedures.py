@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.partition import in_sync
 from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.naming import ANNOTATION_REPLACE, data_claim_name
@@ -56,15 +57,18 @@ async def _nothing_else(_: World) -> None:
 
 
 async def _calm(world: World) -> bool:
-    """Everybody is in sync, and the cluster says that nothing is under way, of its present generation."""
+    """Everybody is in sync, and topic and cluster say so; nothing is under way, of the cluster's present generation."""
     topic = await world.get(TOPICS, "orders")
     entries = parse_topic(topic).partitions if topic is not None else {}
+    told = ((topic or {}).get("status") or {}).get("inSync")  # written, with conditions, after what it tells of
+    healthy = await world.condition(TOPICS, "orders", "Healthy")
     cluster = await world.get(CLUSTERS, CLUSTER)
     status = (cluster or {}).get("status") or {}
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or []}
     return (
         bool(entries)
         and all(set(entry.isr_ids()) == set(entry.replicas) and not entry.adding for entry in entries.values())
+        and (told, healthy[0]) == (in_sync(entries), "True")
         and status.get("observedGeneration") == (cluster or {})["metadata"]["generation"]
         and (conditions.get("Progressing"), conditions.get("Healthy")) == ("False", "True")
         and conditions.get("VolumesSized", "True") == "True"
