@@ -36,6 +36,7 @@ replica in sync), so that hand-over and return count too. The broker that leads 
 moment; of its partitions the slowest counts. Every history is judged by [`kafkalite verify`](verify.md): nothing may
 be lost, doubled or reordered.
 """
+LEFT_OUT = "Measured again without it; not in the figures above.\n"
 AWAY = """\
 Produce and fetch go on while the API server hangs; when it is back nothing may happen on its own. *Afterwards*:
 elections, fencings and restarts within 60 s of its return. *New topic*: how long after it a new topic was in sync.
@@ -64,8 +65,9 @@ make failover-report ARGS="--render"                       # write this document
 ```
 
 Every run adds lines to `bench/results/failover.jsonl`, with all samples, commit and tree hash (of core, runtime,
-broker and operator); lines of one tree hash add up. Run it on a machine that does nothing else: the load average
-before each run is in its line.
+broker and operator); lines of one tree hash add up. Run it on a machine that does nothing else, or say what else it
+does (`--beside "a build"`): such lines count only where there are no others. The load average before each run is in
+its line, too.
 """
 
 
@@ -130,8 +132,7 @@ def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> l
             f"![Cumulative distribution of the pauses]({page.curves})\n\n![Histograms of the pauses]({page.bars})\n"
         ]
         parts += ["### Partition by partition\n", per_partition(measured, page)]
-    if said := problems(lines, found, page):
-        parts.append(said)
+    parts += [said for said in (disturbed(lines, measured, page), problems(lines, found, page)) if said]
     if "api" in found:
         parts += ["## Without API server\n", away(found["api"])]
     parts += [conditions(found, page), page.foot]
@@ -140,13 +141,33 @@ def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> l
 
 
 def newest(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """All lines of a kind that have samples or facts and the tree of the last such line."""
+    """All lines of a kind that have samples or facts and the tree of the last such line.
+
+    What was measured while the machine did something else counts only where there is nothing better.
+    """
     usable = [
         line
         for line in lines
         if line["kind"] == kind and (line["pauses_s"] if kind != "api" else "away_s" in line["facts"])
     ]
-    return [line for line in usable if line["tree"] == usable[-1]["tree"]] if usable else []
+    ours = [line for line in usable if line["tree"] == usable[-1]["tree"]]
+    return [line for line in ours if not line.get("beside")] or ours
+
+
+def disturbed(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+    """What was measured of the same tree beside something else, and is not in the figures above."""
+    rows = []
+    for kind, shown in found.items():
+        for line in lines:
+            if (line["kind"], line["tree"]) == (kind, shown[-1]["tree"]) and line["pauses_s"] and line not in shown:
+                pauses, each = line["pauses_s"], line["partition_pauses_s"]
+                figures = [percentile(pauses, 50), percentile(pauses, 99), percentile(each, 99)]
+                said = " | ".join(f"{figure:.2f} s" for figure in figures)
+                rows.append(f"| {page.names[kind]} | {line['beside']} | {len(pauses)} | {said} | {anomalies([line])} |")
+    if not rows:
+        return ""
+    head = ["| failure | beside | n | p50 | p99 | p99, by partition | anomalies |", "|---|---|---|---|---|---|---|"]
+    return "\n".join(["### On a machine that did something else, too\n", LEFT_OUT, *head, *rows, ""])
 
 
 def samples(lines: list[dict[str, Any]], name: str) -> list[float]:
@@ -240,14 +261,15 @@ def conditions(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
     """What was measured, on what."""
     rows = [
         "## Conditions\n",
-        "| failure | commit | tree | machine | records/s, partitions | load before |",
-        "|---|---|---|---|---|---|",
+        "| failure | commit | tree | machine | records/s, partitions | load before | beside |",
+        "|---|---|---|---|---|---|---|",
     ]
     for kind, lines in found.items():
         commits = ", ".join(dict.fromkeys(line["commit"] for line in lines))
         last, load = lines[-1], ", ".join(str(line["load_before"]) for line in lines)
+        beside = ", ".join(dict.fromkeys(line["beside"] for line in lines if line.get("beside"))) or "-"
         rows.append(
             f"| {page.names[kind]} | {commits} | `{last['tree'][:12]}` | {last['machine']} "
-            f"| {last['rate']:g}, {last['partitions']} | {load} |"
+            f"| {last['rate']:g}, {last['partitions']} | {load} | {beside} |"
         )
     return "\n".join([*rows, ""])

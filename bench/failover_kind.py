@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.failover_document import Page, render
 from bench.failover_lab import Result
-from bench.failover_report import ROOT, commit, read, write
+from bench.failover_report import BESIDE, ROOT, commit, read, write
 from kafkalite_core.model.errors import KafkaLiteError
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
@@ -255,7 +255,7 @@ processes. All nodes, the control plane and the clients share the CPUs of one ma
 use `{", ".join(f"{name}={value}" for name, value in CLIENT.items())}`.
 
 ```
-make failover-report CONTEXT=kind                          # 30 failures of each kind, about two hours
+make failover-report CONTEXT=kind                          # 30 failures of each kind, an hour and a half
 make failover-report CONTEXT=kind ARGS="--n 3"             # a short one
 make failover-report CONTEXT=kind ARGS="--render"          # write this document anew from the results
 ```
@@ -293,22 +293,23 @@ def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) ->
                 line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
             except Exception as error:  # a run that crashed is no run that never was
                 lost = Result(kind, options.rate, PARTITIONS, CLIENT, problem=f"{type(error).__name__}: {error}"[:500])
-                write({**conditions(before), **asdict(lost)}, options.results)
+                write({**conditions(before, options.beside), **asdict(lost)}, options.results)
                 raise
-            write({**conditions(before), **line}, options.results)
+            write({**conditions(before, options.beside), **line}, options.results)
             if line["problem"] or line["anomalies"]:
                 failed.append(kind)
     return failed
 
 
-def conditions(load_before: float) -> dict[str, Any]:
-    """What was measured, and on what."""
+def conditions(load_before: float, beside: str) -> dict[str, Any]:
+    """What was measured, and on what, which did what else."""
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "tree": tree_hash(),
         "commit": commit(),
         "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}",
         "load_before": round(load_before, 2),
+        "beside": beside,
     }
 
 
@@ -318,6 +319,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--n", type=int, default=30, help="failures of each kind")
     parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
     parser.add_argument("--rate", type=float, default=600, help="records per second")
+    parser.add_argument("--beside", default="", help=BESIDE)
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--document", type=Path, default=DOCUMENT)

@@ -33,6 +33,7 @@ from tools.tree_hash import tree_hash
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".cache" / "failover"
 RESULTS = ROOT / "bench" / "results" / "failover.jsonl"
+BESIDE = "what else the machine does meanwhile; such results count only where there are no others"
 DOCUMENT = ROOT / "docs" / "failover.md"
 FEW = {"stop-default": 3}  # kinds of which so many are enough: each takes a minute and more
 
@@ -67,7 +68,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         print(f"  everything of this run is kept in {folder}", flush=True)
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    return {**conditions(before), **line}
+    return {**conditions(before, options.beside), **line}
 
 
 def run_kind(kind: str, options: argparse.Namespace) -> bool:
@@ -77,23 +78,25 @@ def run_kind(kind: str, options: argparse.Namespace) -> bool:
     command = [sys.executable, "-m", "bench.failover_report", "--kind", kind, "--n", str(count)]
     command += ["--rate", str(options.rate), "--partitions", str(options.partitions)]
     command += ["--api-minutes", str(options.api_minutes), "--results", str(options.results)]
+    command += ["--beside", options.beside]
     known = len(read(options.results))
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if len(read(options.results)) == known:  # a run that crashed is no run that never was
         lost = asdict(Result(kind, options.rate, options.partitions, KINDS[kind].client))
         lost["problem"] = f"ended without a result (exit code {code})"
-        write({**conditions(os.getloadavg()[0]), **lost}, options.results)
+        write({**conditions(os.getloadavg()[0], options.beside), **lost}, options.results)
     return code == 0
 
 
-def conditions(load_before: float) -> dict[str, Any]:
-    """What was measured, and on what."""
+def conditions(load_before: float, beside: str) -> dict[str, Any]:
+    """What was measured, and on what, which did what else."""
     return {
         "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "tree": tree_hash(),
         "commit": commit(),
         "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}, Python {platform.python_version()}",
         "load_before": round(load_before, 2),
+        "beside": beside,
     }
 
 
@@ -119,6 +122,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1200, help="records per second")
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--api-minutes", type=float, default=10)
+    parser.add_argument("--beside", default="", help=BESIDE)
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--document", type=Path, default=DOCUMENT)

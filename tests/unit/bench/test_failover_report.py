@@ -58,6 +58,19 @@ def test_results_of_one_tree_add_up_and_older_trees_do_not_count():
     assert newest(lines, "stop") == []
 
 
+def test_what_was_measured_beside_other_work_counts_where_there_is_nothing_better_and_is_told(tmp_path):
+    lines = [line("kill", [9.0], beside="a compiler"), line("kill", [0.1]), line("term", [5.0], beside="a compiler")]
+    assert [each["pauses_s"] for each in newest(lines, "kill")] == [[0.1]]
+    assert [each["pauses_s"] for each in newest(lines, "term")] == [[5.0]]
+    text = render(lines, tmp_path / "failover.md")[0].read_text()
+    assert row(text, "SIGKILL")[1:3] == ["1", "0.10 s"]
+    assert "| SIGKILL | a compiler | 1 | 9.00 s | 9.00 s |" in text
+    assert "| graceful stop | a compiler |" not in text, "its figures are those above"
+    assert text.count("a compiler") == 2, "where it counts, among the conditions"
+    older = [line("kill", [9.0], beside="a compiler", tree="b"), line("kill", [0.1])]
+    assert "a compiler" not in render(older, tmp_path / "failover.md")[0].read_text()
+
+
 def test_the_document_has_figures_aims_and_what_was_missed(tmp_path):
     samples = [0.1] * 50 + [0.3] * 48 + [0.9, 2.5]
     lines = [line("kill", samples), line("term", [0.1, 1.2]), line("stop", [6.0], anomalies={"lost": 2})]
