@@ -22,7 +22,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.controller_document import render
 from bench.controller_world import CLUSTER, NAMESPACE, Observer, SimulatedBroker, TimeUpError, until
@@ -35,6 +35,9 @@ from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.kinds import CLUSTERS, LEASES, TOPICS
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import Program, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".cache" / "scale"
@@ -98,14 +101,14 @@ class Bench:
         self.brokers: list[SimulatedBroker] = []
         self.found: dict[str, Any] = {}
 
-    async def run(self) -> dict[str, Any]:
-        """All phases, one after the other."""
+    async def run(self, *, again: bool) -> dict[str, Any]:
+        """All phases, one after the other; only as far as the death of a broker when they all were run before."""
         self.client = KubeClient.from_environment({"KUBECONFIG": str(self.plane.kubeconfig)})
         self.observer = Observer(self.client)
         try:
             await self.observer.start()
             await self._begin()
-            for phase in (self._place, self._list, self._rest, self._fail, self._take_over):
+            for phase in (self._place, self._quiet, self._fail) if again else self._phases():
                 say(phase.__doc__ or "")
                 await phase()
                 self.plane.check()
@@ -117,6 +120,9 @@ class Bench:
             for program in self.operators.values():
                 program.stop()
         return self.found
+
+    def _phases(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return self._place, self._list, self._rest, self._fail, self._take_over
 
     async def _begin(self) -> None:
         ports = free_ports()
@@ -205,6 +211,8 @@ class Bench:
         say(f"in {used['seconds']:.0f} s at rest: {written or 'no writes but Leases'}, {used['cpu_s']} CPU s")
 
     async def _quiet(self) -> None:
+        """Nothing more is written."""
+
         async def settled() -> None:
             while True:
                 before = self._writes()
@@ -291,14 +299,34 @@ def machine() -> str:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """One run on a control plane of its own; its result."""
+    """All runs; the result of the first, and how long the last elections took in the others."""
+    load, revision = os.getloadavg()[0], commit()
+    found = run(options, again=False)
+    again = []
+    for number in range(2, options.runs + 1):
+        say(f"Run {number} of {options.runs}, on a new control plane.")
+        again.append(run(options, again=True)["fail"]["max_s"])
+    return {
+        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": revision,
+        "machine": machine(),
+        "load": load,
+        "topics": options.topics,
+        "partitions": options.topics * options.partitions,
+        "brokers": options.brokers,
+        **found,
+        "again": again,
+    }
+
+
+def run(options: argparse.Namespace, *, again: bool) -> dict[str, Any]:
+    """One run on a control plane of its own; what it found."""
     WORK.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=WORK))
-    load, revision = os.getloadavg()[0], commit()
     plane = ControlPlane(folder / "control-plane", say)
     try:
         plane.start()
-        found = asyncio.run(Bench(options, plane, folder).run())
+        return asyncio.run(Bench(options, plane, folder).run(again=again))
     except (TimeUpError, StartError):
         for name in OPERATORS:
             if (log := folder / f"{name}.log").exists():
@@ -309,16 +337,6 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     finally:
         plane.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return {
-        "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": revision,
-        "machine": machine(),
-        "load": load,
-        "topics": options.topics,
-        "partitions": options.topics * options.partitions,
-        "brokers": options.brokers,
-        **found,
-    }
 
 
 def main() -> int:
@@ -328,6 +346,7 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=3, help="simulated; default: 3")
     parser.add_argument("--rest-s", type=float, default=60.0, help="how long to look on at rest; default: 60")
     parser.add_argument("--limit-s", type=float, default=300.0, help="the longest wait for anything; default: 300")
+    parser.add_argument("--runs", type=int, default=3, help="in how many of them a broker falls silent; default: 3")
     parser.add_argument("--write", action="store_true", help="write docs/scale.md although there are fewer topics")
     parser.add_argument("--render", action="store_true", help="only write docs/scale.md, from the last result")
     options = parser.parse_args()

@@ -24,7 +24,8 @@ All of it, and the program that measures, share one machine.
 | list all topics ({mb:.1f} MB) | {list_s:.2f} s |
 | writes in {rest_s:.0f} s with nothing to do, Leases apart | {writes} |
 | a broker falls silent: fenced after (its Lease lasts 5 s) | {detected_s:.1f} s |
-| its {led:,} leaderships are elsewhere, after the fence | median {median_s:.2f} s, last {max_s:.2f} s{target} |
+| its {led:,} leaderships are elsewhere, after the fence | median {median_s:.2f} s, last {max_s:.2f} s |
+| the last of them in all {runs} runs, each on a control plane of its own | {lasts}{target} |
 | the Lease of the operators changed hands meanwhile | {hands} times |
 | the operator that acts is killed: the other controls the cluster after | {take_over_s:.1f} s |
 
@@ -88,10 +89,19 @@ def account(electing: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def wanted(lasts: list[float]) -> str:
+    """What the last elections of all runs should have kept, and how many of them did."""
+    kept = sum(last < TARGET_S for last in lasts)
+    if kept == len(lasts):
+        return f" (wanted: {TARGET_S:.0f} s)"
+    return f" (**wanted: {TARGET_S:.0f} s**, kept by {kept} of {len(lasts)})"
+
+
 def render(result: dict[str, Any]) -> str:
     """The whole document."""
     place, rest, fail = result["place"], result["rest"], result["fail"]
     writes = ", ".join(f"{name}: {count:.0f}" for name, count in sorted(rest["writes"].items())) or "none"
+    lasts = [fail["max_s"], *result["again"]]
     used = {
         f"{name}_{what}": pair(phase["cpu_s" if what == "cpu" else "peak_mb"], " s" if what == "cpu" else " MB", digits)
         for name, phase in (("place", place), ("rest", rest), ("fail", fail))
@@ -109,7 +119,9 @@ def render(result: dict[str, Any]) -> str:
         place_s=place["seconds"],
         fail_s=fail["seconds"],
         writes=writes,
-        target=f" (wanted: {TARGET_S:.0f} s)" if fail["max_s"] < TARGET_S else f" (**wanted: {TARGET_S:.0f} s**)",
+        runs=len(lasts),
+        lasts=", ".join(f"{last:.2f} s" for last in lasts),
+        target=wanted(lasts),
         hands=result["hands"],
         take_over_s=result["take_over"]["s"],
     )
