@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COLOURS = ("#1b6ca8", "#c2410c", "#15803d", "#7e22ce", "#be185d", "#475569")
+COLOURS = ("#1b6ca8", "#c2410c", "#15803d", "#7e22ce", "#be185d", "#475569", "#a16207", "#0e7490")
 INK, FAINT, GRID = "#1f2937", "#6b7280", "#e5e7eb"
 FONT = "font-family='system-ui, sans-serif'"
 TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)

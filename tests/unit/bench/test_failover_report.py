@@ -8,7 +8,7 @@ import pytest
 from bench import failover_kind, failover_report
 from bench.failover_document import BARS, CURVES, NAMES, newest, render
 from bench.failover_lab import KINDS, Lab
-from bench.failover_plots import Axis, Series, cumulative, histograms, percentile
+from bench.failover_plots import COLOURS, Axis, Series, cumulative, histograms, percentile
 from tests.chaos.cluster import ChaosError
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -211,3 +211,12 @@ def test_kinds_of_the_report_on_kind_are_chosen():
     assert failover_kind.parse(["--only", "kill,roll", "--n", "3"]).kinds == ["kill", "roll"]
     with pytest.raises(SystemExit):
         failover_kind.parse(["--only", "cut"])
+
+
+@pytest.mark.parametrize("kinds", [failover_kind.KINDS, KINDS])
+def test_no_two_kinds_share_a_colour(kinds):
+    picture = cumulative([Series(name, [1.0]) for name in kinds], "title")
+    root = ET.fromstring(picture)
+    strokes = [each.get("stroke") for each in root.iter() if each.get("stroke-width")]
+    curves = {stroke for stroke in strokes if stroke in COLOURS}
+    assert len(curves) == len(kinds)
