@@ -13,27 +13,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.failover_document import Page, render
 from bench.failover_lab import Result
-from bench.failover_report import BESIDE, ROOT, commit, read, write
+from bench.failover_report import BESIDE, ROOT, conditions, read, write
 from kafkalite_core.model.errors import KafkaLiteError
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
 from tests.e2e.harm import Killer, Nodes
 from tests.e2e.installation import installed
 from tests.e2e.load import CLIENT, PARTITIONS, Load, recorded, topic_object
-from tools.tree_hash import tree_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -299,18 +296,6 @@ def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) ->
             if line["problem"] or line["anomalies"]:
                 failed.append(kind)
     return failed
-
-
-def conditions(load_before: float, beside: str) -> dict[str, Any]:
-    """What was measured, and on what, which did what else."""
-    return {
-        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "tree": tree_hash(),
-        "commit": commit(),
-        "machine": f"{os.cpu_count()} CPUs, Linux {platform.release()}",
-        "load_before": round(load_before, 2),
-        "beside": beside,
-    }
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
