@@ -23,6 +23,7 @@ from tests.simulation.oracles.oracles import Oracles
 from tests.simulation.swarm import GROUP_TOPIC, TopicShape
 
 if TYPE_CHECKING:
+    from kafkalite_core.model.topic import Holding, Stray
     from tests.simulation.swarm import Shape
     from tests.simulation.world import World
 
@@ -46,7 +47,7 @@ class SimCluster:
         self.api.on_change = self.oracles.store_changed
         self.history = History()
         self.consents = 0
-        self.asked: dict[str, str] = {}
+        self.asked: dict[str, tuple[str, set[tuple[int, Stray | Holding]]]] = {}
         chance = world.rng("shape")
         spread = shape.clock_rate_spread
 

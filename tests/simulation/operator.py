@@ -186,7 +186,7 @@ class Operator:
         actions = plan(snapshot, now_s, self._at_rest)
         if due and balanced(actions):
             self._balanced_s = now_s
-        last_resort.decided(snapshot, actions)
+        last_resort.decided(self.host.cluster.oracles, snapshot, actions)
         self._dispatch(actions, epoch)
         if self.host.cluster.shape.scales and not removals(snapshot):
             self._run_brokers(len(wanted_brokers(snapshot)))

@@ -230,13 +230,16 @@ def _without_disks(status: dict[str, Any]) -> str:
 
 
 def _is_asked_again(cluster: SimCluster, topic: str, words: str) -> bool:
-    """The user consents to what he reads twice: a condition may be of before somebody listed what he has."""
+    """The user consents to what he reads twice: a condition may be of before somebody listed what he has, and stands
+    for as long as no operator works. So brokers have to list the same both times, and an operator has to know it.
+    """
     asked_for = re.search(r"data of topic id (\S+),", words)
+    listed = last_resort.lists_of(cluster.oracles.brokers, asked_for[1]) if asked_for else set()
     before = cluster.asked.get(topic)
-    cluster.asked[topic] = words
-    if asked_for and before != words:
-        return False
+    cluster.asked[topic] = words, listed
     if asked_for:
+        if before != (words, listed) or last_resort.lists_of(cluster.oracles.decided_on, asked_for[1]) != listed:
+            return False
         last_resort.asked(cluster.oracles, asked_for[1])
     cluster.consent_to_recover(topic)
     return True

@@ -15,10 +15,12 @@ from tests.simulation.platter import batches
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from kafkalite_core.controller.actions import Action
     from kafkalite_core.controller.snapshot import Snapshot
+    from kafkalite_core.model.cluster import Broker
+    from kafkalite_core.model.topic import Holding, Stray
     from tests.simulation.oracles.ledger import Ledger
     from tests.simulation.oracles.oracles import Oracles
 
@@ -26,12 +28,13 @@ NAME = "an unclean election is the last resort"
 ASKED = "nobody is asked to give up what is there"
 
 
-def decided(snapshot: Snapshot, actions: Iterable[Action]) -> None:
+def decided(oracles: Oracles, snapshot: Snapshot, actions: Iterable[Action]) -> None:
     """What an operator has decided on a snapshot. Raises `Violation`.
 
     It is judged by what that operator knew: a candidate may come back while the patch is on its way. A recovery (S11)
     goes by what brokers report.
     """
+    oracles.decided_on = snapshot.brokers
     for action in actions:
         if not isinstance(action, ChangePartitions):
             continue
@@ -48,6 +51,16 @@ def decided(snapshot: Snapshot, actions: Iterable[Action]) -> None:
             if StoreRecovery(snapshot).decide(view, number, old, min_isr=old.min_isr) is not None:
                 continue
             raise Violation(NAME, f"{view.topic.ref.name}-{number}: {old} is to become {new}, but {living} could lead")
+
+
+def lists_of(brokers: Mapping[int, Broker], topic_id: str) -> set[tuple[int, Stray | Holding]]:
+    """What brokers list of a topic, with their ids."""
+    return {
+        (broker.id, each)
+        for broker in brokers.values()
+        for each in (*broker.strays, *broker.holdings)
+        if each.topic_id == topic_id
+    }
 
 
 def asked(oracles: Oracles, topic_id: str) -> None:

@@ -50,6 +50,7 @@ class Oracles:
     Attributes:
         hosts: All machines by broker id.
         brokers: The brokers as the store has them.
+        decided_on: The brokers as an operator knew them when it decided last.
     """
 
     def __init__(self, world: World, shape: Shape) -> None:
@@ -59,6 +60,7 @@ class Oracles:
         self.ledgers: dict[Tag, Ledger] = {}
         self._leaving: dict[int, dict[Tag, set[str]]] = {}
         self.brokers: Mapping[int, BrokerObject] = MappingProxyType({})
+        self.decided_on: Mapping[int, BrokerObject] = MappingProxyType({})
         self.elections_seen = 0
         self.one_leader = OneLeader()
         self.log_matching = LogMatching()
