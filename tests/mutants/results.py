@@ -7,7 +7,9 @@ from collections import Counter
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.mutants import evidence
 from tests.mutants.catalog import PATCHES, ROOT, all_mutants
+from tools.tree_hash import tree_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,7 +141,7 @@ Run it again:
 python -m tests.mutants                          # all of them; prints progress, writes tests/mutants/results.json
 python -m tests.mutants --only M06,M07           # some of them
 python -m tests.mutants --budget-s 600 --jobs 2  # more time for each mutant, two at once
-python -m tests.mutants --table                  # this page, from results.json
+python -m tests.mutants --table                  # this page, from results.json and the ledgers
 ```
 
 One history again, on a core with the patch applied: `python -m tests.simulation --seed SEED --trace` with the patched
@@ -207,12 +209,12 @@ def _traces(mutants: Iterable[Mutant], results: Mapping[str, Result]) -> list[st
     return lines
 
 
-def render(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
-    """The whole page."""
+def render(mutants: Sequence[Mutant], results: Mapping[str, Result], ran: Sequence[str] = ()) -> str:
+    """The whole page; `ran`: the lines of its section on what else was run."""
     shown = [results[mutant.key] for mutant in mutants if mutant.key in results]
     found = sum(result["found"] for result in shown)
     trees = sorted({result["tree"] for result in shown})
-    lines = [INTRODUCTION, "## Mutants", "", f"**{found} of {len(mutants)} found.**", ""]
+    lines = [INTRODUCTION, *ran, *([""] if ran else []), "## Mutants", "", f"**{found} of {len(mutants)} found.**", ""]
     if trees:
         named = ", ".join(f"`{tree[:16]}`" for tree in trees)
         lines += [f"Tree hash (`python tools/tree_hash.py`) of the program that was patched: {named}.", ""]
@@ -237,5 +239,6 @@ def render(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
 
 
 def write_proof(path: Path = PROOF) -> None:
-    """Make the page from the results."""
-    path.write_text(render(all_mutants(), load()), encoding="utf-8")
+    """Make the page from the results and the ledgers."""
+    ran = evidence.render(evidence.read(), tree_hash(ROOT))
+    path.write_text(render(all_mutants(), load(), ran), encoding="utf-8")

@@ -7,11 +7,16 @@ import json
 import os
 import resource
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from tests.search import ledger
 from tests.search.configs import CONFIGS, PROOFS
 from tests.search.engine import Result, Search
 from tests.search.proof import run_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CLEAN, VIOLATED = 0, 1
 MEMORY_MAX_MB = 8_192
@@ -33,6 +38,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.0, help="stop after so many seconds in each")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once, for several")
     parser.add_argument("--json", action="store_true", help="one JSON object on each line, the verdict last")
+    parser.add_argument("--ledger", type=Path, default=ledger.LEDGER, help="where --proof writes down what it came to")
+    parser.add_argument("--no-ledger", action="store_true", help="write nothing down")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--list", action="store_true", help="show the configurations and their bounds")
     return parser.parse_args()
@@ -93,21 +100,35 @@ def main() -> int:
         result = Search(CONFIGS[name], progress=progress).run(states_max=options.states_max, seconds=options.seconds)
         tell(report(name, result))
         return CLEAN if result.violation is None else VIOLATED
-    proof = PROOFS.get(options.proof or "small")
-    assert proof is not None
+    return prove(options, tell)
+
+
+def prove(options: argparse.Namespace, tell: Callable[[dict[str, Any]], None]) -> int:
+    """Several configurations, the small ones if nothing else is asked for; the verdict over all of them."""
+    proof = PROOFS[options.proof or "small"]
     names = options.config or list(proof.configs)
     limit = options.states_max or (proof.states_each if options.proof else 0)
-    summary = run_all(names, jobs=options.jobs, states_max=limit, seconds=options.seconds, told=tell)
+    found: list[dict[str, Any]] = []
+
+    def told(line: dict[str, Any]) -> None:
+        found.append(line)
+        tell(line)
+
+    summary = run_all(names, jobs=options.jobs, states_max=limit, seconds=options.seconds, told=told)
     tell(summary)
+    verdict = ledger.CLEAN
     if summary["violation"] is not None:
-        return VIOLATED
-    if options.proof and summary["states"] < proof.states_min:
+        verdict = ledger.VIOLATED
+    elif options.proof and summary["states"] < proof.states_min:
+        verdict = ledger.SHORT
         print(f"no proof: {proof.states_min:,} states are asked for", file=sys.stderr)
-        return VIOLATED
-    if options.proof and summary["memory_mb"] > MEMORY_MAX_MB:
+    elif options.proof and summary["memory_mb"] > MEMORY_MAX_MB:
+        verdict = ledger.SHORT
         print(f"no proof: it took more than {MEMORY_MAX_MB:,} MB; fewer --jobs take less", file=sys.stderr)
-        return VIOLATED
-    return CLEAN
+    if options.proof and not (options.config or options.no_ledger):
+        line = ledger.line_of(options.proof, summary, found, verdict=verdict, jobs=options.jobs)
+        ledger.append(options.ledger, line)
+    return CLEAN if verdict == ledger.CLEAN else VIOLATED
 
 
 if __name__ == "__main__":

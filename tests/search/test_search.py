@@ -12,12 +12,13 @@ import pytest
 
 from kafkalite_core.replica.follower import Follower
 from kafkalite_core.replica.isr import IsrChanges
-from tests.search import symmetry
+from tests.search import ledger, symmetry
 from tests.search.cluster import Cluster
 from tests.search.configs import CONFIGS, SMALL, Config
 from tests.search.engine import Search, Visited
 from tests.search.invariants import Canonical, Invariants
 from tests.search.proof import ROOT, run_all
+from tools.tree_hash import tree_hash
 
 SECONDS = float(os.environ.get("SEARCH_SECONDS", "40"))
 STATES_MIN = 100
@@ -147,13 +148,19 @@ def test_one_configuration_on_the_command_line():
     assert line["bounds"] == CONFIGS["epochs"].bounds() | {"min_isr_other": []}
 
 
-def test_a_proof_that_falls_short_fails():
-    done = command("--proof", "small", "--states-max", "50", "--json")
+def test_a_proof_that_falls_short_fails(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    done = command("--proof", "small", "--states-max", "50", "--json", "--ledger", str(path))
     assert done.returncode == 1
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["violation"] is None
     assert summary["configs"] == len(SMALL)
     assert "no proof" in done.stderr
+    (line,) = ledger.read(path)
+    assert (line.size, line.verdict, line.states) == ("small", ledger.SHORT, summary["states"])
+    assert line.tree == tree_hash(ROOT)
+    assert set(line.configs) == set(SMALL)
+    assert sum(each.states for each in line.configs.values()) == line.states
 
 
 def test_an_unknown_configuration_is_wrong_usage():
