@@ -93,7 +93,10 @@ def patched_core(mutant: Mutant, target: Path, root: Path = ROOT) -> Path:
     """A copy of `core/` with the mutant's patch applied, exactly as it is written. Raises `BadPatch`."""
     core = copy_core(target, root)
     command = ["patch", "-p1", "--fuzz=0", "--batch", "--no-backup-if-mismatch", "-i", str(mutant.path)]
-    done = subprocess.run(command, cwd=target, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=target, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BadPatch("the program `patch` is missing: install the package of that name") from error
     if done.returncode:
         raise BadPatch(f"{mutant.path.name} does not apply to the present core:\n{done.stdout}{done.stderr}")
     return core
