@@ -347,6 +347,7 @@ class Broker:
             note_registration(self.host.disk, registration)
         except StorageError as error:
             self.trace(f"no room to note the registration: {error}")
+            self.host.unnoted = True
         except DiskFailure as error:
             self.die(f"cannot note the registration: {error}")
 

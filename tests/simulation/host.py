@@ -27,6 +27,8 @@ class Host:
         removed: The StatefulSet is smaller: there is no pod for it.
         damaged: The disk lost data since the last registration; the store does not know yet.
         damage_untold: The store went back to before it knew of such a loss.
+        unnoted: A registration could not be noted in the directory, which was full: should the store lose it, entries with
+            that broker epoch count no more, though nothing is lost (decision 011).
         forgot_unsynced: The power, or a sync, failed since the last registration: what was not synced may be gone.
         late_completions: While it is above 0, the disk has what was flushed long before the broker learns of that.
         silent: The kubelet tells nobody of an end: only the Lease does.
@@ -48,6 +50,7 @@ class Host:
         self.removed = False
         self.damaged = False
         self.damage_untold = False
+        self.unnoted = False
         self._damage_told = self._forgot_told = -1
         self.forgot_unsynced = False
         self.silent = False

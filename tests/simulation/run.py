@@ -266,10 +266,13 @@ def _restless_group(cluster: SimCluster) -> str:
 
 
 def lost(cluster: SimCluster, topic_id: str, number: int) -> bool:
-    """Disks were lost, and with them the last candidate: the partition waits for a person's consent."""
+    """The last candidate is gone, with a disk or by what nobody can prove: the partition waits for a person's consent."""
     oracles = cluster.oracles
     ledger = oracles.ledgers.get((topic_id, number))
-    if ledger is None or ledger.entry is None or ledger.entry.has_leader or not (ledger.damaged or ledger.relaxed):
+    if ledger is None or ledger.entry is None or ledger.entry.has_leader:
+        return False
+    unnoted = any(cluster.hosts[i].unnoted for i in (*ledger.entry.isr_ids(), *ledger.entry.elr_ids()))
+    if not (ledger.damaged or ledger.relaxed or unnoted):
         return False
     return not counting_ids(ledger.entry, oracles.brokers, relaxed=ledger.relaxed)
 

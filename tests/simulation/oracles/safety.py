@@ -13,7 +13,7 @@ from tests.simulation.platter import Mark, batches, batches_between
 from tests.simulation.world import LimitReached, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import IsrEntry, Partition
@@ -85,8 +85,11 @@ class Completeness:
         if start > ledger.deletable:
             raise Violation(self.start_name, f"{ledger}: a log starts at {start}, {ledger.deletable} was deleted")
         # One that hears of its election late, when another one has followed it, needs no more than it needed then.
-        until = ledger.elected_at.get(driver.replica.leader_epoch, 0)
+        epoch = driver.replica.leader_epoch
+        until = ledger.elected_at.get(epoch, 0)
         wanted = [mark for mark in ledger.committed if mark.next <= until]
+        if ledger.is_deposed(epoch):  # what was committed then is given up, and others have taken its offsets
+            wanted = [mark for mark in wanted if mark.epoch <= epoch]
         if start:
             # The batch that the start is in counts: records of it may be acknowledged, and not deleted.
             wanted = wanted[bisect_right(wanted, start, key=_NEXT) :]
@@ -115,18 +118,21 @@ class Completeness:
             f"{ledger.committed_end} is committed",
         )
 
-    @staticmethod
-    def made_good(ledger: Ledger, driver: Driver) -> None:
+    def made_good(self, ledger: Ledger, driver: Driver) -> None:
         """Of a leader after an election that was allowed to lose something, if it did not.
 
         Where the store went back and nobody knew of what it lost, the ISR of that election may be one of the past as
         well: a member that had left it, and lacks what was committed since. It lacks it no longer once the leader, who
-        waits for all of them, has its high watermark where everything is.
+        waits for all of them, has its high watermark where everything is; but it may have had it there before, as the
+        last checkpoint does, from when it waited for fewer.
         """
         if driver.replica.leader_epoch < ledger.lossy_since:
             return
-        if not ledger.unnoticed or driver.replica.high_watermark >= ledger.committed_end:
-            ledger.lossy = ledger.unnoticed = False
+        if not ledger.unnoticed:
+            ledger.lossy = False
+        elif driver.replica.high_watermark >= ledger.committed_end:
+            short = any(self._short(ledger, host) is not None for _, host in self._counting(ledger))
+            ledger.lossy = ledger.unnoticed = short
 
     @staticmethod
     def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:
@@ -162,21 +168,31 @@ class Completeness:
         entry = ledger.entry
         if entry is None or ledger.lossy or ledger.is_behind(entry):
             return
-        oracles = ledger.oracles
-        for member in (*entry.isr, *entry.elr):
-            host = oracles.hosts.get(member.id)
-            if host is None or host.lost_unheard(relaxed=ledger.relaxed):
-                continue  # it lost data, and whoever elects will know of that by its next registration
-            if not entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed):
-                continue
-            end = ledger.durable_end(host)
-            if end < ledger.committed_end and not self._starts_behind(ledger, host):
+        for member, host in self._counting(ledger):
+            end = self._short(ledger, host)
+            if end is not None:
                 raise Violation(
                     self.candidate_name,
                     f"{ledger}: at {occasion}, {member} counts (isr {entry.isr}, elr {entry.elr}, epoch "
                     f"{entry.leader_epoch}) but its disk ends at {end}, and {ledger.committed_end} is committed",
                 )
             self._same_last(ledger, member, host, occasion)
+
+    @staticmethod
+    def _counting(ledger: Ledger) -> Iterator[tuple[IsrEntry, Host]]:
+        """Who may be elected by the entry, whoever leads now."""
+        entry, oracles = ledger.entry, ledger.oracles
+        for member in () if entry is None else (*entry.isr, *entry.elr):
+            host = oracles.hosts.get(member.id)
+            if host is None or host.lost_unheard(relaxed=ledger.relaxed):
+                continue  # it lost data, and whoever elects will know of that by its next registration
+            if entry_counts(member, oracles.brokers, relaxed_flush=ledger.relaxed):
+                yield member, host
+
+    def _short(self, ledger: Ledger, host: Host) -> int | None:
+        """Where its disk ends if that is before the end of what is committed."""
+        end = ledger.durable_end(host)
+        return None if end >= ledger.committed_end or self._starts_behind(ledger, host) else end
 
     def _same_last(self, ledger: Ledger, member: IsrEntry, host: Host, occasion: str) -> None:
         if not ledger.committed or self._starts_behind(ledger, host):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +106,21 @@ def test_what_a_deposed_leader_commits_after_an_unclean_election_is_not_promised
     assert (ledger.committed[-1], ledger.committed_end) == (batch, batch.next)
 
 
+def test_a_deposed_leader_that_begins_late_lacks_what_others_have_committed_since(ledger, leader) -> None:
+    """At the offsets of what the unclean election lost, which it had at its own election (seed 70042)."""
+    epoch, last = leader.replica.leader_epoch, ledger.committed[-1]
+    ledger.committed[-1] = last._replace(epoch=epoch + 1, crc=last.crc ^ 1)
+    ledger.elected_at[epoch] = ledger.committed_end
+    with fires("leader completeness"):
+        ledger.oracles.completeness.leader(ledger, leader)
+    ledger.elected_unclean(epoch + 1)
+    ledger.lossy = False  # its leader has begun
+    ledger.oracles.completeness.leader(ledger, leader)
+    ledger.committed[-2] = ledger.committed[-2]._replace(crc=ledger.committed[-2].crc ^ 1)
+    with fires("leader completeness"):
+        ledger.oracles.completeness.leader(ledger, leader)
+
+
 def test_an_unclean_election_though_a_clean_candidate_lives() -> None:
     """Broker 0 led and is fenced; 1 is in sync, and 2 is not."""
     topic = topic_view(
@@ -114,11 +130,13 @@ def test_an_unclean_election_though_a_clean_candidate_lives() -> None:
     last_resort_of_all = snapshot(topic, brokers=fenced | {1: make_broker(1, fenced=11)})
     actions = plan(last_resort_of_all, NOW)
     assert next(one for one in actions if isinstance(one, ChangePartitions)).changes[0].proposed.leader == 2
-    last_resort.decided(last_resort_of_all, actions)
+    oracles = SimpleNamespace()
+    last_resort.decided(oracles, last_resort_of_all, actions)
+    assert oracles.decided_on is last_resort_of_all.brokers
     another_lives = snapshot(topic, brokers=fenced)
-    last_resort.decided(another_lives, plan(another_lives, NOW))
+    last_resort.decided(oracles, another_lives, plan(another_lives, NOW))
     with fires("last resort"):
-        last_resort.decided(another_lives, actions)
+        last_resort.decided(oracles, another_lives, actions)
 
 
 def test_consent_and_deletion_forgive_only_the_offsets_of_what_they_are_about(healthy, monkeypatch) -> None:
