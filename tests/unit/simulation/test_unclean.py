@@ -1,4 +1,4 @@
-"""What an unclean election may cost, and what it may not (R14)."""
+"""What an unclean election may cost, or a restore that nobody noticed (S11), and what it may not (R14)."""
 
 from __future__ import annotations
 
@@ -119,6 +119,38 @@ def test_a_deposed_leader_that_begins_late_lacks_what_others_have_committed_sinc
     ledger.committed[-2] = ledger.committed[-2]._replace(crc=ledger.committed[-2].crc ^ 1)
     with fires("leader completeness"):
         ledger.oracles.completeness.leader(ledger, leader)
+
+
+def test_an_isr_of_a_past_that_nobody_noticed_is_trusted_once_the_leader_has_all_of_it_again(
+    ledger, leader, follower, monkeypatch
+) -> None:
+    """S11: a member that had left the ISR before the store went back lacks what was committed without it."""
+    replica, before = leader.replica, leader.replica.high_watermark
+    ledger.may_lose(replica.leader_epoch)
+    ledger.unnoticed = True
+    ledger.marks.clear()
+    replica._state.high_watermark = before - 1
+    ledger.oracles.completeness.leader(ledger, leader)
+    ledger.oracles.watermark.advanced(ledger, leader)
+    assert ledger.lossy, "the leader, who has it all, does not know yet that the others do"
+    ledger.oracles.completeness.candidates(ledger, "a test")
+    replica._state.high_watermark = before
+    with monkeypatch.context() as patch:
+        whole = ledger.durable_end
+        patch.setattr(
+            type(ledger),
+            "durable_end",
+            lambda self, host: 0 if host is follower.partitions.broker.host else whole(host),
+        )
+        ledger.oracles.completeness.leader(ledger, leader)
+        ledger.oracles.watermark.advanced(ledger, leader)
+        assert ledger.lossy, "its high watermark is of a time when it waited for fewer (seed 68379)"
+    ledger.oracles.watermark.advanced(ledger, leader)
+    assert not ledger.lossy
+    assert not ledger.unnoticed
+    ledger.committed_end += 1
+    with fires("leader-candidate completeness"):
+        ledger.oracles.completeness.candidates(ledger, "a test")
 
 
 def test_an_unclean_election_though_a_clean_candidate_lives() -> None:
