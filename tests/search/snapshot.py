@@ -91,7 +91,6 @@ NORMAL = {
     (Follower, "_failures"): lambda _: 0,
     (Follower, "_not_before_ms"): lambda _: 0.0,
     (ReplicaState, "partition"): isr_sorted,
-    (Leader, "_gaps_until_ms"): lambda _: 0.0,  # which of two retriable errors an idempotent producer is told
     (Leader, "_partition"): isr_sorted,
     (Leader, "maximal_isr"): members_sorted,
 }

@@ -121,7 +121,10 @@ class Host:
         self.disk.fuse, self.disk.process = 0, None
         self.cluster.oracles.process_ended(broker)
         if death.power:
+            held = [ledger for ledger in self.cluster.oracles.ledgers.values() if ledger.relaxed and ledger.is_held()]
             self.disk.crash(self.chance)
+            for ledger in held:
+                ledger.destroyed |= not ledger.is_held()
         self.forgot_unsynced |= death.power or self.disk.forgot_unsynced
         self.disk.forgot_unsynced = False
         if self.world.tracing:

@@ -39,8 +39,6 @@ ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 ACKS_NONE: Final = 0
 DISK_FULL: Final = "disk full"
-GAPS_MS: Final = 5_000.0
-"""So long after batches were refused those that their producers had sent behind them may still arrive."""
 
 
 class Leader:
@@ -57,7 +55,6 @@ class Leader:
         "_changes",
         "_deletions",
         "_followers",
-        "_gaps_until_ms",
         "_hand_over_reason",
         "_hand_over_refused",
         "_joining",
@@ -83,7 +80,6 @@ class Leader:
         self._parked_all = ParkedProduces()
         self._parked_one = ParkedProduces()
         self._deletions = WaitingDeletions()
-        self._gaps_until_ms = 0.0
         self._refused = Refused()
         self._hand_over_reason = ""
         self._hand_over_refused = False
@@ -107,7 +103,7 @@ class Leader:
         state.high_watermark = min(state.high_watermark, state.log.flushed_end)
         self.epoch = partition.leader_epoch
         self.epoch_start = state.log.end_offset
-        self._gaps_until_ms = now_ms + GAPS_MS  # as no leader, it may have refused the batch before
+        self._refused.elected(now_ms)
         state.log.epochs.assign(self.epoch, self.epoch_start)
         state.effects.append(FLUSH_WANTED)
         self._followers.clear()
@@ -160,20 +156,20 @@ class Leader:
         if acks == ACKS_ALL:
             if self.counting < self._partition.min_isr:
                 message = f"{self.counting} in sync, min.insync.replicas is {self._partition.min_isr}"
-                self._gaps_until_ms = now_ms + GAPS_MS
+                self._refused.refusing(now_ms)
                 self._refuse(event, ErrorCode.NOT_ENOUGH_REPLICAS, message)
                 return
         elif acks not in {ACKS_NONE, ACKS_LEADER}:
             self._refuse(event, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={acks}")
             return
         if state.storage_full_until_ms > now_ms:
-            self._gaps_until_ms = now_ms + GAPS_MS
+            self._refused.refusing(now_ms)
             self._refuse(event, ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
             return
         log = state.log
         try:
             if event.header.producer_id >= 0:
-                begins = self._refused.may_begin(event.header, otherwise=now_ms >= self._gaps_until_ms)
+                begins = self._refused.may_begin(event.header, now_ms)
                 verdict = log.producers.check(event.header, begins_anywhere=begins)
                 if isinstance(verdict, Duplicate):
                     self._await(event, verdict.base_offset, verdict.last_offset + 1, -1)
@@ -200,8 +196,7 @@ class Leader:
 
     def _out_of_order(self, now_ms: float, event: ProduceRequested, error: OutOfOrderSequence) -> None:
         """The batch before it was refused, here or by who had not heard yet that it leads, and is sent again first."""
-        late = now_ms >= self._gaps_until_ms
-        if error.gap and (self._refused.is_behind(event.header, late=late) or not late):
+        if error.gap and self._refused.is_behind(event.header, now_ms):
             self._refuse(event, ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{error.message}; send what is missing first")
         else:
             self._refuse(event, error.error_code, error.message)

@@ -16,21 +16,35 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kafkalite_core.storage.producer_state import SequencedBatch
 
+GAPS_MS: Final = 5_000.0
+"""So long after batches were refused those that their producers had sent behind them may still arrive."""
 PRODUCERS_MAX: Final = 4_096
 """Producers remembered; beyond it the one that was refused longest ago is forgotten."""
 
 
 class Refused:
-    """The lowest sequence number refused of each producer since a batch of it was appended.
+    """The lowest sequence number refused of each producer since a batch of it was appended. Times are monotonic.
 
     a batch is refused  =>  none with a higher sequence number begins the state of a producer that the log does not
                             know, until that one, or one before it, has begun it, or does not come for a while
+    elected             =>  for a while nothing but number 0 begins one: whoever led, or this replica when it did not,
+                            may have refused one before it. Also if it comes twice: on a connection that the producer
+                            has given up, and on the next one before what is missing is sent there
     """
 
-    __slots__ = ("_first",)
+    __slots__ = ("_elected_until_ms", "_first", "_until_ms")
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}
+        self._until_ms = self._elected_until_ms = 0.0
+
+    def elected(self, now_ms: float) -> None:
+        """Others have refused batches until now."""
+        self._until_ms = self._elected_until_ms = now_ms + GAPS_MS
+
+    def refusing(self, now_ms: float) -> None:
+        """Nothing is appended now, of nobody."""
+        self._until_ms = now_ms + GAPS_MS
 
     def note(self, batch: SequencedBatch) -> None:
         """A batch is refused."""
@@ -41,20 +55,21 @@ class Refused:
             del self._first[next(iter(self._first))]
         self._first[batch.producer_id] = min(first, batch.base_sequence)
 
-    def may_begin(self, batch: SequencedBatch, *, otherwise: bool) -> bool:
-        """Whether a batch of a producer that the log does not know is the first of its line; `otherwise` where no batch
-        of that producer was refused here.
-        """
+    def may_begin(self, batch: SequencedBatch, now_ms: float) -> bool:
+        """Whether a batch of a producer that the log does not know is the first of its line, though not number 0."""
+        if now_ms < self._elected_until_ms:
+            return False
         first = self._first.get(batch.producer_id)
-        return otherwise if first is None else batch.base_sequence <= first
+        return now_ms >= self._until_ms if first is None else batch.base_sequence <= first
 
-    def is_behind(self, batch: SequencedBatch, *, late: bool) -> bool:
-        """Whether a batch before this one was refused. If this one is late, the other comes no more: this is first."""
+    def is_behind(self, batch: SequencedBatch, now_ms: float) -> bool:
+        """Whether one before it was refused, or may have been. If that comes no more, this one is the first then."""
+        if now_ms < self._until_ms:
+            return True
         first = self._first.get(batch.producer_id)
         if first is None or batch.base_sequence <= first:
             return False
-        if late:
-            self.appended(batch)
+        self.appended(batch)
         return True
 
     def appended(self, batch: SequencedBatch) -> None:

@@ -42,7 +42,8 @@ class Ledger:
         lag_known: The topic's status says that records may be acknowledged before they are flushed (S4).
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
-        destroyed: The last disk that had a batch of it was lost, and none was written since.
+        destroyed: The last disk that had a batch of it was lost, or a power failure took it with relaxed flush, and none
+            was written since.
         losses: How many committed batches unclean elections took.
         given_up: Those batches, and what a leader commits that an unclean election has deposed: whoever has not heard
             of the election yet may still show them.
@@ -110,6 +111,10 @@ class Ledger:
         else:
             last = last_batch(directory)
         return 0 if last is None else last.next
+
+    def is_held(self) -> bool:
+        """Whether any disk has a batch of it."""
+        return any(last_batch(directory) is not None for _, _, directory in self.logs())
 
     def disk_goes(self, host: Host) -> None:
         """A disk is about to be lost."""

@@ -7,7 +7,7 @@ from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica import events
 from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested, Role
-from kafkalite_core.replica.leader import GAPS_MS
+from kafkalite_core.replica.refused import GAPS_MS
 from tests.scripted.cluster import Cluster
 
 
@@ -128,6 +128,35 @@ def test_the_first_of_an_unknown_producer_that_was_refused_is_the_first_that_is_
     for value in ("p7.4", "p7.5"):
         cluster.produce(1, value)
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4", "p7.5"]
+
+
+def test_a_batch_that_comes_twice_after_an_election_does_not_begin_behind_what_others_refused(cluster: Cluster) -> None:
+    """On a connection that its producer gave up, and on the next one, before what is missing is sent again there."""
+    cluster.now += GAPS_MS
+    cluster.elect(1)
+    cluster.metadata(1)
+    for _ in range(3):
+        cluster.produce(1, "p7.4")
+    assert {code(cluster, number) for number in (1, 2, 3)} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    for value in ("p7.0", "p7.1"):
+        cluster.produce(1, value)
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1"]
+
+
+def test_what_is_refused_for_another_reason_after_an_election_is_not_the_first_either(cluster: Cluster) -> None:
+    isr = cluster.store.partition.isr
+    cluster.now += GAPS_MS
+    cluster.elect(1)
+    cluster.metadata(1)
+    in_sync(cluster, isr[:1])  # too few
+    cluster.produce(1, "p7.4")
+    assert code(cluster, 1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    in_sync(cluster, isr)
+    cluster.produce(1, "p7.4")
+    assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.now += GAPS_MS
+    cluster.produce(1, "p7.4")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4"]
 
 
 def test_an_unknown_producer_goes_on_as_soon_as_what_was_refused_comes_again(cluster: Cluster) -> None:
