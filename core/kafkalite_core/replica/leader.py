@@ -388,6 +388,7 @@ class Leader:
     def tick(self, now_ms: float) -> None:
         """Expire waiting requests, look for members that lag, try again what is due."""
         effects = self._state.effects
+        self._refused.seen(now_ms)
         self.commit(now_ms)
         if self.counting < self._partition.min_isr:
             code, message = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "fewer in sync than min.insync.replicas"

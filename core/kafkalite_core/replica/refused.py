@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GAPS_MS: Final = 5_000.0
 """So long after batches were refused those that their producers had sent behind them may still arrive."""
+AWAKE_MS: Final = 1_000.0
+"""A process of which nothing was seen for longer did not run meanwhile: leaders are looked at twice a second."""
 PRODUCERS_MAX: Final = 4_096
 """Producers remembered; beyond it the one that was refused longest ago is forgotten."""
 
@@ -30,21 +32,34 @@ class Refused:
     elected             =>  for a while nothing but number 0 begins one: whoever led, or this replica when it did not,
                             may have refused one before it. Also if it comes twice: on a connection that the producer
                             has given up, and on the next one before what is missing is sent there
+    did not run         =>  that time is not part of such a while: batches have waited in the sockets
     """
 
-    __slots__ = ("_elected_until_ms", "_first", "_until_ms")
+    __slots__ = ("_elected_until_ms", "_first", "_seen_ms", "_until_ms")
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}
-        self._until_ms = self._elected_until_ms = 0.0
+        self._seen_ms = self._until_ms = self._elected_until_ms = 0.0
 
     def elected(self, now_ms: float) -> None:
         """Others have refused batches until now."""
         self._until_ms = self._elected_until_ms = now_ms + GAPS_MS
+        self._seen_ms = now_ms
 
     def refusing(self, now_ms: float) -> None:
         """Nothing is appended now, of nobody."""
+        self.seen(now_ms)
         self._until_ms = now_ms + GAPS_MS
+
+    def seen(self, now_ms: float) -> None:
+        """The process runs now; to be called at least twice a second."""
+        away_ms = now_ms - self._seen_ms - AWAKE_MS
+        if away_ms > 0.0:
+            if self._seen_ms < self._until_ms:
+                self._until_ms += away_ms
+            if self._seen_ms < self._elected_until_ms:
+                self._elected_until_ms += away_ms
+        self._seen_ms = now_ms
 
     def note(self, batch: SequencedBatch) -> None:
         """A batch is refused."""
@@ -57,6 +72,7 @@ class Refused:
 
     def may_begin(self, batch: SequencedBatch, now_ms: float) -> bool:
         """Whether a batch of a producer that the log does not know is the first of its line, though not number 0."""
+        self.seen(now_ms)
         if now_ms < self._elected_until_ms:
             return False
         first = self._first.get(batch.producer_id)
@@ -64,6 +80,7 @@ class Refused:
 
     def is_behind(self, batch: SequencedBatch, now_ms: float) -> bool:
         """Whether one before it was refused, or may have been. If that comes no more, this one is the first then."""
+        self.seen(now_ms)
         if now_ms < self._until_ms:
             return True
         first = self._first.get(batch.producer_id)

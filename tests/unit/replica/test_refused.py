@@ -5,11 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from kafkalite_core.replica import refused
-from kafkalite_core.replica.refused import GAPS_MS, Refused
+from kafkalite_core.replica.refused import AWAKE_MS, GAPS_MS, Refused
 
 
 def batch(sequence: int, producer: int = 7) -> SimpleNamespace:
     return SimpleNamespace(producer_id=producer, base_sequence=sequence)
+
+
+def awake(known: Refused, until_ms: float) -> float:
+    """The process runs until then."""
+    now_ms = known._seen_ms
+    while now_ms < until_ms:
+        now_ms = min(now_ms + AWAKE_MS, until_ms)
+        known.seen(now_ms)
+    return until_ms
 
 
 def test_without_a_refusal_nothing_is_said() -> None:
@@ -25,6 +34,7 @@ def test_while_batches_are_refused_nobody_begins_but_who_was_refused_first() -> 
     known.refusing(100.0)
     known.note(batch(4))
     for now_ms, later in ((100.0, False), (99.0 + GAPS_MS, False), (100.0 + GAPS_MS, True)):
+        awake(known, now_ms)
         assert [known.may_begin(batch(9, producer), now_ms) for producer in (7, 8)] == [False, later]
         assert known.is_behind(batch(9, producer=8), now_ms) is not later
         assert known.may_begin(batch(4), now_ms)
@@ -36,6 +46,7 @@ def test_after_an_election_not_even_who_is_refused_here() -> None:
     known.elected(100.0)
     known.note(batch(4))
     for now_ms, later in ((100.0, False), (99.0 + GAPS_MS, False), (100.0 + GAPS_MS, True)):
+        awake(known, now_ms)
         assert known.may_begin(batch(4), now_ms) is later
         assert known.is_behind(batch(4), now_ms) is not later
         assert not known.may_begin(batch(5), now_ms)
@@ -50,7 +61,7 @@ def test_the_lowest_that_was_refused_comes_first() -> None:
     assert [known.may_begin(batch(sequence), 1.0) for sequence in (3, 4, 5)] == [True, True, False]
     known.appended(batch(4))
     assert not known.may_begin(batch(9), 1.0)
-    assert known.may_begin(batch(9), GAPS_MS)
+    assert known.may_begin(batch(9), awake(known, GAPS_MS))
 
 
 def test_who_is_late_behind_it_is_refused_once_and_is_the_first_then() -> None:
@@ -71,3 +82,16 @@ def test_producers_that_were_refused_long_ago_are_forgotten(monkeypatch) -> None
     for producer in (1, 2, 1, 3):
         known.note(batch(4, producer))
     assert [known.may_begin(batch(4, producer), 1.0) for producer in (1, 2, 3)] == [True, False, True]
+
+
+def test_time_in_which_the_process_did_not_run_does_not_count() -> None:
+    """What was sent behind a refused batch waited in its sockets."""
+    known = Refused()
+    known.elected(0.0)
+    awake(known, 2_000.0)
+    asleep_ms = 60_000.0
+    known.seen(2_000.0 + AWAKE_MS + asleep_ms)
+    assert not known.may_begin(batch(4), awake(known, asleep_ms + GAPS_MS - 1.0))
+    assert known.is_behind(batch(4), asleep_ms + GAPS_MS - 1.0)
+    assert known.may_begin(batch(4), awake(known, asleep_ms + GAPS_MS))
+    assert known.may_begin(batch(4), 10 * asleep_ms), "the while is over"

@@ -85,6 +85,14 @@ def in_sync(cluster: Cluster, isr: tuple[IsrEntry, ...]) -> None:
     cluster.metadata(1)
 
 
+def awake(cluster: Cluster, for_ms: float) -> None:
+    """Time goes by, and the leader's process runs."""
+    until_ms = cluster.now + for_ms
+    while cluster.now < until_ms:
+        cluster.now = min(cluster.now + 500.0, until_ms)
+        cluster.step(1, events.Tick())
+
+
 def test_what_was_sent_behind_a_refused_batch_is_sent_again_after_it(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
     cluster.produce(1, "p7.0")
@@ -102,7 +110,7 @@ def test_what_was_sent_behind_a_refused_batch_is_sent_again_after_it(cluster: Cl
 
 def test_what_was_sent_behind_a_refused_first_batch_is_sent_again_after_it(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     in_sync(cluster, isr[:1])  # too few
     cluster.produce(1, "p7.0")
     assert code(cluster, 1) == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -116,10 +124,10 @@ def test_what_was_sent_behind_a_refused_first_batch_is_sent_again_after_it(clust
 
 def test_the_first_of_an_unknown_producer_that_was_refused_is_the_first_that_is_appended(cluster: Cluster) -> None:
     """However late what is behind it comes: appended it would acknowledge the other as well, for librdkafka."""
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.elect(1)
     cluster.metadata(1)
-    cluster.now += GAPS_MS - 1
+    awake(cluster, GAPS_MS - 1)
     cluster.produce(1, "p7.4")
     assert code(cluster, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "who was leader may have refused one before it"
     cluster.now += 1
@@ -132,7 +140,7 @@ def test_the_first_of_an_unknown_producer_that_was_refused_is_the_first_that_is_
 
 def test_a_batch_that_comes_twice_after_an_election_does_not_begin_behind_what_others_refused(cluster: Cluster) -> None:
     """On a connection that its producer gave up, and on the next one, before what is missing is sent again there."""
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.elect(1)
     cluster.metadata(1)
     for _ in range(3):
@@ -143,9 +151,21 @@ def test_a_batch_that_comes_twice_after_an_election_does_not_begin_behind_what_o
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.0", "p7.1"]
 
 
+def test_while_a_leader_did_not_run_what_was_sent_before_waits_in_its_sockets(cluster: Cluster) -> None:
+    awake(cluster, GAPS_MS)
+    cluster.elect(1)
+    cluster.metadata(1)
+    cluster.now += 10 * GAPS_MS  # SIGSTOP
+    cluster.produce(1, "p7.4")
+    assert code(cluster, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    awake(cluster, GAPS_MS)
+    cluster.produce(1, "p7.4")
+    assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4"]
+
+
 def test_what_is_refused_for_another_reason_after_an_election_is_not_the_first_either(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.elect(1)
     cluster.metadata(1)
     in_sync(cluster, isr[:1])  # too few
@@ -154,14 +174,14 @@ def test_what_is_refused_for_another_reason_after_an_election_is_not_the_first_e
     in_sync(cluster, isr)
     cluster.produce(1, "p7.4")
     assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.4")
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4"]
 
 
 def test_an_unknown_producer_goes_on_as_soon_as_what_was_refused_comes_again(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     in_sync(cluster, isr[:1])  # too few
     for value in ("p7.4", "p7.5"):
         cluster.produce(1, value)
@@ -175,11 +195,11 @@ def test_an_unknown_producer_goes_on_as_soon_as_what_was_refused_comes_again(clu
 
 def test_what_was_refused_and_never_comes_again_is_not_waited_for(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     in_sync(cluster, isr[:1])  # too few
     cluster.produce(1, "p7.4")
     in_sync(cluster, isr)
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.5")
     cluster.produce(1, "p7.6")
     assert code(cluster, 2) == code(cluster, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -189,32 +209,32 @@ def test_what_was_refused_and_never_comes_again_is_not_waited_for(cluster: Clust
 
 
 def test_a_full_disk_takes_nothing_behind_what_it_refused(cluster: Cluster) -> None:
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.nodes[1].log.full = True
     cluster.produce(1, "p7.0")
     assert code(cluster, 1) == ErrorCode.KAFKA_STORAGE_ERROR
     cluster.nodes[1].log.full = False
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.1")
     assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_producer_that_was_forgotten_goes_on_where_it_is(cluster: Cluster) -> None:
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.4")
     assert [entry.value for _, entry in cluster.nodes[1].log.records()] == ["p7.4"]
 
 
 def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluster) -> None:
     isr = cluster.store.partition.isr
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.0")
     cluster.produce(1, "p7.2")
     assert code(cluster, 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     in_sync(cluster, isr[:1])  # too few
     cluster.produce(1, "p7.1")
     in_sync(cluster, isr)
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.2")
     assert code(cluster, 4) == ErrorCode.NOT_LEADER_OR_FOLLOWER, "it was refused here"
     cluster.produce(1, "p7.2")
@@ -222,13 +242,13 @@ def test_a_gap_of_which_the_leader_knows_nothing_is_out_of_order(cluster: Cluste
 
 
 def test_the_batch_before_may_have_been_refused_by_who_did_not_know_yet_that_it_leads(cluster: Cluster) -> None:
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.0")
     cluster.elect(1)
     cluster.metadata(1)
     cluster.produce(1, "p7.2")
     assert code(cluster, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    cluster.now += GAPS_MS
+    awake(cluster, GAPS_MS)
     cluster.produce(1, "p7.2")
     assert code(cluster, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
