@@ -87,8 +87,8 @@ def test_a_proof_that_falls_short_is_none():
 
 def test_a_line_of_the_ledger_comes_back(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    search.append(path, proof())
-    search.append(path, proof(size="full"))
+    simulation.append(path, proof())
+    simulation.append(path, proof(size="full"))
     assert [line.size for line in search.read(path)] == ["small", "full"]
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(msgspec.DecodeError):

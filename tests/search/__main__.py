@@ -14,6 +14,7 @@ from tests.search import ledger
 from tests.search.configs import CONFIGS, PROOFS
 from tests.search.engine import Result, Search
 from tests.search.proof import run_all
+from tests.simulation.ledger import append, runs_own_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,9 +126,9 @@ def prove(options: argparse.Namespace, tell: Callable[[dict[str, Any]], None]) -
     elif options.proof and summary["memory_mb"] > MEMORY_MAX_MB:
         verdict = ledger.SHORT
         print(f"no proof: it took more than {MEMORY_MAX_MB:,} MB; fewer --jobs take less", file=sys.stderr)
-    if options.proof and not (options.config or options.no_ledger):
+    if options.proof and not (options.config or options.no_ledger) and runs_own_core():
         line = ledger.line_of(options.proof, summary, found, verdict=verdict, jobs=options.jobs)
-        ledger.append(options.ledger, line)
+        append(options.ledger, line)
     return CLEAN if verdict == ledger.CLEAN else VIOLATED
 
 

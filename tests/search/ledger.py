@@ -78,12 +78,6 @@ def line_of(size: str, summary: Mapping[str, Any], found: list[dict[str, Any]], 
     )
 
 
-def append(path: Path, line: Line) -> None:
-    """Add one line."""
-    with path.open("ab") as file:
-        file.write(msgspec.json.encode(line) + b"\n")
-
-
 def read(path: Path = LEDGER) -> list[Line]:
     """All lines; none when there is no such file. Raises msgspec.DecodeError for a line that is none."""
     return [msgspec.json.decode(text, type=Line) for text in path.read_bytes().splitlines()] if path.is_file() else []

@@ -12,6 +12,7 @@ import pytest
 
 from kafkalite_core.replica.follower import Follower
 from kafkalite_core.replica.isr import IsrChanges
+from tests.mutants.catalog import copy_core
 from tests.search import ledger, symmetry
 from tests.search.cluster import Cluster
 from tests.search.configs import CONFIGS, SMALL, Config
@@ -161,6 +162,14 @@ def test_a_proof_that_falls_short_fails(tmp_path):
     assert line.tree == tree_hash(ROOT)
     assert set(line.configs) == set(SMALL)
     assert sum(each.states for each in line.configs.values()) == line.states
+
+
+def test_a_proof_of_another_core_is_not_written_down(tmp_path, monkeypatch):
+    """A copy with a mutant has another tree hash than the one that the line would name."""
+    path = tmp_path / "ledger.jsonl"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(copy_core(tmp_path)), str(ROOT)]))
+    assert command("--proof", "small", "--states-max", "50", "--json", "--ledger", str(path)).returncode == 1
+    assert ledger.read(path) == []
 
 
 def test_an_unknown_configuration_is_wrong_usage():

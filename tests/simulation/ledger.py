@@ -118,7 +118,7 @@ def line_of(results: Sequence[Result], who: tuple[str, str], *, time: str, secon
     )
 
 
-def append(path: Path, line: Line) -> None:
+def append(path: Path, line: msgspec.Struct) -> None:
     """Add one line, after whatever a run that was killed has left of its last one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
