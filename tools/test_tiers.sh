@@ -45,7 +45,7 @@ build_ahead() {
     case $tier in
       contract | ha) targets+=(kubernetes) ;;
       helm) targets+=(kubernetes helm kubectl) ;;
-      e2e) targets+=(kubernetes helm kind) ;;
+      e2e) targets+=(kubernetes helm kind spark-operator) ;;
     esac
   done
   [[ ${#targets[@]} -gt 0 && ${#tiers[@]} -gt 1 ]] || return 0
@@ -115,6 +115,9 @@ prepare() {
         reason="KUBECONFIG names no cluster, and one to throw away needs root, or a Docker that runs (docs/kind.md)"
         return 1
       fi
+      if [[ -z ${KUBECONFIG:-} ]]; then # its images for Spark take jars by Maven
+        apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+      fi
       if ! make --no-print-directory helm kubernetes || ! tools/prometheus/fetch.sh >/dev/null; then
         reason="helm, kubectl or Prometheus could not be had: see above (tools/helm, tools/kubernetes, tools/prometheus)"
         return 1
@@ -147,7 +150,7 @@ run() {
         "$BIN/pytest" tests/e2e
       else
         # a cluster of four nodes, gone afterwards; all of it on this machine, so limits of time are doubled
-        KAFKALITE_E2E_PATIENCE=${KAFKALITE_E2E_PATIENCE:-2} "$BIN/python" -m tests.cluster kind run -- "$BIN/pytest" tests/e2e
+        KAFKALITE_E2E_PATIENCE=${KAFKALITE_E2E_PATIENCE:-2} "$BIN/python" -m tests.cluster kind run --spark -- "$BIN/pytest" tests/e2e
       fi
       ;;
     *) "$BIN/pytest" "tests/$1" ;;

@@ -201,6 +201,17 @@ def test_a_command_runs_in_a_cluster_that_is_taken_away_again(monkeypatch, tmp_p
     assert fake.done == ["end with us", "start", "up", "images ['a:1']", "down"]
 
 
+def test_a_command_is_told_that_the_images_for_spark_are_there_when_they_are(monkeypatch, tmp_path):
+    fake, said = FakeCluster(monkeypatch, there=False), tmp_path / "said"
+    monkeypatch.setattr(commands.spark_images, "build_spark_images", lambda _: ["spark:1"])
+    monkeypatch.delenv("KAFKALITE_E2E_SPARK", raising=False)
+    script = f"echo told ${{KAFKALITE_E2E_SPARK-nothing}} >>{said}"
+    assert commands.run_within(["sh", "-c", script], spark=True) == 0
+    assert fake.done == ["end with us", "start", "up", "images ['a:1', 'spark:1']", "down"]
+    assert commands.run_within(["sh", "-c", script]) == 0
+    assert said.read_text() == "told 1\ntold nothing\n"
+
+
 def test_a_cluster_that_was_there_before_stays(monkeypatch):
     fake = FakeCluster(monkeypatch, there=True)
     assert commands.run_within(["true"]) == 0

@@ -32,6 +32,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
         "run", help="start it, build and load the images, run a command there, take it away again"
     )
     within.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
+    within.add_argument("--spark", action="store_true", help="the images for Spark too; KAFKALITE_E2E_SPARK=1 tells it")
     within.add_argument("argument", nargs="+", metavar="COMMAND", help="KUBECONFIG is in its environment")
     load = actions.add_parser("load", help="copy images from Docker, or archives that end with .tar, to its nodes")
     load.add_argument("image", nargs="+")
@@ -77,7 +78,7 @@ def load_where_one_runs(docker: cluster.Docker, names: list[str]) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Do what was asked. Raises StartError, and SystemExit with the code of a command that was run."""
     if arguments.action == "run":
-        raise SystemExit(run_within(arguments.argument, enclosed=arguments.enclosed))
+        raise SystemExit(run_within(arguments.argument, enclosed=arguments.enclosed, spark=arguments.spark))
     with locked():
         if arguments.action == "up":
             docker = cluster.choose(enclosed=arguments.enclosed)
@@ -92,10 +93,10 @@ def run(arguments: argparse.Namespace) -> None:
             print(cluster.status(docker))
 
 
-def run_within(command: list[str], *, enclosed: bool = False) -> int:
+def run_within(command: list[str], *, enclosed: bool = False, spark: bool = False) -> int:
     """Run a command in a cluster with our images, which is taken away afterwards, unless it was there before.
 
-    A signal that ends us ends the command, then the cluster. Returns the exit code of the command.
+    `spark`: those of `make spark-images` too, which is what KAFKALITE_E2E_SPARK tells the tests. A signal that ends us ends the command, then the cluster. Returns the exit code of the command.
 
     Raises:
         StartError: the cluster or the images could not be made, or something of it is left.
@@ -111,11 +112,16 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
         try:
             with locked():
                 # Most of the time in which the nodes come up they wait, for one another and for the network.
-                building = Aside(lambda: images.build_images(docker, client=True))
+                building = Aside(lambda: build_all(docker, spark=spark))
                 kubeconfig = cluster.up(docker)
                 cluster.load(docker, building.result())
+            environment = {
+                **os.environ,
+                "KUBECONFIG": str(kubeconfig),
+                **({"KAFKALITE_E2E_SPARK": "1"} if spark else {}),
+            }
             with stage("the command"):
-                return call_through(command, {**os.environ, "KUBECONFIG": str(kubeconfig)}, ending)
+                return call_through(command, environment, ending)
         finally:
             if ran:
                 say("the cluster was there before, and stays")
@@ -124,6 +130,12 @@ def run_within(command: list[str], *, enclosed: bool = False) -> int:
                     cluster.down(docker)
             if building is not None:
                 building.end(BUILD_END_LIMIT_S)
+
+
+def build_all(docker: cluster.Docker, *, spark: bool) -> list[str]:
+    """The images that the tests need; returns their names."""
+    names = images.build_images(docker, client=True)
+    return [*names, *spark_images.build_spark_images(docker)] if spark else names
 
 
 def call_through(command: list[str], environment: dict[str, str], ending: Ending) -> int:
