@@ -26,7 +26,7 @@ CLEAN, VIOLATED, USAGE = 0, 1, 2
 TRACE_LINES = 400
 
 
-def tree_hash() -> str:
+def core_hash() -> str:
     """SHA-256 over the files of the core as it was imported."""
     root = Path(kafkalite_core.__file__).parent
     digest = hashlib.sha256()
@@ -189,7 +189,7 @@ def summarize(results: Iterable[Result], wall_s: float) -> dict[str, object]:
         "cpu_s": round(busy_s, 2),
         "violations": sum(not result.ok for result in found),
         "limits": sum(bool(result.limit) for result in found),
-        "tree": tree_hash(),
+        "core": core_hash(),
     }
 
 
