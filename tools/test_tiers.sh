@@ -82,6 +82,11 @@ apt_install() {
   return 1
 }
 
+# java_and_maven: have them, for Kafka's tools, for Spark, and for the jars of its images.
+java_and_maven() {
+  apt_install java openjdk-17-jre-headless && apt_install mvn maven
+}
+
 # java_version: the major version of the Java on PATH, 0 without one.
 java_version() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
@@ -116,7 +121,7 @@ prepare() {
         return 1
       fi
       if [[ -z ${KUBECONFIG:-} ]]; then # its images for Spark take jars by Maven
-        apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+        java_and_maven || return 1
       fi
       if ! make --no-print-directory helm kubernetes || ! tools/prometheus/fetch.sh >/dev/null; then
         reason="helm, kubectl or Prometheus could not be had: see above (tools/helm, tools/kubernetes, tools/prometheus)"
@@ -124,11 +129,11 @@ prepare() {
       fi
       ;;
     integration)
-      apt_install kcat kcat && apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+      apt_install kcat kcat && java_and_maven || return 1
       make --no-print-directory java-tools || { reason="Apache Kafka's command-line tools could not be had"; return 1; }
       ;;
     spark)
-      apt_install java openjdk-17-jre-headless && apt_install mvn maven || return 1
+      java_and_maven || return 1
       if [[ $(java_version) -lt 17 ]]; then
         reason="Java 17 or newer is needed, this is $(java_version)"
         return 1

@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace) -> None:
 def run_within(command: list[str], *, enclosed: bool = False, spark: bool = False) -> int:
     """Run a command in a cluster with our images, which is taken away afterwards, unless it was there before.
 
-    `spark`: those of `make spark-images` too, which is what KAFKALITE_E2E_SPARK tells the tests. A signal that ends us ends the command, then the cluster. Returns the exit code of the command.
+    A signal that ends us ends the command, then the cluster. Returns the exit code of the command. With `spark` there
+    are the images of `make spark-images` too, and KAFKALITE_E2E_SPARK=1 tells the command.
 
     Raises:
         StartError: the cluster or the images could not be made, or something of it is left.
