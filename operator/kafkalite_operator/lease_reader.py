@@ -26,9 +26,10 @@ GAP_S = 2.5
 """Two reads further apart than this leave a gap: renewals may have been impossible meanwhile, so all Leases are fresh
 again from the next read on."""
 
-GRACE_S = 30.0
+GRACE_S = 60.0
 """After such a gap, on top of the Lease's duration, for brokers that were not heard since. An API server that ends in
-order takes its endpoint away, and each kube-proxy learns of the next one by itself, after back-offs of up to 30 s."""
+order takes its endpoint away, and each kube-proxy learns of the next one by itself, after a back-off: client-go's
+reflectors double it up to 30 s, and then add up to its own length."""
 
 NEVER_READ = LeaseView(holder="", changed_at=0.0)
 

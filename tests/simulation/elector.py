@@ -17,7 +17,7 @@ LEASE_DURATION_S = 5
 RENEW_DEADLINE_S = 3.0
 RETRY_MS = 1000.0
 GAP_S = 2.5
-GRACE_S = 30.0
+GRACE_S = 60.0
 NEVER_READ = LeaseView(holder="", changed_at=0.0)
 
 

@@ -23,9 +23,10 @@ class LeaseObserver:
 
     Args:
         gap_s: Two reads further apart than this leave a gap between them.
-        grace_s: So long after a gap, but not longer than the gap was, holders may still be cut off: an API server that
-            comes back is not reached from every node in one moment. Until a holder was heard again, that time counts
-            for nobody either (`unheard_until_s`).
+        grace_s: So long after a gap, but not longer than twice the gap, holders may still be cut off: an API server
+            that comes back is not reached from every node in one moment. Whoever asks for it with pauses that double,
+            each made longer by up to its own length, waits at most twice the time that it was away.
+            Until a holder was heard again, that time counts for nobody either (`unheard_until_s`).
     """
 
     __slots__ = ("_gap_s", "_grace_s", "_read_s", "_seen", "_since_s", "_unheard_until_s")
@@ -46,7 +47,8 @@ class LeaseObserver:
         gap_s = 0.0 if self._read_s is None else now_s - self._read_s
         if self._read_s is None or gap_s > self._gap_s:
             self._since_s = now_s
-            self._unheard_until_s = now_s + min(gap_s, self._grace_s)
+            # A server that has just come back may falter: the second, short gap takes nothing of the first one's time.
+            self._unheard_until_s = max(self._unheard_until_s, now_s + min(2.0 * gap_s, self._grace_s))
         self._read_s = now_s
         for name, signature in signatures.items():
             known = self._seen.get(name)

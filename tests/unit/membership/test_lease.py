@@ -46,14 +46,23 @@ def test_a_time_in_which_nobody_could_read_counts_for_nobody():
     assert watch([(0, "x"), (1, "x"), (60, "x"), (62, "x"), (64, "x")]) == [0, 1, 0, 2, 4]
 
 
-def test_after_a_gap_holders_may_still_be_cut_off_for_as_long_as_that_was_but_not_for_ever():
-    observer = LeaseObserver(gap_s=GAP_S, grace_s=30.0)
+def test_after_a_gap_holders_may_still_be_cut_off_for_twice_as_long_as_that_was_but_not_for_ever():
+    observer = LeaseObserver(gap_s=GAP_S, grace_s=60.0)
     watch([(7, "x")], observer)
     assert observer.unheard_until_s == 7, "nothing at the start"
     watch([(9, "x"), (13, "x"), (15, "x")], observer)
-    assert observer.unheard_until_s == 13 + 4
+    assert observer.unheard_until_s == 13 + 2 * 4
     watch([(100, "x"), (102, "x")], observer)
-    assert observer.unheard_until_s == 100 + 30
+    assert observer.unheard_until_s == 100 + 60
+
+
+def test_an_api_server_that_falters_when_it_is_back_takes_no_time_from_those_who_do_not_reach_it_yet():
+    observer = LeaseObserver(gap_s=GAP_S, grace_s=60.0)
+    watch([(0, "x"), (40, "x"), (44, "x"), (48, "x")], observer)
+    assert observer.since_s(now_s=48) == 48
+    assert observer.unheard_until_s == 40 + 60
+    watch([(90, "x")], observer)
+    assert observer.unheard_until_s == 90 + 60, "a later outage gives more"
 
 
 def test_a_slow_read_does_not_hide_silence():
