@@ -248,9 +248,10 @@ class Controller:
             return None
         due = self._balance_due(key, settings)
         snapshot = self._snapshot(key, epoch, balance_due=due)
-        actions = plan(snapshot, self._clock(), self._at_rest[key])
-        if due and balanced(actions):
-            self._balanced_at[key] = self._clock()
+        now = self._clock()
+        actions = plan(snapshot, now, self._at_rest[key])
+        if due and balanced(snapshot, actions, now):
+            self._balanced_at[key] = now
         self._dispatch(settings, actions, epoch)
         self._ensure(settings, snapshot)
         if self._restarts.due(settings, snapshot):

@@ -41,8 +41,17 @@ def views(draw, name):
 @st.composite
 def states(draw):
     known = {i: draw(broker(i)) for i in IDS if draw(st.integers(0, 9))}
-    leases = {i: LeaseView(holder="x", changed_at=NOW + 1e6) for i in IDS}
+    leases = draw(heard_or_not(known))
     return snapshot(*(draw(views(name)) for name in TOPICS), brokers=known, cluster={"replicas": 4}, leases=leases)
+
+
+@st.composite
+def heard_or_not(draw, brokers):
+    """Leases that nobody is fenced for; those of some are renewed by another incarnation than the registered one."""
+    incarnations = {i: b.registration.incarnation for i, b in brokers.items() if b.registration is not None}
+    return {
+        i: LeaseView(holder=draw(st.sampled_from(["x", incarnations.get(i, "x")])), changed_at=NOW + 1e6) for i in IDS
+    }
 
 
 def with_topic(state, view):
@@ -78,7 +87,7 @@ def changed(draw, state, now):
     some = draw(st.sampled_from(sorted(state.topics)))
     view = state.topics[some]
     i = draw(st.sampled_from(IDS))
-    match draw(st.integers(0, 19)):
+    match draw(st.integers(0, 20)):
         case 0 | 1 | 2 | 3 | 4:
             actions = plan(state, now)
             event(f"actions: {bool(actions)}")
@@ -124,6 +133,8 @@ def changed(draw, state, now):
             return (replace(state, topics=rest) if rest else state), now
         case 18:
             return with_topic(state, draw(views(draw(st.sampled_from(TOPICS))))), now
+        case 19:
+            return replace(state, leases=draw(heard_or_not(state.brokers))), now
         case _:
             epochs = dict.fromkeys(view.topic.partitions, (draw(st.integers(0, 9)), 9))
             return with_topic(state, replace(view, epochs_seen=epochs)), now

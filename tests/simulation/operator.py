@@ -184,7 +184,7 @@ class Operator:
             brokers_age_s=now_s - self._brokers_read_s,
         )
         actions = plan(snapshot, now_s, self._at_rest)
-        if due and balanced(actions):
+        if due and balanced(snapshot, actions, now_s):
             self._balanced_s = now_s
         last_resort.decided(self.host.cluster.oracles, snapshot, actions)
         self._dispatch(actions, epoch)

@@ -10,7 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms, wall_ms
-from kafkalite_broker.replication.peer import PeerError, close_quietly, connect
+from kafkalite_broker.replication.peer import PeerError, close_quietly
+from kafkalite_broker.replication.peer_address import PeerAddress
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
@@ -85,6 +86,7 @@ class Fetcher:
         self._throttles = throttles
         self._on_unreachable = on_unreachable
         self._on_fatal = on_fatal
+        self._address = PeerAddress()
         self._connection: PeerConnection | None = None
         self._connected_to: tuple[str, int] | None = None
         self._session: FollowerSession[PartitionDriver] = FollowerSession()
@@ -185,6 +187,7 @@ class Fetcher:
             self._connection = None
         if self._abandoned:
             self._abandoned = False
+            self._address.given_up()
             return
         if not isinstance(error, PeerError):
             log.error("fetch failed", leader=self.leader_id, exc_info=error)
@@ -209,7 +212,7 @@ class Fetcher:
         if self._connection is None or self._connection.transport is None or self._connected_to != endpoint:
             if self._connection is not None:
                 self._connection.close()
-            self._connection = await connect(*endpoint)
+            self._connection = await self._address.connect(endpoint)
             self._connected_to = endpoint
             self._begin_session()
         elif self._session_epoch != self._broker_epoch():

@@ -32,6 +32,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     """
 
     def __init__(self) -> None:
+        self.address = ""
         self.transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[memoryview] | None = None
         self._buffer = bytearray(BUFFER_BYTES)
@@ -132,16 +133,24 @@ class PeerConnection(asyncio.BufferedProtocol):
             answer.set_exception(error)
 
 
-async def connect(host: str, port: int) -> PeerConnection:
-    """Connect; names are resolved anew each time, since a pod comes back with another address. Raises `PeerError`."""
+async def connect(addresses: Sequence[str], port: int) -> PeerConnection:
+    """Connect to the first of these addresses where it is possible. Raises `PeerError`."""
     loop = asyncio.get_running_loop()
+    problem: Exception | None = None
+    address = ""
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            _, connection = await loop.create_connection(PeerConnection, host, port)
-    except (OSError, TimeoutError, UnicodeError) as error:
-        # UnicodeError: a host name that is none.
-        raise PeerError(f"cannot connect to {host}:{port}: {error}") from error
-    return connection
+            for address in addresses:
+                try:
+                    _, connection = await loop.create_connection(PeerConnection, address, port)
+                except OSError as error:
+                    problem = error
+                else:
+                    connection.address = address
+                    return connection
+    except TimeoutError as error:
+        problem = error
+    raise PeerError(f"cannot connect to {address}:{port}: {str(problem or '') or 'no answer in time'}") from problem
 
 
 async def close_quietly(task: asyncio.Task[None]) -> None:

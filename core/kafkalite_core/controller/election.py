@@ -29,7 +29,7 @@ from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import IsrEntry, PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
@@ -58,11 +58,18 @@ def leader_is_valid(entry: Partition, brokers: Mapping[int, Broker]) -> bool:
 
 
 def decide(
-    entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush: bool, unclean_allowed: bool, min_isr: int
+    entry: Partition,
+    brokers: Mapping[int, Broker],
+    *,
+    relaxed_flush: bool,
+    unclean_allowed: bool,
+    min_isr: int,
+    silent: Collection[int] = (),
 ) -> Verdict:
     """The one decision on a partition: keep, shrink, elect, or declare it offline. See the theorem above.
 
-    `min_isr` is the effective min ISR that the entry shall carry (S4); it is changed along with the rest.
+    `min_isr` is the effective min ISR that the entry shall carry (S4); it is changed along with the rest. Of several
+    candidates one that is not among `silent` is elected, if there is one: it will hear of it.
     """
 
     def counts(member: IsrEntry) -> bool:
@@ -80,12 +87,12 @@ def decide(
         proposed = with_eligible(entry, replace(entry, isr=refreshed, min_isr=min_isr), counts, lost)
         return _verdict(entry, proposed, _shrink_reason(entry, proposed, brokers))
     if living:
-        leader = _first_of(entry, living)
+        leader = _first_of(entry, living, silent)
         proposed = with_eligible(entry, replace(entry, leader=leader, isr=refreshed, min_isr=min_isr), counts, lost)
         reason = f"{_loss_reason(entry, brokers)}; broker {leader} is the first live member of the ISR"
         return _verdict(entry, proposed, reason, elected=True)
     if eligible := alive(entry.elr):
-        leader = _first_of(entry, eligible)
+        leader = _first_of(entry, eligible, silent)
         isr = (IsrEntry(leader, brokers[leader].epoch),)
         proposed = with_eligible(entry, replace(entry, leader=leader, isr=isr, min_isr=min_isr), counts, lost)
         reason = (
@@ -103,9 +110,10 @@ def decide(
     return _verdict(entry, proposed, reason, elected=entry.has_leader)
 
 
-def _first_of(entry: Partition, members: list[IsrEntry]) -> int:
-    """The member that comes first in the order of preference."""
+def _first_of(entry: Partition, members: list[IsrEntry], silent: Collection[int]) -> int:
+    """The member that comes first in the order of preference, of those that are heard if there are any."""
     ids = {member.id for member in members}
+    ids = ids.difference(silent) or ids
     return next(broker_id for broker_id in entry.replicas if broker_id in ids)
 
 

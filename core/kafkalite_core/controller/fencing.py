@@ -54,6 +54,14 @@ def heard(snapshot: Snapshot, broker: Broker, now: float) -> bool:
     return now - lease.changed_at <= snapshot.cluster.lease_duration_s
 
 
+def silent(snapshot: Snapshot, now: float) -> frozenset[int]:
+    """Brokers that are alive as far as is known, and not `heard`: nobody knows whether they would hear that they lead.
+
+    After an outage of the API server they go on serving what they lead, and may not reach it for a while.
+    """
+    return frozenset(i for i, broker in snapshot.brokers.items() if broker.alive and not heard(snapshot, broker, now))
+
+
 def _registered(snapshot: Snapshot) -> list[Broker]:
     """Brokers that are registered and not fenced, by id."""
     return [broker for _, broker in sorted(snapshot.brokers.items()) if not broker.fenced]

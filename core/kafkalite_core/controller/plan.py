@@ -26,7 +26,7 @@ from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import cluster_conditions, problem_of, topic_conditions
 from kafkalite_core.controller.configs import effective_min_isr, flush_settles, relaxed_flush
 from kafkalite_core.controller.election import Verdict, decide, prefer
-from kafkalite_core.controller.fencing import judge
+from kafkalite_core.controller.fencing import judge, silent
 from kafkalite_core.controller.growth import owners_of, plan_placement, topic_load
 from kafkalite_core.controller.noticing import noticed_at
 from kafkalite_core.controller.obstacle import Obstacle
@@ -70,12 +70,14 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     if replaced.fence is not None:
         return [replaced.fence]
     rest = AtRest() if rest is None else rest
-    rest.begin(snapshot)
+    unheard = silent(snapshot, now)
+    passed_over = _passed_over(snapshot, unheard)
+    rest.begin(snapshot, passed_over)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
-    balanced = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
-    changes = _partition_changes(snapshot, moves, recovery, rest, balanced)
+    handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
+    changes = _partition_changes(snapshot, moves, recovery, rest, _given_to_who_hears(handed, unheard), passed_over)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
@@ -102,6 +104,22 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     actions += _once(others)
     counts = counts_to_tell(snapshot, rest.counts(snapshot.placed_topics()), now)
     return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, counts, now)
+
+
+def _passed_over(snapshot: Snapshot, unheard: frozenset[int]) -> frozenset[int]:
+    """Who is not elected while another one can be; nobody while no broker is heard, which tells them not apart."""
+    return unheard if any(broker.alive and i not in unheard for i, broker in snapshot.brokers.items()) else frozenset()
+
+
+def _given_to_who_hears(
+    handed: Mapping[tuple[str, int], Verdict], unheard: frozenset[int]
+) -> dict[tuple[str, int], Verdict]:
+    """Leaderships that could stay where they are are not given to who might not hear of it for a while."""
+    return {
+        key: verdict
+        for key, verdict in handed.items()
+        if verdict.change is None or verdict.change.proposed.leader not in unheard
+    }
 
 
 def _once(actions: list[Action]) -> list[Action]:
@@ -148,6 +166,7 @@ def _partition_changes(
     recovery: StoreRecovery,
     rest: AtRest,
     preferred: Mapping[tuple[str, int], Verdict],
+    passed_over: frozenset[int],
 ) -> list[ChangePartitions]:
     balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
@@ -157,7 +176,7 @@ def _partition_changes(
         if known is not None:
             actions += [] if known.change is None else [known.change]
             continue
-        change = _topic_change(snapshot, view, moves, recovery, preferred)
+        change = _topic_change(snapshot, view, moves, recovery, preferred, passed_over)
         if change is not None:
             actions.append(change)
             if alone and not moves.depends_on_others(view):
@@ -172,6 +191,7 @@ def _topic_change(
     moves: Reassignments,
     recovery: StoreRecovery,
     preferred: Mapping[tuple[str, int], Verdict],
+    passed_over: frozenset[int],
 ) -> ChangePartitions | None:
     """What becomes of the partitions of one topic."""
     relaxed = relaxed_flush(snapshot, view)
@@ -186,7 +206,14 @@ def _topic_change(
                 verdicts[number] = behind
             continue
         allowed = unclean or may_be_unclean(view, number, entry)
-        verdict = decide(entry, snapshot.brokers, relaxed_flush=relaxed, unclean_allowed=allowed, min_isr=min_isr)
+        verdict = decide(
+            entry,
+            snapshot.brokers,
+            relaxed_flush=relaxed,
+            unclean_allowed=allowed,
+            min_isr=min_isr,
+            silent=passed_over,
+        )
         if verdict.change is None and number in view.elect_preferred:
             verdict = prefer(entry, snapshot.brokers)
         if verdict.change is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import ChangePartitions, Fence, ReadBrokers
 from kafkalite_core.controller.election import Verdict, prefer
+from kafkalite_core.controller.fencing import silent
 from kafkalite_core.model.config import BROKER_KEYS
 from kafkalite_core.model.errors import ConfigError
 
@@ -61,12 +62,13 @@ def balance(snapshot: Snapshot) -> dict[tuple[str, int], Verdict]:
     return verdicts
 
 
-def balanced(actions: Iterable[Action]) -> bool:
+def balanced(snapshot: Snapshot, actions: Iterable[Action], now: float) -> bool:
     """Whether a plan with `balance_due` leaves nothing of it to do: only then the next interval begins.
 
-    One that asks for the brokers first proposes its elections to nobody, and of many elections not all begin at once.
+    One that asks for the brokers first proposes its elections to nobody, of many elections not all begin at once, and
+    who is not heard gets its partitions back when it is.
     """
-    return not any(
+    return not silent(snapshot, now) and not any(
         isinstance(action, Fence | ReadBrokers) or (isinstance(action, ChangePartitions) and bool(action.elected))
         for action in actions
     )

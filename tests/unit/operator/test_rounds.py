@@ -1,10 +1,12 @@
 """Rounds of the controller, one after the other, on lists that are answered by hand."""
 
 import asyncio
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
+from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_operator import controller as module
 from kafkalite_operator.controller import Controller
 from kafkalite_operator.main import Operator
@@ -91,11 +93,16 @@ class World:
             clock=lambda: self.now,
         )  # fmt: skip
         self.controller._epochs = {f"uid-{namespace}-c": 1 for namespace in served}
+        self.controller.leases.observing_since = lambda _: 900.0
+        self.silent = set()
 
     async def round(self, pass_s=1.0):
         """What `_serve` does in one turn of its loop, and time for what it began."""
         self.now += pass_s
         one = self.controller
+        for namespace, i in product(self.client.served, {0, 1, 2} - self.silent):
+            heard = LeaseView(holder=f"i{i}", changed_at=self.now)
+            self.store.leases[namespace, f"c-broker-{i}"] = heard
         for namespace in one._listing.due():
             one._work.start(("resync", namespace or ""), one._listing.everything(namespace))
         if one._listing.begun:
@@ -221,6 +228,23 @@ async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers
     for _ in range(5):
         await world.round(pass_s=290.0 if world.now < 1100 else 2.0)
     world.now += 10.0
+    for _ in range(3):
+        await world.round(pass_s=0.3)
+    assert ("a", "t") in world.client.elected
+
+
+async def test_who_is_not_heard_when_the_interval_is_over_is_given_its_leaders_as_soon_as_it_is():
+    world = World(a=objects("a", leader=1))
+    await world.round()
+    await world.round()
+    world.now += 290.0
+    await world.round()
+    world.silent, back = {0}, world.now + 1.0  # the Leases could not be read for a while, and broker 0 is not heard yet
+    world.controller.leases.observing_since, world.controller.leases.unheard_until = (lambda _: back), lambda _: 1400.0
+    for _ in range(4):
+        await world.round(pass_s=4.0)
+    assert not world.client.elected
+    world.silent = set()
     for _ in range(3):
         await world.round(pass_s=0.3)
     assert ("a", "t") in world.client.elected

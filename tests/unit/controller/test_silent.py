@@ -1,0 +1,75 @@
+"""Brokers that live but are not heard, as after an outage of the API server: they may not hear of an election either."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.at_rest import AtRest
+from kafkalite_core.controller.fencing import silent
+from kafkalite_core.controller.plan import plan
+from kafkalite_core.controller.snapshot import LeaseView
+from kafkalite_core.model.partition import IsrEntry
+from tests.unit.controller.builders import NOW, entry, make_broker, snapshot, three, topic_view
+
+BACK = NOW - 2
+"""Leases are read again since; whoever was not heard since then was heard before the outage."""
+
+
+def after_outage(*views, heard, brokers=None, **more):
+    known = three() if brokers is None else brokers
+    leases = {
+        i: LeaseView(holder=broker.registration.incarnation, changed_at=NOW if i in heard else BACK - 50)
+        for i, broker in known.items()
+    }
+    return snapshot(*views, brokers=known, leases=leases, observing_since=BACK, unheard_until=BACK + 60, **more)
+
+
+def leaders(actions):
+    changes = [action for action in actions if isinstance(action, ChangePartitions)]
+    return {number: change.proposed.leader for action in changes for number, change in action.changes.items()}
+
+
+def test_silent_are_those_that_live_and_are_not_heard():
+    dead = three() | {0: make_broker(0, fenced=10)}
+    assert silent(after_outage(heard={1}), NOW) == {0, 2}
+    assert silent(after_outage(heard={1}, brokers=dead), NOW) == {2}
+    assert silent(after_outage(heard={0, 1, 2}), NOW) == set()
+    assert silent(after_outage(heard={0, 1, 2}), NOW + 6) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("heard", "leader"), [({0, 1, 2}, 1), ({0, 2}, 2), ({0}, 1)])
+def test_who_is_heard_is_elected_before_who_is_not(heard, leader):
+    """Broker 0, which led, is fenced. When nobody is heard the order of the replicas decides."""
+    dead = three() | {0: make_broker(0, fenced=10)}
+    state = after_outage(topic_view(partitions={0: entry()}), heard=heard, brokers=dead)
+    assert leaders(plan(state, NOW)) == {0: leader}
+
+
+def test_of_eligible_replicas_as_well():
+    dead = three() | {0: make_broker(0, fenced=10)}
+    last = replace(entry(isr=((0, 10),), min_isr=2), elr=(IsrEntry(1, 11), IsrEntry(2, 12)))
+    assert leaders(plan(after_outage(topic_view(partitions={0: last}), heard={2}, brokers=dead), NOW)) == {0: 2}
+
+
+def test_who_leads_and_is_not_heard_stays():
+    view = topic_view(partitions={0: entry(), 1: entry(leader=1)})
+    assert leaders(plan(after_outage(view, heard={2}), NOW)) == {}
+
+
+@pytest.mark.parametrize("heard", [{1, 2}, set()])
+def test_balancing_gives_nothing_to_who_is_not_heard(heard):
+    view = topic_view(partitions={0: entry(leader=1), 1: entry(leader=2)})
+    state = after_outage(view, heard=heard, balance_due=True)
+    assert leaders(plan(state, NOW)) == {}
+    back = after_outage(view, heard={0, 1, 2}, balance_due=True)
+    assert leaders(plan(back, NOW)) == {0: 0, 1: 0}
+
+
+def test_what_was_planned_is_planned_anew_when_others_are_heard():
+    dead = three() | {0: make_broker(0, fenced=10)}
+    first = after_outage(topic_view(partitions={0: entry()}), heard={2}, brokers=dead)
+    rest = AtRest()
+    assert leaders(plan(first, NOW, rest)) == {0: 2}
+    now_heard = after_outage(heard={1, 2}, brokers=dead).leases
+    assert leaders(plan(replace(first, leases=now_heard), NOW, rest)) == {0: 1}
