@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import os
 import random
 import re
 import threading
@@ -21,6 +23,7 @@ import uvloop
 
 from kafkalite_core.resources.naming import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, VERSION
 from kafkalite_runtime.complaints import Complaints
+from kafkalite_runtime.kube.config import server_of_pod
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -105,8 +108,14 @@ def _handler(kind: Kind, deliver: Deliver) -> Callable[..., Any]:
 
 
 async def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-    """The same credentials as the runtime's client: KUBECONFIG, else the pod's service account."""
-    return kopf.login_with_kubeconfig(**kwargs) or kopf.login_with_service_account(**kwargs)
+    """The same credentials as the runtime's client: KUBECONFIG, else the pod's service account.
+
+    By address: kopf's own choice is a name, and the cluster's DNS may be away when there is most to see.
+    """
+    named = kopf.login_with_kubeconfig(**kwargs)
+    account = None if named else kopf.login_with_service_account(**kwargs)
+    server = server_of_pod(os.environ)
+    return dataclasses.replace(account, server=server) if account and server else named or account
 
 
 def configure(settings: kopf.OperatorSettings, **_: Any) -> None:

@@ -63,12 +63,12 @@ class KubeConfig:
             if not existing:
                 raise ConfigError(f"KUBECONFIG={named}: no such file")
             return cls.from_file(existing[0])
-        host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
-        if not host:
+        server = server_of_pod(environ)
+        if not server:
             raise ConfigError("no API server: set KUBECONFIG, or run in a pod with a service account")
         namespace_file = SERVICE_ACCOUNT / "namespace"
         return cls(
-            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+            server=server,
             ssl_context=ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt")),
             token_file=TokenFile(SERVICE_ACCOUNT / "token"),
             namespace=namespace_file.read_text(encoding="utf-8").strip() if namespace_file.is_file() else "default",
@@ -100,6 +100,14 @@ class KubeConfig:
             token_file=TokenFile(path.parent / token_path) if token_path else None,
             namespace=context.get("namespace") or "default",
         )
+
+
+def server_of_pod(environ: Mapping[str, str]) -> str:
+    """URL of the API server as the kubelet tells it to each pod, by address; empty outside of one."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        return ""
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
 
 
 def _named(document: dict[str, Any], section: str, name: str | None, path: Path) -> dict[str, Any]:
