@@ -57,9 +57,13 @@ def heard(snapshot: Snapshot, broker: Broker, now: float) -> bool:
 def silent(snapshot: Snapshot, now: float) -> frozenset[int]:
     """Brokers that are alive as far as is known, and not `heard`: nobody knows whether they would hear that they lead.
 
-    After an outage of the API server they go on serving what they lead, and may not reach it for a while.
+    After an outage of the API server they go on serving what they lead, and may not reach it for a while. Who has just
+    registered has reached it, though the first renewal is yet to be seen.
     """
-    return frozenset(i for i, broker in snapshot.brokers.items() if broker.alive and not heard(snapshot, broker, now))
+    since = now - snapshot.cluster.lease_duration_s
+    fresh = {i for i, registered_at in snapshot.registered_at.items() if registered_at >= since}
+    there = {i: broker for i, broker in snapshot.brokers.items() if broker.alive and i not in fresh}
+    return frozenset(i for i, broker in there.items() if not heard(snapshot, broker, now))
 
 
 def _registered(snapshot: Snapshot) -> list[Broker]:

@@ -38,6 +38,13 @@ def test_silent_are_those_that_live_and_are_not_heard():
     assert silent(after_outage(heard={0, 1, 2}), NOW + 6) == {0, 1, 2}
 
 
+def test_a_registration_is_heard():
+    """At the end of a restart leaders go back to a broker whose first renewal nobody has seen yet."""
+    state = after_outage(heard={1})
+    state = replace(state, registered_at={**state.registered_at, 0: NOW - 5, 2: NOW - 5.1})
+    assert silent(state, NOW) == {2}
+
+
 @pytest.mark.parametrize(("heard", "leader"), [({0, 1, 2}, 1), ({0, 2}, 2), ({0}, 1)])
 def test_who_is_heard_is_elected_before_who_is_not(heard, leader):
     """Broker 0, which led, is fenced. When nobody is heard the order of the replicas decides."""
