@@ -89,7 +89,8 @@ def decide(
     if living:
         leader = _first_of(entry, living, silent)
         proposed = with_eligible(entry, replace(entry, leader=leader, isr=refreshed, min_isr=min_isr), counts, lost)
-        reason = f"{_loss_reason(entry, brokers)}; broker {leader} is the first live member of the ISR"
+        loss = _loss_reason(entry, brokers)
+        reason = f"{loss}; broker {leader} is the first live member of the ISR{_of_those(silent)}"
         return _verdict(entry, proposed, reason, elected=True)
     if eligible := alive(entry.elr):
         leader = _first_of(entry, eligible, silent)
@@ -97,7 +98,7 @@ def decide(
         proposed = with_eligible(entry, replace(entry, leader=leader, isr=isr, min_isr=min_isr), counts, lost)
         reason = (
             f"{_loss_reason(entry, brokers)}; no live member of the ISR, and broker {leader} is the first live "
-            "eligible replica: it holds every committed record"
+            f"eligible replica{_of_those(silent)}: it holds every committed record"
         )
         return _verdict(entry, proposed, reason, elected=True)
     if unclean_allowed and (unclean := _unclean(entry, brokers, min_isr)) is not None:
@@ -115,6 +116,11 @@ def _first_of(entry: Partition, members: list[IsrEntry], silent: Collection[int]
     ids = {member.id for member in members}
     ids = ids.difference(silent) or ids
     return next(broker_id for broker_id in entry.replicas if broker_id in ids)
+
+
+def _of_those(silent: Collection[int]) -> str:
+    """That the order of preference alone did not decide; empty when it did."""
+    return f" (not heard at present: {', '.join(map(str, sorted(silent)))})" if silent else ""
 
 
 def _unclean(entry: Partition, brokers: Mapping[int, Broker], min_isr: int) -> Verdict | None:

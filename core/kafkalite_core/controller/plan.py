@@ -71,13 +71,13 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
         return [replaced.fence]
     rest = AtRest() if rest is None else rest
     unheard = silent(snapshot, now)
-    passed_over = _passed_over(snapshot, unheard)
-    rest.begin(snapshot, passed_over)
+    avoided = _avoided(snapshot, unheard)
+    rest.begin(snapshot, avoided)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
-    changes = _partition_changes(snapshot, moves, recovery, rest, _given_to_who_hears(handed, unheard), passed_over)
+    changes = _partition_changes(snapshot, moves, recovery, rest, _given_to_who_hears(handed, unheard), avoided)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
@@ -106,7 +106,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, counts, now)
 
 
-def _passed_over(snapshot: Snapshot, unheard: frozenset[int]) -> frozenset[int]:
+def _avoided(snapshot: Snapshot, unheard: frozenset[int]) -> frozenset[int]:
     """Who is not elected while another one can be; nobody while no broker is heard, which tells them not apart."""
     return unheard if any(broker.alive and i not in unheard for i, broker in snapshot.brokers.items()) else frozenset()
 
@@ -166,7 +166,7 @@ def _partition_changes(
     recovery: StoreRecovery,
     rest: AtRest,
     preferred: Mapping[tuple[str, int], Verdict],
-    passed_over: frozenset[int],
+    avoided: frozenset[int],
 ) -> list[ChangePartitions]:
     balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
@@ -176,7 +176,7 @@ def _partition_changes(
         if known is not None:
             actions += [] if known.change is None else [known.change]
             continue
-        change = _topic_change(snapshot, view, moves, recovery, preferred, passed_over)
+        change = _topic_change(snapshot, view, moves, recovery, preferred, avoided)
         if change is not None:
             actions.append(change)
             if alone and not moves.depends_on_others(view):
@@ -191,7 +191,7 @@ def _topic_change(
     moves: Reassignments,
     recovery: StoreRecovery,
     preferred: Mapping[tuple[str, int], Verdict],
-    passed_over: frozenset[int],
+    avoided: frozenset[int],
 ) -> ChangePartitions | None:
     """What becomes of the partitions of one topic."""
     relaxed = relaxed_flush(snapshot, view)
@@ -212,7 +212,7 @@ def _topic_change(
             relaxed_flush=relaxed,
             unclean_allowed=allowed,
             min_isr=min_isr,
-            silent=passed_over,
+            silent=avoided,
         )
         if verdict.change is None and number in view.elect_preferred:
             verdict = prefer(entry, snapshot.brokers)

@@ -51,6 +51,8 @@ def test_who_is_heard_is_elected_before_who_is_not(heard, leader):
     dead = three() | {0: make_broker(0, fenced=10)}
     state = after_outage(topic_view(partitions={0: entry()}), heard=heard, brokers=dead)
     assert leaders(plan(state, NOW)) == {0: leader}
+    said = " (not heard at present: 1)" if leader == 2 else ""
+    assert f"broker {leader} is the first live member of the ISR{said}'" in str(plan(state, NOW))
 
 
 def test_of_eligible_replicas_as_well():

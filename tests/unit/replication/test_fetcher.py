@@ -6,7 +6,7 @@ import random
 import pytest
 
 from kafkalite_broker.replication import fetcher as fetcher_module
-from kafkalite_broker.replication import peer
+from kafkalite_broker.replication import peer, peer_address
 from kafkalite_broker.replication.peer import PeerConnection, PeerError, connect
 from kafkalite_broker.replication.peer_address import PeerAddress
 from kafkalite_core.model.errors import StorageError
@@ -269,7 +269,14 @@ async def test_a_leader_that_is_silent_is_suspected_after_the_deadline(tmp_path,
 
 
 @on_uvloop
-async def test_requests_that_are_given_up_leave_no_suspicion_and_no_connection(tmp_path):
+async def test_requests_that_are_given_up_leave_no_suspicion_and_no_connection(tmp_path, monkeypatch):
+    asked = []
+
+    async def resolved(host, _port, _last):
+        asked.append(host)
+        return [host]
+
+    monkeypatch.setattr(peer_address, "_resolved", resolved)
     async with Rig(tmp_path, 0) as leader, Rig(tmp_path, 1) as follower:
         both_see(leader, follower, topic_ref(), {0: entry(0)})
         fetcher = follower.partitions._fetchers[0]
@@ -280,6 +287,7 @@ async def test_requests_that_are_given_up_leave_no_suspicion_and_no_connection(t
             await until(lambda before=before: fetcher._correlation_id > before)
         await until(lambda: fetcher._in_flight is not None and len(leader.server.connections) == 1)
         assert not follower.partitions.suspects
+        assert asked == ["127.0.0.1"], "the leader is where it just was: no resolver is asked"
         assert len(leader.driver()._end_waiters) <= 1
 
 
