@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 KILLER = "killer"
 CONTROL_PLANE = f"{kind.NAME}-control-plane"
 CALL_LIMIT_S = 120
+FREEZE_TRIES = 5
 MANIFESTS = "/etc/kubernetes/manifests"
 ETCD = "/var/lib/etcd"
 SNAPSHOT = "/var/lib/etcd-snapshot"
@@ -106,7 +107,7 @@ class Nodes:
     @contextmanager
     def paused(self, node: str, *, new_agents: bool = False) -> Iterator[None]:
         """Nothing on the node runs, and its connections stay open. `new_agents`: see `restart_agents`."""
-        self.docker("pause", node)
+        self._freeze(node)
         try:
             yield
         finally:
@@ -114,6 +115,18 @@ class Nodes:
             if new_agents:
                 self.restart_agents(node)
             self._ready(node)
+
+    def _freeze(self, node: str) -> None:
+        """Pause a node. With cgroup v1 that is a matter of luck while its processes fork, so runc leaves it to its callers
+        to try again (opencontainers/runc#4388); it thaws what it did not get.
+        """
+        for left in reversed(range(FREEZE_TRIES)):
+            try:
+                self.docker("pause", node)
+                return
+            except StartError as error:
+                if left == 0 or "unable to freeze" not in str(error):
+                    raise
 
     @contextmanager
     def stopped(self, node: str) -> Iterator[None]:
