@@ -125,7 +125,7 @@ proof-small: $(STAMP) ## Search small clusters exhaustively, every order of even
 	@$(BIN)/python -m tests.search --proof small $(ARGS)
 
 .PHONY: proof
-proof: $(STAMP) ## The same within wider bounds: 50 million states (an hour or more, below 8 GB)
+proof: $(STAMP) ## The same within wider bounds: 50 million states (12 to 40 minutes, below 8 GB)
 	@$(BIN)/python -m tests.search --proof full $(ARGS)
 
 .PHONY: mutants

@@ -125,7 +125,7 @@ INTRODUCTION: Final = """\
 
 This page is made by `python -m tests.mutants --table`; edit `tests/mutants/results.py`, not the page.
 
-The rules of replication ([design](../README.md)) live in one core that does no I/O. Three engines run that same code:
+The [rules of replication](replication-rules.md) live in one core that does no I/O. Three engines run that same code:
 the brokers and the operator, a simulator of whole clusters in virtual time (`tests/simulation`), and an exhaustive
 search over all orders of events of a small cluster (`tests/search`). Whether they would notice a mistake is itself put
 to the test: each **mutant** below is a patch in `tests/mutants` that breaks exactly one rule in a copy of the core.
