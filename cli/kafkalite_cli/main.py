@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalite_cli.guard import ending_in_plain_words, tolerate_encoding
-from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option, place_options
+from kafkalite_cli.options import KubeOptions, NonEmpty, context_option, kubeconfig_option, place_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -221,7 +221,9 @@ def logs(name: str, follow: bool, lines: int) -> None:
 @main.command()
 @kubeconfig_option
 @context_option
-@click.option("-n", "--namespace", default=None, help="Of objects that name none. Default: the context's.")
+@click.option(
+    "-n", "--namespace", type=NonEmpty("namespace"), help="Of objects that name none. Default: the context's."
+)
 @click.option("-f", "--filename", "files", multiple=True, required=True, help="File, folder, or - for standard input.")
 def apply(kubeconfig: Path | None, context: str | None, namespace: str | None, files: tuple[str, ...]) -> None:
     r"""Create or change topics, clusters and brokers from manifests.

@@ -13,17 +13,52 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+class NonEmpty(click.ParamType[str]):
+    """Not empty, which is what an unset variable of the shell looks like: without the option more would be meant."""
+
+    def __init__(self, what: str) -> None:
+        self.name, self._what = what.partition(" ")[0], what
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Fails for an empty one."""
+        return str(_filled(self, value, self._what, param, ctx))
+
+
+class FilePath(click.Path):
+    """The name of a file: not empty, as for `NonEmpty`."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Fails for an empty one."""
+        return super().convert(_filled(self, value, "file name", param, ctx), param, ctx)
+
+
+def _filled(
+    type_: click.ParamType[Any], value: Any, what: str, param: click.Parameter | None, ctx: click.Context | None
+) -> Any:
+    if not str(value).strip():
+        type_.fail(f"a {what} is not empty (an unset variable of the shell?)", param, ctx)
+    return value
+
+
 kubeconfig_option = click.option(
     "--kubeconfig",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FilePath(),
     help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
 )
-context_option = click.option("--context", default=None, help="Context of the kubeconfig. Default: its current one.")
+context_option = click.option(
+    "--context", type=NonEmpty("context"), help="Context of the kubeconfig. Default: its current one."
+)
 namespace_option = click.option(
-    "-n", "--namespace", default=None, help="Default: the context's; of the local cluster all."
+    "-n", "--namespace", type=NonEmpty("namespace"), help="Default: the context's; of the local cluster all."
 )
 all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, help="Look at all namespaces.")
-cluster_option = click.option("--cluster", default=None, help="Name of the KafkaLiteCluster, when there are several.")
+cluster_option = click.option(
+    "--cluster", type=NonEmpty("cluster"), help="Name of the KafkaLiteCluster, when there are several."
+)
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
@@ -37,18 +72,6 @@ def pairs(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...])
             raise click.BadParameter(f"{value!r} is not of the form key=value")
         found.append((key.strip(), rest))
     return found
-
-
-class GroupId(click.ParamType[str]):
-    """An id of a consumer group: not empty, which is what an unset variable of the shell looks like."""
-
-    name = "group"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Fails for an empty one."""
-        if not value:
-            self.fail("a group id is not empty", param, ctx)
-        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +134,10 @@ def kafka_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds --bootstrap, -X and what finds a bootstrap; they reach the command as its first argument."""
 
     @click.option(
-        "-b", "--bootstrap", help="Addresses of brokers. Default: the cluster's own, as the API server knows."
+        "-b",
+        "--bootstrap",
+        type=NonEmpty("bootstrap"),
+        help="Addresses of brokers. Default: the cluster's own, as the API server knows.",
     )
     @click.option(
         "-X",
@@ -138,6 +164,8 @@ def kafka_options(function: Callable[..., None]) -> Callable[..., None]:
         **kwargs: Any,
     ) -> None:
         settings = (read_properties(command_config) if command_config else {}) | dict(properties)
+        if not settings.get("bootstrap.servers", "-").strip():
+            raise click.UsageError("bootstrap.servers is empty: name brokers, or leave it out")
         function(KafkaOptions(bootstrap=bootstrap, kube=kube, properties=settings), *args, **kwargs)
 
     return wrapper  # fmt: skip

@@ -15,7 +15,7 @@ from kafkalite_cli.errors import Failure
 from kafkalite_cli.groups import reset, views
 from kafkalite_cli.groups.model import STATES, Group, Partition
 from kafkalite_cli.guard import stoppable
-from kafkalite_cli.options import GroupId, KafkaOptions, kafka_options, output_option, yes_option
+from kafkalite_cli.options import KafkaOptions, NonEmpty, kafka_options, output_option, yes_option
 from kafkalite_cli.output import confirm, note, on_terminal, print_json, print_table, stderr_console, warn
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def list_(options: KafkaOptions, states: tuple[str, ...], output: str) -> None:
 
 @groups.command()
 @kafka_options
-@click.argument("group_ids", nargs=-1, type=GroupId(), metavar="[GROUP]...")
+@click.argument("group_ids", nargs=-1, type=NonEmpty("group id"), metavar="[GROUP]...")
 @click.option("--all", "everything", is_flag=True, help="Every group.")
 @click.option("--members", is_flag=True, help="A line for each member instead of each partition.")
 @click.option(
@@ -185,7 +185,7 @@ def _print_groups(documents: list[JsonObject], *, members: bool) -> None:
 
 @groups.command("reset-offsets")
 @kafka_options
-@click.argument("group_id", type=GroupId(), metavar="GROUP")
+@click.argument("group_id", type=NonEmpty("group id"), metavar="GROUP")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1,…]", help="Its partitions, or some. Repeatable.")
 @click.option("--all-topics", is_flag=True, help="Every partition that has a committed offset.")
 @click.option("--to-earliest", is_flag=True, help="Where the log begins.")
@@ -328,7 +328,7 @@ def _move_row(move: reset.Move) -> JsonObject:
 
 @groups.command()
 @kafka_options
-@click.argument("group_ids", nargs=-1, required=True, type=GroupId(), metavar="GROUP...")
+@click.argument("group_ids", nargs=-1, required=True, type=NonEmpty("group id"), metavar="GROUP...")
 @yes_option
 def delete(options: KafkaOptions, group_ids: tuple[str, ...], yes: bool) -> None:
     r"""Delete groups without members, with all their offsets. Asks first, unless told --yes.
@@ -352,7 +352,7 @@ def delete(options: KafkaOptions, group_ids: tuple[str, ...], yes: bool) -> None
 
 @groups.command("delete-offsets")
 @kafka_options
-@click.argument("group_id", type=GroupId(), metavar="GROUP")
+@click.argument("group_id", type=NonEmpty("group id"), metavar="GROUP")
 @click.option(
     "--topic",
     "topics",

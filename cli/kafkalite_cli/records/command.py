@@ -12,7 +12,7 @@ import click
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import stoppable
-from kafkalite_cli.options import GroupId, KafkaOptions, kafka_options, pairs
+from kafkalite_cli.options import KafkaOptions, NonEmpty, kafka_options, pairs
 from kafkalite_cli.output import note, print_json, warn
 from kafkalite_cli.records.meter import Meter, rate_text
 from kafkalite_cli.records.parse import LineError, LineFormat, parse_json
@@ -234,7 +234,10 @@ def _fields(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 @kafka_options
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option(
-    "-g", "--group", type=GroupId(), help="Join this group and commit what was written. Without: read without a group."
+    "-g",
+    "--group",
+    type=NonEmpty("group id"),
+    help="Join this group and commit what was written. Without: read without a group.",
 )
 @click.option(
     "--from-beginning", is_flag=True, help="From where the log begins; in a group: where nothing is committed."
