@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kafkalite_cli.connection import Target
     from kafkalite_cli.options import KafkaOptions, KubeOptions
+    from kafkalite_cli.pasting import Commands
 
 CLIENT_ID = "kafkalite-cli"
 API_DEADLINE_S = 3.0
@@ -165,7 +166,9 @@ class HasMetadata(Protocol):
         """Metadata of one topic, or of all."""
 
 
-def partitions_of(client: HasMetadata, topic: str, *, timeout_s: float = METADATA_S) -> list[int]:
+def partitions_of(
+    client: HasMetadata, topic: str, *, timeout_s: float = METADATA_S, say: Commands | None = None
+) -> list[int]:
     """Numbers of a topic's partitions, ascending. Raises Failure when there is no such topic."""
     from confluent_kafka import KafkaError
 
@@ -182,7 +185,9 @@ def partitions_of(client: HasMetadata, topic: str, *, timeout_s: float = METADAT
         hopeless = error is not None and error.code() in final_codes()
         if hopeless or now > (unknown_limit if unknown else limit):
             if unknown:
-                raise Failure(f"topic {topic!r} does not exist (`kafkalite topics create {topic}` makes it)")
+                words = f"topics create {topic}"
+                make = say.kafkalite(words) if say is not None else f"kafkalite {words}"
+                raise Failure(f"topic {topic!r} does not exist (`{make}` makes it)")
             assert error is not None
             raise Failure(f"topic {topic!r}: {sentence(error)}")
         time.sleep(0.1)

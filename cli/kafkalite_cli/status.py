@@ -10,6 +10,7 @@ from kafkalite_cli.local_mode.processes import Process, list_processes
 from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.options import KubeOptions
 from kafkalite_cli.output import print_json, print_table, text
+from kafkalite_cli.pasting import Commands
 from kafkalite_runtime.kube import KubeClient, KubeError, KubeUnavailable
 
 JsonObject = dict[str, Any]
@@ -37,7 +38,7 @@ def show(options: KubeOptions, *, as_json: bool, everything: bool = False) -> in
     if as_json:
         print_json(document)
     else:
-        _print(document, snapshot, known=not problem, everything=everything)
+        _print(document, snapshot, Commands.of(options), known=not problem, everything=everything)
     if problem:
         if target.home and not any(process.alive for process in processes or []):
             problem = f"the cluster in {target.home.root} is not running (`kafkalite up` starts it)"
@@ -76,7 +77,7 @@ def unplaced(snapshot: views.Snapshot) -> list[JsonObject]:
     return rows
 
 
-def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, everything: bool) -> None:
+def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, known: bool, everything: bool) -> None:
     if known:
         controller = document["controller"]
         click.echo(
@@ -105,7 +106,7 @@ def _print(document: JsonObject, snapshot: views.Snapshot, *, known: bool, every
     elif everything or len(partitions) <= PARTITIONS_SHOWN:
         _table("partitions", partitions)
     else:
-        _many(document["topics"], partitions)
+        _many(document["topics"], partitions, say)
     if without_partitions := unplaced(snapshot):
         _table("topics without partitions", without_partitions if everything else without_partitions[:PROBLEMS_SHOWN])
         _rest(len(without_partitions), everything=everything)
@@ -119,7 +120,7 @@ def table_row(broker: JsonObject) -> JsonObject:
     return row
 
 
-def _many(topics: list[JsonObject], partitions: list[JsonObject]) -> None:
+def _many(topics: list[JsonObject], partitions: list[JsonObject], say: Commands) -> None:
     """Too many to read: what needs somebody, and a line that counts the rest."""
     wanting = [row for row in partitions if row["leader"] < 0 or _members(row["isr"]) < _members(row["replicas"])]
     wanting.sort(key=lambda row: row["leader"] >= 0)
@@ -129,7 +130,7 @@ def _many(topics: list[JsonObject], partitions: list[JsonObject]) -> None:
     offline = sum(row["leader"] < 0 for row in partitions)
     click.echo(
         f"{len(partitions):,} partitions of {len(topics):,} topics: {offline:,} without a leader, "
-        f"{len(wanting) - offline:,} under-replicated (--all shows every one, `kafkalite doctor` says why)"
+        f"{len(wanting) - offline:,} under-replicated (--all shows every one, `{say.kafkalite('doctor')}` says why)"
     )
 
 

@@ -121,7 +121,8 @@ def test_a_broker_is_emptied_under_load(own_cluster, topic_name):
         for name in own_cluster.run("topics", "list", "-o", "name").stdout.split():
             own_cluster.run("topics", "alter", name, "--replicas", "2", "--timeout", "60")
         result = own_cluster.run("decommission", "2", "--yes")
-    assert "broker 2 is empty; to remove it: kubectl -n default scale klc kafkalite --replicas=2" in result.stdout
+    assert "broker 2 is empty; to remove it: kubectl --kubeconfig " in result.stdout
+    assert " -n default scale klc kafkalite --replicas=2 (its volume stays)" in result.stdout
     assert held(own_cluster, topic_name) == {0: 6, 1: 6}
     assert doctor(own_cluster, 0)["BrokerCordoned"]["about"] == "broker/kafkalite-broker-2"
     assert "takes replicas again" in own_cluster.run("decommission", "2", "--cancel").stderr

@@ -12,6 +12,7 @@ from kafkalite_cli.output import confirm, note, print_table, stderr_console
 if TYPE_CHECKING:
     from kafkalite_cli.brokers.decommission import Plan
     from kafkalite_cli.brokers.view import ClusterView
+    from kafkalite_cli.pasting import Commands
     from kafkalite_runtime.kube import KubeClient
 
 JsonObject = dict[str, Any]
@@ -52,6 +53,8 @@ def restart(
     if len(set(brokers)) != len(brokers):
         raise click.UsageError("a broker is named twice")
 
+    say = _commands(options)
+
     async def work(client: KubeClient, namespace: str | None) -> list[int]:
         view = await read_view(client, namespace, options.cluster)
         ids = [i for i in sorted(view.brokers) if not view.scaled_away(i)] if everything else list(brokers)
@@ -59,7 +62,8 @@ def restart(
             which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
             confirm(f"Restart {which} of cluster {view.name}?")
         with Steps(stderr_console()) as steps:
-            await Restarts(client, view, steps, force=force, timeout_s=timeout).run(view, ids)
+            here = say.about(view.namespace, view.name)
+            await Restarts(client, view, steps, here, force=force, timeout_s=timeout).run(view, ids)
         return ids
 
     done = ask(options, work)
@@ -97,10 +101,13 @@ def decommission(
     if cancel and (dry_run or throttle is not None):
         raise click.UsageError("--cancel takes neither --dry-run nor --throttle")
 
+    say = _commands(options)
+
     async def work(client: KubeClient, namespace: str | None) -> None:
         view = await read_view(client, namespace, options.cluster)
+        here = say.about(view.namespace, view.name)
         if cancel:
-            _tell_restored(broker, await work_on.cancel(client, view, broker))
+            _tell_restored(broker, await work_on.cancel(client, view, broker, here), here)
             return
         if broker in view.brokers and broker >= view.wanted and not dry_run:
             with Steps(stderr_console()) as steps:
@@ -109,7 +116,7 @@ def decommission(
                 steps.done(f"broker {broker} has left")
             click.echo(f"broker {broker} is removed: spec.replicas of {view.name} is {view.wanted}")
             return
-        wanted = work_on.plan(view, broker)
+        wanted = work_on.plan(view, broker, here)
         if dry_run:
             _show(view, broker, wanted)
             note("dry run, nothing was changed")
@@ -122,10 +129,10 @@ def decommission(
             steps.done(f"broker {broker} is cordoned: it takes no new replicas")
             steps.begin(f"emptying broker {broker}")
             view = await read_view(client, view.namespace, view.name)
-            await work_on.empty(client, view, broker, steps, throttle=throttle, timeout_s=timeout)
+            await work_on.empty(client, view, broker, steps, here, throttle=throttle, timeout_s=timeout)
             steps.done(f"broker {broker} holds no replica")
         view = await read_view(client, view.namespace, view.name)
-        click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker)}")
+        click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker, here)}")
 
     ask(options, work)
 
@@ -156,6 +163,8 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
     if cancel and yes:
         raise click.UsageError("--cancel or --yes, not both")
 
+    say = _commands(options)
+
     async def work(client: KubeClient, namespace: str | None) -> None:
         view = await read_view(client, namespace, options.cluster)
         if cancel:
@@ -172,21 +181,29 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
         with Steps(stderr_console()) as steps:
             steps.begin(f"broker {broker} is replaced")
             await work_on.declare(client, view, broker, gone=True)
-            await work_on.follow(client, view, broker, steps, timeout_s=timeout)
+            await work_on.follow(client, view, broker, steps, say.about(view.namespace, view.name), timeout_s=timeout)
             steps.done(f"broker {broker} is back in all ISRs")
         click.echo(f"broker {broker} has a new volume, and its replicas are in sync")
 
     ask(options, work)
 
 
-def _tell_restored(broker: int, restored: JsonObject | Any) -> None:
+def _commands(options: KubeOptions) -> Commands:
+    """Raises Failure when there is no cluster."""
+    from kafkalite_cli.connection import choose_target
+    from kafkalite_cli.pasting import Commands
+
+    return Commands.of(options, choose_target(options))
+
+
+def _tell_restored(broker: int, restored: JsonObject | Any, say: Commands) -> None:
     rows = [{"topic": key[0], "partition": key[1], "back to": _ids(ids)} for key, ids in sorted(restored.items())]
     if rows:
         print_table(rows[:SHOWN_MAX])
     note(
         f"broker {broker} takes replicas again"
         + (f"; {len(rows):,} moves are taken back" if rows else "; what has moved stays where it is")
-        + " (`kafkalite rebalance` evens out)"
+        + f" (`{say.kafkalite('rebalance')}` evens out)"
     )
 
 

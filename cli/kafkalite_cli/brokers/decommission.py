@@ -20,6 +20,7 @@ from kafkalite_runtime.kube import BROKERS, KubeError, KubeForbidden
 if TYPE_CHECKING:
     from kafkalite_cli.brokers.view import Key
     from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.pasting import Commands
     from kafkalite_cli.reassign.files import Assignment
     from kafkalite_runtime.kube import KubeClient
 
@@ -38,7 +39,7 @@ class Plan:
     leaving: list[Key]
 
 
-def plan(view: ClusterView, broker_id: int) -> Plan:
+def plan(view: ClusterView, broker_id: int, say: Commands) -> Plan:
     """Raises Failure for what speaks against it."""
     broker = view.brokers.get(broker_id)
     if broker is None:
@@ -49,7 +50,7 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
     try:
         moves = evacuated(current, racks, broker_id)
     except NoRoom as error:
-        raise Failure(_no_room(error.keys, current, racks)) from error
+        raise Failure(_no_room(error.keys, current, racks, say)) from error
     only = [key for key in moves if living(view, key) <= {broker_id}]
     if only and not broker.alive:
         raise Failure(
@@ -62,12 +63,12 @@ def plan(view: ClusterView, broker_id: int) -> Plan:
     return Plan(moves, current, leaving)
 
 
-def _no_room(stuck: tuple[Key, ...], current: Assignment, racks: dict[int, str]) -> str:
+def _no_room(stuck: tuple[Key, ...], current: Assignment, racks: dict[int, str], say: Commands) -> str:
     most = max(len(current[key]) for key in stuck)
     return (
         f"there is no broker left that could take the replicas of {_named(list(stuck))}: up to {most} replicas, and "
         f"brokers {sorted(racks)} run and are not cordoned; add a broker, or lower the number of replicas "
-        f"(kafkalite topics alter {stuck[0][0]} --replicas {most - 1})"
+        f"({say.kafkalite(f'topics alter {stuck[0][0]} --replicas {most - 1}')})"
     )
 
 
@@ -108,12 +109,19 @@ async def cordon(client: KubeClient, view: ClusterView, broker_id: int, *, cordo
 
 
 async def empty(
-    client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, *, throttle: int | None, timeout_s: float
+    client: KubeClient,
+    view: ClusterView,
+    broker_id: int,
+    steps: Steps,
+    say: Commands,
+    *,
+    throttle: int | None,
+    timeout_s: float,
 ) -> None:
     """Move everything away and wait for it. Raises Failure."""
     session = Session(client, namespace=view.namespace, cluster=view.name)
     for _ in range(ROUNDS_MAX):
-        wanted = plan(view, broker_id)
+        wanted = plan(view, broker_id, say)
         if not wanted.moves and not wanted.leaving:
             return
         if wanted.moves:
@@ -141,14 +149,14 @@ async def follow(client: KubeClient, view: ClusterView, broker_id: int, steps: S
         view = await read_view(client, view.namespace, view.name)
 
 
-async def cancel(client: KubeClient, view: ClusterView, broker_id: int) -> Assignment:
+async def cancel(client: KubeClient, view: ClusterView, broker_id: int, say: Commands) -> Assignment:
     """Uncordon, and take back the moves that are not over; the replicas that are gone back to. Raises Failure."""
     if broker_id not in view.brokers:
         raise Failure(f"there is no broker {broker_id} in cluster {view.name}")
     if broker_id >= view.wanted:
         raise Failure(
             f"broker {broker_id} leaves, for spec.replicas of {view.name} is {view.wanted}; to keep it: "
-            f"kubectl -n {view.namespace} scale klc {view.name} --replicas={broker_id + 1}"
+            + say.kubectl(view.namespace, f"scale klc {view.name} --replicas={broker_id + 1}")
         )
     await cordon(client, view, broker_id, cordoned=False)
     wishes = view.wishes()
@@ -160,13 +168,13 @@ async def cancel(client: KubeClient, view: ClusterView, broker_id: int) -> Assig
     return await Session(client, namespace=view.namespace, cluster=view.name).cancel(leaving, [])
 
 
-def how_to_shrink(view: ClusterView, broker_id: int) -> str:
+def how_to_shrink(view: ClusterView, broker_id: int, say: Commands) -> str:
     """What to do with an empty broker. A StatefulSet gives up its highest ordinals only."""
     wanted = view.wanted
     if broker_id == wanted - 1:
         deleted = bool((view.cluster["spec"].get("storage") or {}).get("deleteClaim"))
         return (
-            f"to remove it: kubectl -n {view.namespace} scale klc {view.name} --replicas={wanted - 1} "
+            f"to remove it: {say.kubectl(view.namespace, f'scale klc {view.name} --replicas={wanted - 1}')} "
             f"(its volume {'is deleted with it' if deleted else 'stays'})"
         )
     above = range(broker_id + 1, wanted)
@@ -174,5 +182,5 @@ def how_to_shrink(view: ClusterView, broker_id: int) -> str:
     return (
         f"a StatefulSet gives up its highest ordinals only, so {which} would have to be decommissioned as well before "
         f"spec.replicas can become {broker_id}; until then broker {broker_id} stays, cordoned and empty "
-        f"(kafkalite decommission {broker_id} --cancel lets it take replicas again)"
+        f"({say.kafkalite(f'decommission {broker_id} --cancel')} lets it take replicas again)"
     )

@@ -22,6 +22,7 @@ from kafkalite_runtime.kube import BROKERS, KubeError, KubeForbidden
 
 if TYPE_CHECKING:
     from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.pasting import Commands
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.replacement import Replacing
     from kafkalite_runtime.kube import KubeClient
@@ -94,7 +95,9 @@ async def declare(client: KubeClient, view: ClusterView, broker_id: int, *, gone
         raise Failure(f"{obj['metadata']['name']}: {plain_words(error)}") from error
 
 
-async def follow(client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, *, timeout_s: float) -> None:
+async def follow(
+    client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, say: Commands, *, timeout_s: float
+) -> None:
     """Wait until the broker is back in all its ISRs, with another disk. Raises Failure."""
     limit = time.monotonic() + timeout_s
     while True:
@@ -109,7 +112,7 @@ async def follow(client: KubeClient, view: ClusterView, broker_id: int, steps: S
         if time.monotonic() > limit:
             raise Failure(
                 f"broker {broker_id} is not replaced in time, and the operator goes on: {words} "
-                f"(kafkalite replace {broker_id} --cancel takes back what has not begun)"
+                f"({say.kafkalite(f'replace {broker_id} --cancel')} takes back what has not begun)"
             )
         await asyncio.sleep(POLL_S)
 

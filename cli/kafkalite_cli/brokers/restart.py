@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.pasting import Commands
     from kafkalite_runtime.kube import KubeClient
 
 JsonObject = dict[str, Any]
@@ -33,10 +34,13 @@ class Restarts:
         timeout_s: For each broker.
     """
 
-    def __init__(self, client: KubeClient, view: ClusterView, steps: Steps, *, force: bool, timeout_s: float) -> None:
+    def __init__(
+        self, client: KubeClient, view: ClusterView, steps: Steps, say: Commands, *, force: bool, timeout_s: float
+    ) -> None:
         self._client = client
         self._namespace, self._cluster = view.namespace, view.name
         self._steps = steps
+        self._doctor = say.kafkalite("doctor")
         self._force = force
         self._timeout_s = timeout_s
 
@@ -72,7 +76,7 @@ class Restarts:
         if found := safety.objections(view, broker_ids[0]):
             raise Failure(
                 f"broker {broker_ids[0]} is needed now: {safety.sentence(found)}. "
-                "`kafkalite doctor` says more; --force does it anyway"
+                f"`{self._doctor}` says more; --force does it anyway"
             )
 
     async def _wait_until_safe(self, broker_id: int) -> None:
@@ -125,8 +129,7 @@ class Restarts:
             self._steps.waiting(reason)
             if time.monotonic() > limit:
                 raise Failure(
-                    f"broker {broker_id} is not back within {self._timeout_s:g} s: {reason}; "
-                    "`kafkalite doctor` says more"
+                    f"broker {broker_id} is not back within {self._timeout_s:g} s: {reason}; `{self._doctor}` says more"
                 )
             await asyncio.sleep(POLL_S)
 

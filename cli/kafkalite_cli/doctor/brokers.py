@@ -56,7 +56,7 @@ def _broker(evidence: Evidence, broker: Broker) -> Iterator[Finding]:
             about=f"broker/{broker.object_name}",
             what=f"broker {broker.id} has never registered",
             why=why or "its process has not come so far",
-            todo=todo or f"kubectl -n {evidence.namespace} logs {broker.object_name}",
+            todo=todo or evidence.kubectl(f"logs {broker.object_name}"),
         )
     elif broker.fenced:
         yield _fenced(evidence, broker, why, todo)
@@ -70,7 +70,7 @@ def _broker(evidence: Evidence, broker: Broker) -> Iterator[Finding]:
             about=f"broker/{broker.object_name}",
             what=f"broker {broker.id} is cordoned: no new replicas are placed there",
             why="spec.cordoned is true",
-            todo=f"kafkalite decommission {broker.id} --cancel, if it shall take replicas again",
+            todo="if it shall take replicas again: " + evidence.say.kafkalite(f"decommission {broker.id} --cancel"),
             severity=NOTE,
         )
 
@@ -86,13 +86,13 @@ def _fenced(evidence: Evidence, broker: Broker, why: str, todo: str) -> Finding:
             f"; its pod runs and is ready, yet its registration is that of epoch {broker.epoch}: the process has to "
             "register again, which it does as soon as it hears of the fence"
         )
-        todo = f"if this stays, kafkalite restart {broker.id}"
+        todo = "if this stays, " + evidence.say.kafkalite(f"restart {broker.id}")
     return Finding(
         code="BrokerFenced",
         about=f"broker/{broker.object_name}",
         what=f"broker {broker.id} is fenced: it leads nothing and counts in no ISR",
         why=reason,
-        todo=todo or f"start it: kubectl -n {evidence.namespace} describe pod {broker.object_name}",
+        todo=todo or f"start it: {evidence.kubectl(f'describe pod {broker.object_name}')}",
     )
 
 
@@ -219,7 +219,7 @@ def _objects(evidence: Evidence) -> Iterator[Finding]:
                 about=f"broker/{name}",
                 what=f"KafkaLiteBroker {name} says that it is broker {broker_id} of cluster {evidence.name}",
                 why=f"that one is called {broker_name(evidence.name, broker_id)}; the operator makes them all",
-                todo=f"delete it: kubectl -n {evidence.namespace} delete klb {name}",
+                todo=f"delete it: {evidence.kubectl(f'delete klb {name}')}",
             )
     for about, problem in sorted(evidence.broken.items()):
         yield Finding(
@@ -245,7 +245,7 @@ def _claims(evidence: Evidence) -> Iterator[Finding]:
             about=f"persistentvolumeclaim/{name}",
             what=f"the volume claim {name} of broker {broker_id} is {phase}",
             why=evidence.warning("PersistentVolumeClaim", name) or f"no volume of {storage or default} was given to it",
-            todo=f"kubectl -n {evidence.namespace} describe pvc {name}"
+            todo=evidence.kubectl(f"describe pvc {name}")
             if phase == "Pending"
             else "its volume is gone: delete claim and pod, and the broker copies its replicas from the others",
         )

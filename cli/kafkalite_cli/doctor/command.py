@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +11,8 @@ from kafkalite_cli.options import KubeOptions, kube_options
 from kafkalite_cli.output import print_json, printable
 
 if TYPE_CHECKING:
-    from kafkalite_cli.connection import Target
     from kafkalite_cli.doctor.model import Finding
+    from kafkalite_cli.pasting import Commands
     from kafkalite_runtime.kube import Kind, KubeClient
 
 JsonObject = dict[str, Any]
@@ -42,14 +39,15 @@ def doctor(options: KubeOptions, everything: bool, output: str) -> None:
     from kafkalite_cli.connection import ask, choose_target
     from kafkalite_cli.doctor.gather import CannotAsk
     from kafkalite_cli.errors import Failure
+    from kafkalite_cli.pasting import Commands
 
     try:
-        document, findings = ask(options, lambda client, space: _examine(client, space, options.cluster))
+        say = Commands.of(options, choose_target(options))
+        document, findings = ask(options, lambda client, space: _examine(client, space, options.cluster, say))
     except CannotAsk:
         raise
     except Failure as error:
         raise CannotAsk(error.message) from error
-    findings = spoken_here(findings, choose_target(options))
     problems = [each for each in findings if each.severity == "problem"]
     if output == "json":
         print_json(
@@ -60,22 +58,25 @@ def doctor(options: KubeOptions, everything: bool, output: str) -> None:
     sys.exit(1 if problems else 0)
 
 
-async def _examine(client: KubeClient, namespace: str | None, cluster: str | None) -> tuple[JsonObject, list[Finding]]:
+async def _examine(
+    client: KubeClient, namespace: str | None, cluster: str | None, say: Commands
+) -> tuple[JsonObject, list[Finding]]:
     from kafkalite_cli.doctor import definitions, gather, topics
     from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS
 
     reader = gather.Reader(client, namespace)
     found = await gather.read_main(reader)
-    findings = list(definitions.missing([kind.plural for kind, items in found.items() if items is None]))
+    findings = list(definitions.missing([kind.plural for kind, items in found.items() if items is None], say))
     served = await reader.wanted(gather.DEFINITIONS)
-    findings += definitions.check(served or [])
+    findings += definitions.check(served or [], say)
     everything = found[CLUSTERS] or []
     chosen = [each for each in everything if cluster in {None, each["metadata"]["name"]}]
     for each in chosen:
-        findings += await _examine_one(client, reader, each, found)
+        place = say.about(each["metadata"]["namespace"], each["metadata"]["name"], several=len(chosen) > 1)
+        findings += await _examine_one(client, reader, each, found, place)
     if cluster is None and found[CLUSTERS] is not None:
         places = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in everything}
-        findings += topics.orphans(found[TOPICS] or [], places, found[BROKERS] or [])
+        findings += topics.orphans(found[TOPICS] or [], places, found[BROKERS] or [], say)
     if not chosen and found[CLUSTERS] is not None:
         findings.append(_nothing_here(namespace, cluster))
     findings += [each for at, each in enumerate(reader.notes) if each not in reader.notes[:at]]
@@ -85,23 +86,17 @@ async def _examine(client: KubeClient, namespace: str | None, cluster: str | Non
 
 
 async def _examine_one(
-    client: KubeClient, reader: Any, cluster: JsonObject, found: dict[Kind, list[JsonObject] | None]
+    client: KubeClient,
+    reader: Any,
+    cluster: JsonObject,
+    found: dict[Kind, list[JsonObject] | None],
+    say: Commands,
 ) -> list[Finding]:
     from kafkalite_cli.doctor import brokers, operators, partitions, topics
     from kafkalite_cli.doctor.gather import read_evidence
 
-    evidence = await read_evidence(client, reader, cluster, found)
+    evidence = await read_evidence(client, reader, cluster, found, say)
     return [each for part in (operators, brokers, partitions, topics) for each in part.check(evidence)]
-
-
-def spoken_here(findings: list[Finding], target: Target) -> list[Finding]:
-    """With commands that can be pasted: kubectl does not find the local cluster by itself."""
-    if target.home is None:
-        return findings
-    file = target.home.kubeconfig
-    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    kubectl = f"kubectl --kubeconfig {shlex.quote(str(shown))} -n "
-    return [dataclasses.replace(each, todo=each.todo.replace("kubectl -n ", kubectl)) for each in findings]
 
 
 def _nothing_here(namespace: str | None, cluster: str | None) -> Finding:

@@ -14,8 +14,10 @@ from kafkalite_core.resources.naming import GROUP, VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kafkalite_cli.pasting import Commands
+
 JsonObject = dict[str, Any]
-REMEDY = "helm upgrade, or kubectl apply --server-side -f crds/ of the version of the operator"
+APPLY = "apply --server-side -f crds/"
 
 
 def own_definitions() -> dict[str, JsonObject]:
@@ -31,7 +33,11 @@ def own_definitions() -> dict[str, JsonObject]:
     return {}
 
 
-def missing(plurals: list[str]) -> Iterator[Finding]:
+def _remedy(say: Commands) -> str:
+    return f"helm upgrade, or with crds/ of the version of the operator: {say.kubectl(None, APPLY)}"
+
+
+def missing(plurals: list[str], say: Commands) -> Iterator[Finding]:
     """Kinds that the API server does not know."""
     for plural in plurals:
         yield Finding(
@@ -39,11 +45,11 @@ def missing(plurals: list[str]) -> Iterator[Finding]:
             about=f"customresourcedefinition/{plural}.{GROUP}",
             what=f"the API server does not know {plural}.{GROUP}/{VERSION}",
             why="the custom resource definition is not installed",
-            todo=REMEDY,
+            todo=_remedy(say),
         )
 
 
-def check(served: list[JsonObject]) -> Iterator[Finding]:
+def check(served: list[JsonObject], say: Commands) -> Iterator[Finding]:
     """Fields and rules of this version that an installed definition lacks."""
     installed = {each["metadata"]["name"]: each for each in served}
     for name, own in own_definitions().items():
@@ -57,7 +63,7 @@ def check(served: list[JsonObject]) -> Iterator[Finding]:
                 about=f"customresourcedefinition/{name}",
                 what=f"the definition {name} does not serve {VERSION}",
                 why="it is of another version",
-                todo=REMEDY,
+                todo=_remedy(say),
             )
             continue
         lacking = sorted(_paths(_schema(wanted)) - _paths(_schema(found)))
@@ -70,7 +76,7 @@ def check(served: list[JsonObject]) -> Iterator[Finding]:
                 about=f"customresourcedefinition/{name}",
                 what=f"the definition {name} lacks {' and '.join(parts)}",
                 why="it is older than this program: what it does not know is dropped, what no rule refuses is let in",
-                todo=REMEDY,
+                todo=_remedy(say),
                 items=(*lacking, *rules),
             )
 

@@ -31,6 +31,7 @@ from kafkalite_runtime.kube import (
 )
 
 if TYPE_CHECKING:
+    from kafkalite_cli.pasting import Commands
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Topic
     from kafkalite_runtime.kube import KubeClient
@@ -116,7 +117,11 @@ async def read_main(reader: Reader) -> dict[Kind, list[JsonObject] | None]:
 
 
 async def read_evidence(
-    client: KubeClient, reader: Reader, cluster: JsonObject, found: dict[Kind, list[JsonObject] | None]
+    client: KubeClient,
+    reader: Reader,
+    cluster: JsonObject,
+    found: dict[Kind, list[JsonObject] | None],
+    say: Commands,
 ) -> Evidence:
     """Everything about one cluster. Raises errors of the client."""
     namespace, name = str(cluster["metadata"]["namespace"]), str(cluster["metadata"]["name"])
@@ -151,6 +156,7 @@ async def read_evidence(
         warnings=None if events is None else _warnings(events),
         broken=broken,
         now=now,
+        say=say,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_cli.pasting import Commands
 from kafkalite_cli.snapshot import topic_name
 from kafkalite_cli.topics.objects import cluster_of
 
@@ -48,6 +49,7 @@ class Evidence:
         silent: `namespace/name` of Leases that did not change while they were looked at.
         broken: Objects that cannot be understood, and why.
         now: Wall clock, in seconds.
+        say: The commands that are offered.
     """
 
     namespace: str
@@ -64,6 +66,7 @@ class Evidence:
     warnings: dict[tuple[str, str], JsonObject] | None = None
     broken: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
+    say: Commands = field(default_factory=Commands)
 
     @property
     def name(self) -> str:
@@ -74,6 +77,10 @@ class Evidence:
     def replicas(self) -> int:
         """Brokers that are wanted."""
         return int(self.cluster["spec"].get("replicas", 3))
+
+    def kubectl(self, words: str) -> str:
+        """A command about an object of the cluster's namespace."""
+        return self.say.kubectl(self.namespace, words)
 
     def warning(self, kind: str, name: str) -> str:
         """The newest Warning about an object, as `Reason: message`; empty when there is none."""

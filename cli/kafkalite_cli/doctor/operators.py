@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_cli.brokers.operator_lease import age_s
 from kafkalite_cli.doctor import pods
 from kafkalite_cli.doctor.gather import operator_pods
-from kafkalite_cli.doctor.model import NOTE, Finding, listed
+from kafkalite_cli.doctor.model import LISTED_MAX, NOTE, Finding, listed
 from kafkalite_cli.snapshot import condition
 from kafkalite_core.controller.conditions import CLUSTER_WAITS, TOPIC_WAITS
 from kafkalite_core.model.config import check_broker_config
@@ -29,24 +29,25 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _lease(evidence)
     yield from _cluster(evidence)
     if _is_paused(evidence.cluster):
-        yield _paused(f"cluster/{evidence.name}", f"the cluster {evidence.name}", CLUSTER_WAITS)
+        objects = f"klc {evidence.name}"
+        yield _paused(evidence, f"cluster/{evidence.name}", f"the cluster {evidence.name}", CLUSTER_WAITS, objects)
     paused = [str(topic["metadata"]["name"]) for topic in evidence.topics if _is_paused(topic)]
     if paused:
         what = f"topics {listed(paused)}" if paused[1:] else f"the topic {paused[0]}"
-        yield _paused(f"topic/{paused[0]}", what, TOPIC_WAITS)
+        yield _paused(evidence, f"topic/{paused[0]}", what, TOPIC_WAITS, f"klt {' '.join(paused[:LISTED_MAX])}")
 
 
 def _is_paused(obj: JsonObject) -> bool:
     return str((obj["metadata"].get("annotations") or {}).get(ANNOTATION_PAUSED, "")).lower() == "true"
 
 
-def _paused(about: str, what: str, waits: str) -> Finding:
+def _paused(evidence: Evidence, about: str, what: str, waits: str, objects: str) -> Finding:
     return Finding(
         code="ReconciliationPaused",
         about=about,
         what=f"the operator is told to leave {what} alone",
         why=f"the annotation {ANNOTATION_PAUSED} is set: {waits}; elections go on",
-        todo=f"remove the annotation when you are done (kubectl annotate … {ANNOTATION_PAUSED}-)",
+        todo=f"when you are done: {evidence.kubectl(f'annotate {objects} {ANNOTATION_PAUSED}-')}",
         severity=NOTE,
     )
 
@@ -89,7 +90,7 @@ def _lease(evidence: Evidence) -> Iterator[Finding]:
     age = age_s(record, evidence.now)
     since = f"{age:,.0f} s" if age is not None else "ever"
     what = f"the operator {record.holder} has not renewed its Lease in namespace {record.namespace} for {since}"
-    look = f"kubectl -n {record.namespace} get pods, and the log of the operator"
+    look = f"{evidence.say.kubectl(record.namespace, 'get pods')}, and the log of the operator"
     yield _nobody(
         what, why or f"its process is gone or hangs, or cannot reach the API server; {MEANWHILE}", todo or look
     )
@@ -116,7 +117,7 @@ def _cluster(evidence: Evidence) -> Iterator[Finding]:
             about=about,
             what=f"keys of the cluster {evidence.name} are not in force: {'; '.join(problems)}",
             why="Kafka has no such key, or not with this value",
-            todo=f"correct spec.config: kubectl -n {evidence.namespace} edit klc {evidence.name}",
+            todo=f"correct spec.config: {evidence.kubectl(f'edit klc {evidence.name}')}",
         )
     generation = int(evidence.cluster["metadata"].get("generation", 0))
     seen = int((evidence.cluster.get("status") or {}).get("observedGeneration", 0))
@@ -136,7 +137,8 @@ def _cluster(evidence: Evidence) -> Iterator[Finding]:
             about=about,
             what=f"brokers of {evidence.name} cannot leave, though spec.replicas is {evidence.replicas}",
             why=str(progressing.get("message", "")),
-            todo="kafkalite topics alter NAME --replicas N for the topics that are named, or raise spec.replicas again",
+            todo="raise spec.replicas again, or for the topics that are named: "
+            + evidence.say.kafkalite("topics alter NAME --replicas N"),
         )
     elif progressing.get("reason") == "ScalingDown":
         yield Finding(

@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _offline(evidence, offline)
     yield from _below(below)
     yield from _behind(evidence, missing)
-    yield from _others(moving, unclean)
+    yield from _others(evidence, moving, unclean)
 
 
 def _relaxed(evidence: Evidence, config: dict[str, str]) -> bool:
@@ -138,7 +138,7 @@ def _named(ids: list[int]) -> str:
 def _offline(evidence: Evidence, offline: dict[str, Lack]) -> Iterator[Finding]:
     for why, lack in _sorted(offline):
         topic = min(lack.objects)
-        consent = f"kubectl -n {evidence.namespace} annotate klt {topic} {ANNOTATION_ELECT_UNCLEAN}=all"
+        consent = evidence.kubectl(f"annotate klt {topic} {ANNOTATION_ELECT_UNCLEAN}=all")
         comes = "runs: the operator has to elect it" in why
         yield Finding(
             code="OfflinePartitions",
@@ -172,10 +172,11 @@ def _behind(evidence: Evidence, missing: dict[tuple[int, str], Lack]) -> Iterato
         if broker is not None and broker.alive:
             todo = (
                 "wait while it copies; if its lag does not shrink, look at its disk and network: "
-                f"kubectl -n {evidence.namespace} logs {broker.object_name}"
+                + evidence.kubectl(f"logs {broker.object_name}")
             )
         else:
-            todo = f"bring broker {broker_id} back; if it is gone for good: kafkalite replace {broker_id}"
+            gone = evidence.say.kafkalite(f"replace {broker_id}")
+            todo = f"bring broker {broker_id} back; if it is gone for good: {gone}"
         yield Finding(
             code="UnderReplicated",
             about=_about(lack),
@@ -187,7 +188,7 @@ def _behind(evidence: Evidence, missing: dict[tuple[int, str], Lack]) -> Iterato
         )
 
 
-def _others(moving: Lack, unclean: Lack) -> Iterator[Finding]:
+def _others(evidence: Evidence, moving: Lack, unclean: Lack) -> Iterator[Finding]:
     if unclean.names:
         yield Finding(
             code="UncleanElection",
@@ -204,7 +205,7 @@ def _others(moving: Lack, unclean: Lack) -> Iterator[Finding]:
             about=_about(moving),
             what=f"replicas of {count(len(moving.names), 'partition')} are moving: {listed(moving.names)}",
             why="somebody asked for it",
-            todo="kafkalite reassign status shows how far they are",
+            todo=f"{evidence.say.kafkalite('reassign status')} shows how far they are",
             items=tuple(moving.names),
             severity=NOTE,
         )

@@ -78,7 +78,7 @@ def _absent(evidence: Evidence, name: str) -> tuple[str, str]:
     owner = name.rpartition("-")[0]
     said = evidence.warning("StatefulSet", owner)
     why = f"its pod {name} does not exist" + (f"; {said}" if said else "")
-    return why, f"kubectl -n {evidence.namespace} describe statefulset {owner}"
+    return why, evidence.kubectl(f"describe statefulset {owner}")
 
 
 def _pending(evidence: Evidence, pod: JsonObject, what: str) -> tuple[str, str]:
@@ -102,7 +102,7 @@ def _pending(evidence: Evidence, pod: JsonObject, what: str) -> tuple[str, str]:
             f"look at StorageClass {storage}"
             if storage
             else "give the cluster a spec.storage.storageClassName, or the Kubernetes cluster a default StorageClass"
-        ) + f"; kubectl -n {evidence.namespace} describe pvc {claim}"
+        ) + f"; {evidence.kubectl(f'describe pvc {claim}')}"
     if scheduled.get("status") == "False":
         return f"{what}, no node takes it: {scheduled.get('message') or scheduled.get('reason')}", (
             "make room, or change spec.template.pod of the cluster"
@@ -135,8 +135,8 @@ def _end(ended: JsonObject) -> str:
 
 
 def _look(evidence: Evidence, name: str) -> str:
-    return f"kubectl -n {evidence.namespace} describe pod {name}"
+    return evidence.kubectl(f"describe pod {name}")
 
 
 def _logs(evidence: Evidence, name: str, *, previous: bool = False) -> str:
-    return f"kubectl -n {evidence.namespace} logs {name}" + (" --previous" if previous else "")
+    return evidence.kubectl(f"logs {name}") + (" --previous" if previous else "")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite_cli.doctor.model import Evidence
+    from kafkalite_cli.pasting import Commands
 
 JsonObject = dict[str, Any]
 TOLD_ELSEWHERE = frozenset(
@@ -62,8 +63,8 @@ def _conflicts(evidence: Evidence) -> Iterator[Finding]:
             what=f"{len(objects)} objects claim the topic name {name}: {first['metadata']['name']} has it, "
             f"{listed(names)} {'does' if len(names) == 1 else 'do'} not",
             why="the one with data has it, else the oldest",
-            todo=f"delete what is too much (kubectl -n {evidence.namespace} delete klt {names[0]}), or make it again "
-            "with another spec.topicName",
+            todo="make it again with another spec.topicName, or delete what is too much: "
+            + evidence.kubectl(f"delete klt {names[0]}"),
             items=tuple(names),
         )
 
@@ -86,7 +87,7 @@ def _config(evidence: Evidence) -> Iterator[Finding]:
             about=f"topic/{names[0]}",
             what=f"a key of {count(len(names), 'topic')} is not in force: {problem} ({listed(names)})",
             why="Kafka has no such key, or not with this value",
-            todo=f"correct spec.config: kubectl -n {evidence.namespace} edit klt {names[0]}",
+            todo=f"correct spec.config: {evidence.kubectl(f'edit klt {names[0]}')}",
             items=tuple(names),
         )
 
@@ -108,7 +109,7 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
             about=f"topic/{names[0]}",
             what=f"{count(len(names), 'topic')} not as wanted, {reason}: {listed(names)}",
             why=message,
-            todo=REMEDIES.get(reason, f"kubectl -n {evidence.namespace} describe klt {names[0]}"),
+            todo=REMEDIES.get(reason, evidence.kubectl(f"describe klt {names[0]}")),
             items=tuple(names),
         )
 
@@ -155,7 +156,9 @@ def _relaxed(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def orphans(topics: list[JsonObject], clusters: set[tuple[str, str]], brokers: list[JsonObject]) -> Iterator[Finding]:
+def orphans(
+    topics: list[JsonObject], clusters: set[tuple[str, str]], brokers: list[JsonObject], say: Commands
+) -> Iterator[Finding]:
     """Topics and brokers of clusters that do not exist. They belong to nobody, so no cluster's check tells of them."""
     from kafkalite_cli.topics.objects import cluster_of
 
@@ -183,5 +186,5 @@ def orphans(topics: list[JsonObject], clusters: set[tuple[str, str]], brokers: l
                 about=f"broker/{name}",
                 what=f"KafkaLiteBroker {name} is of cluster {place[1]}, which is not in namespace {place[0]}",
                 why="the cluster was deleted, and nothing removed its brokers",
-                todo=f"delete it when its data are not needed: kubectl -n {place[0]} delete klb {name}",
+                todo=f"delete it when its data are not needed: {say.kubectl(place[0], f'delete klb {name}')}",
             )

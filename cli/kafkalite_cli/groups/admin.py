@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from kafkalite_cli.pasting import Commands
+
 EARLIEST, LATEST = Spec.earliest(), Spec.latest()  # type: ignore[no-untyped-call]
 REQUEST_S = 15.0
 STATES = {
@@ -36,8 +38,9 @@ STATES = {
 class ConfluentGroupAdmin:
     """See `GroupAdmin`. A context manager: the client and its threads end with it."""
 
-    def __init__(self, bootstrap: str, properties: dict[str, str]) -> None:
+    def __init__(self, bootstrap: str, properties: dict[str, str], say: Commands | None = None) -> None:
         """Raises Failure for settings that librdkafka does not take."""
+        self._say = say
         self._bootstrap = bootstrap
         self._plaintext = properties.get("security.protocol", "plaintext").lower() == "plaintext"
         with plain_errors("these settings cannot be used"):
@@ -100,7 +103,7 @@ class ConfluentGroupAdmin:
 
     def partitions_of(self, topic: str) -> list[int]:
         """See the protocol."""
-        return partitions_of(self._client, topic)
+        return partitions_of(self._client, topic, say=self._say)
 
     def logs(self, partitions: list[Partition]) -> dict[Partition, Log]:
         """See the protocol."""

@@ -43,8 +43,9 @@ def connect(options: KafkaOptions) -> contextlib.AbstractContextManager[GroupAdm
     """The cluster that was chosen; tests put another in its place. Raises Failure."""
     from kafkalite_cli.groups.admin import ConfluentGroupAdmin
     from kafkalite_cli.kafka import bootstrap_of
+    from kafkalite_cli.pasting import Commands
 
-    return ConfluentGroupAdmin(bootstrap_of(options), options.properties)
+    return ConfluentGroupAdmin(bootstrap_of(options), options.properties, Commands.of(options.kube))
 
 
 @contextlib.contextmanager

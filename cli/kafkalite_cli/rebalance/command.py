@@ -10,6 +10,7 @@ import click
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.options import KubeOptions, kube_options, output_option
 from kafkalite_cli.output import note, print_json, print_table, size_text, stderr_console
+from kafkalite_cli.pasting import Commands
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,13 +60,15 @@ def rebalance(
     if (wait or throttle is not None) and not execute:
         raise click.UsageError("--wait and --throttle belong to --execute")
     proposal = ask(options, lambda client, space: _propose(client, space, options.cluster, leaders_only=leaders_only))
-    _show(proposal, output, everything=everything)
+    view: ClusterView = proposal["view"]
+    say = Commands.of(options).about(view.namespace, view.name)
+    _show(proposal, output, say, everything=everything)
     if not proposal["moves"]:
         return
     if not execute:
         note("dry run, nothing was changed: add --execute to do it")
         return
-    _carry_out(options, proposal, throttle, timeout_s=timeout if wait else None)
+    _carry_out(options, proposal, throttle, say, timeout_s=timeout if wait else None)
 
 
 async def _propose(client: KubeClient, namespace: str | None, cluster: str | None, *, leaders_only: bool) -> JsonObject:
@@ -131,7 +134,7 @@ def counts(
     return rows
 
 
-def _show(proposal: JsonObject, output: str, *, everything: bool) -> None:
+def _show(proposal: JsonObject, output: str, say: Commands, *, everything: bool) -> None:
     from kafkalite_cli.reassign.files import document_of
 
     moves, current = proposal["moves"], proposal["current"]
@@ -160,7 +163,7 @@ def _show(proposal: JsonObject, output: str, *, everything: bool) -> None:
     click.echo()
     print_table(shown)
     if proposal["busy"]:
-        note(f"{proposal['busy']} partitions move already and are left alone (kafkalite reassign status)")
+        note(f"{proposal['busy']} partitions move already and are left alone ({say.kafkalite('reassign status')})")
     if moves:
         size = f", {size_text(proposal['copiedBytes'])}" if proposal["copiedBytes"] is not None else ""
         note(f"{len(moves):,} partitions change, {proposal['copies']:,} replicas are copied{size}")
@@ -174,7 +177,9 @@ def _change(before: int, after: int) -> str:
     return str(before) if before == after else f"{before} -> {after}"
 
 
-def _carry_out(options: KubeOptions, proposal: JsonObject, throttle: int | None, *, timeout_s: float | None) -> None:
+def _carry_out(
+    options: KubeOptions, proposal: JsonObject, throttle: int | None, say: Commands, *, timeout_s: float | None
+) -> None:
     """Write the wishes; with `timeout_s` wait until they are fulfilled, then ask the preferred leaders to lead."""
     from kafkalite_cli.connection import ask
     from kafkalite_cli.local_mode.progress import Steps
@@ -197,4 +202,5 @@ def _carry_out(options: KubeOptions, proposal: JsonObject, throttle: int | None,
 
     ask(options, work)
     if timeout_s is None:
-        note("started; `kafkalite reassign status` shows how far it is, `kafkalite reassign cancel --all` goes back")
+        status, back = say.kafkalite("reassign status"), say.kafkalite("reassign cancel --all")
+        note(f"started; `{status}` shows how far it is, `{back}` goes back")

@@ -117,6 +117,7 @@ def produce(
       kafkalite consume orders --from-beginning -e -o json | kafkalite produce copy -i json
     """
     from kafkalite_cli.kafka import bootstrap_of, client_config, partitions_of, plain_errors
+    from kafkalite_cli.pasting import Commands
     from kafkalite_cli.records.produce import Outbox, chunks, pump
 
     line_format = LineFormat(
@@ -130,7 +131,7 @@ def produce(
     timeout_s = float(settings["timeout"])
     with plain_errors("these settings cannot be used"):
         producer = make_producer(client_config(bootstrap_of(options), producer_settings(settings) | options.properties))
-    known = partitions_of(producer, topic)
+    known = partitions_of(producer, topic, say=Commands.of(options.kube))
     if partition is not None and partition not in known:
         raise Failure(f"topic {topic!r} has no partition {partition}: it has {known[0]} to {known[-1]}")
     problem: LineError | None = None
@@ -291,6 +292,7 @@ def consume(
       kafkalite consume orders --group check -c 3 --timeout 10
     """
     from kafkalite_cli.kafka import bootstrap_of, client_config, partitions_of, plain_errors
+    from kafkalite_cli.pasting import Commands
     from kafkalite_cli.records import consume as reading
 
     topics = tuple(dict.fromkeys(topics))
@@ -305,8 +307,8 @@ def consume(
         consumer = make_consumer(client_config(bootstrap_of(options), settings | options.properties))
     with contextlib.ExitStack() as stack:
         stack.callback(consumer.close)  # leaves the group and commits
-        stop = stack.enter_context(stoppable())
-        partitions = [(topic, number) for topic in topics for number in partitions_of(consumer, topic)]
+        stop, say = stack.enter_context(stoppable()), Commands.of(options.kube)
+        partitions = [(topic, number) for topic in topics for number in partitions_of(consumer, topic, say=say)]
         chosen = [each for each in partitions if not numbers or each[1] in numbers]
         if strange := set(numbers) - {number for _, number in partitions}:
             raise Failure(f"{', '.join(topics)} has no partition {min(strange)}")

@@ -123,7 +123,7 @@ def test_what_is_needed_now_is_not_restarted(orders, run):
     result = run("restart", "1", code=1)
     assert (
         "broker 1 is needed now: orders-0 would keep 1 of min.insync.replicas 2 in sync: broker 0 is fenced. "
-        "`kafkalite doctor` says more; --force does it anyway"
+        f"`{orders.kafkalite('doctor')}` says more; --force does it anyway"
     ) in result.stderr
     assert "deletionTimestamp" not in orders.get(PODS, "kafkalite-broker-1")["metadata"]
 
@@ -157,7 +157,7 @@ def test_a_broker_that_does_not_return(orders, run):
     result = run("restart", "1", "2", "--timeout", "0.5", steps=comes_back(orders, 1)[:3], code=1)
     assert (
         "broker 1 is not back within 0.5 s: pod kafkalite-broker-1 is Pending, the new process has not registered yet; "
-        "`kafkalite doctor` says more"
+        f"`{orders.kafkalite('doctor')}` says more"
     ) in result.stderr
 
 
@@ -187,8 +187,7 @@ def test_a_broker_is_cordoned_and_emptied(world, run, monkeypatch):
     assert "broker 2 is cordoned: it takes no new replicas" in result.stderr
     assert "broker 2 holds no replica" in result.stderr
     assert result.stdout == (
-        f"broker 2 is empty; to remove it: kubectl -n {world.namespace} scale klc kafkalite --replicas=2 "
-        "(its volume stays)\n"
+        f"broker 2 is empty; to remove it: {world.kubectl('scale klc kafkalite --replicas=2')} (its volume stays)\n"
     )
     assert world.get(BROKERS, "kafkalite-broker-2")["spec"]["cordoned"] is True
     topic = world.get(TOPICS, "orders")
@@ -233,7 +232,7 @@ def test_what_cannot_be_emptied_is_not_even_cordoned(world, run):
     world.topic("orders", entry([0, 1, 2]))
     result = run("decommission", "2", code=1)
     assert "there is no broker left that could take the replicas of orders-0" in result.stderr
-    assert "kafkalite topics alter orders --replicas 2" in result.stderr
+    assert world.kafkalite("topics alter orders --replicas 2") in result.stderr
     assert not world.get(BROKERS, "kafkalite-broker-2")["spec"].get("cordoned")
     assert "there is no broker 9 in cluster kafkalite; there are: 0, 1, 2" in run("decommission", "9", code=1).stderr
 

@@ -7,10 +7,6 @@ import re
 import pytest
 
 from kafkalite_cli.brokers import operator_lease
-from kafkalite_cli.connection import Target
-from kafkalite_cli.doctor.command import spoken_here
-from kafkalite_cli.doctor.model import Finding
-from kafkalite_runtime.home import Home
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, CONFIG_MAPS, LEASES, STATEFUL_SETS, TOPICS
 from tests.unit.cli.world import OPERATOR, World, entry, one, only
 
@@ -80,7 +76,10 @@ def test_a_paused_operator(world, doctor):
         "the operator is told to leave the cluster kafkalite alone",
         "the operator is told to leave the topic orders alone",
     ]
-    assert "remove the annotation" in found["ReconciliationPaused"][0]["todo"]
+    assert [each["todo"] for each in found["ReconciliationPaused"]] == [
+        f"when you are done: {world.kubectl(f'annotate {which} kafkalite.io/paused-')}"
+        for which in ("klc kafkalite", "klt orders")
+    ]
 
 
 def test_the_operator_does_not_keep_up(world, doctor):
@@ -126,18 +125,18 @@ def test_a_fenced_broker_and_what_it_leaves_behind(world, doctor):
         in (fenced["why"])
     )
     assert "(the disk failed)" in fenced["why"]
-    assert fenced["todo"] == f"kubectl -n {world.namespace} logs kafkalite-broker-1 --previous"
+    assert fenced["todo"] == world.kubectl("logs kafkalite-broker-1 --previous")
     behind = one(found, "UnderReplicated")
     assert behind["what"] == "2 partitions of 1 topic without the replica on broker 1: orders-0, orders-1"
     assert behind["why"] == "broker 1 is fenced (LeaseExpired)"
-    assert "bring broker 1 back; if it is gone for good: kafkalite replace 1" in behind["todo"]
+    assert behind["todo"] == f"bring broker 1 back; if it is gone for good: {world.kafkalite('replace 1')}"
 
 
 def test_a_registration_that_is_fenced_while_the_pod_runs(world, doctor):
     world.fence(1)
     fenced = one(doctor(), "BrokerFenced")
     assert "its pod runs and is ready, yet its registration is that of epoch 11" in fenced["why"]
-    assert fenced["todo"] == "if this stays, kafkalite restart 1"
+    assert fenced["todo"] == f"if this stays, {world.kafkalite('restart 1')}"
 
 
 @pytest.mark.parametrize(
@@ -318,17 +317,8 @@ def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
     world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
     finding = one(doctor(), "NotEnoughBrokers")
     assert (finding["why"], finding["severity"]) == ("broker 2 cannot leave", "problem")
-    assert "kafkalite topics alter NAME --replicas N" in finding["todo"]
+    assert world.kafkalite("topics alter NAME --replicas N") in finding["todo"]
     condition |= {"status": "True", "reason": "ScalingDown", "message": "1 replica left on broker 3"}
     world.patch(CLUSTERS, "kafkalite", {"status": {"conditions": [condition]}}, status=True)
     finding = one(doctor(rc=0), "ScalingDown")
     assert (finding["why"], finding["severity"]) == ("1 replica left on broker 3", "note")
-
-
-def test_commands_for_the_local_cluster_can_be_pasted(tmp_path, monkeypatch):
-    finding = Finding(code="C", about="x", what="w", why="y", todo="delete it: kubectl -n default delete klb b")
-    home = Home(tmp_path / "my home")
-    monkeypatch.chdir(tmp_path)
-    (found,) = spoken_here([finding], Target((home.kubeconfig,), home))
-    assert found.todo == "delete it: kubectl --kubeconfig 'my home/kubeconfig' -n default delete klb b"
-    assert spoken_here([finding], Target((home.kubeconfig,), None)) == [finding]

@@ -34,7 +34,7 @@ def test_a_partition_without_a_leader_and_why_no_candidate_counts(world, doctor)
         "broker 0 (in the ISR) came back without its data (it was in sync with epoch 10); "
         "broker 1 (eligible) is fenced; broker 2 runs, and may lack acknowledged records"
     )
-    assert f"kubectl -n {world.namespace} annotate klt orders kafkalite.io/elect-unclean=all" in finding["todo"]
+    assert world.kubectl("annotate klt orders kafkalite.io/elect-unclean=all") in finding["todo"]
 
 
 def test_a_partition_that_only_waits_for_the_operator(world, doctor):
@@ -242,7 +242,7 @@ def test_definitions_that_are_missing_or_old(world, doctor, monkeypatch):
         "(a broker is named after its cluster and its id, <cluster>-broker-<id>, status never disappears)"
     )
     assert clusters["what"] == "the definition kafkaliteclusters.kafkalite.io does not serve v1alpha1"
-    assert "kubectl apply --server-side -f crds/" in brokers["todo"]
+    assert f"kubectl --kubeconfig {world.kubeconfig} apply --server-side -f crds/" in brokers["todo"]
 
 
 def test_definitions_that_were_never_installed(world, doctor, monkeypatch):

@@ -4,6 +4,7 @@ from click.testing import CliRunner
 
 from kafkalite_cli import snapshot, status
 from kafkalite_cli.main import main
+from kafkalite_cli.pasting import Commands
 from kafkalite_runtime.kube import CLUSTERS, PODS, KubeClient, KubeForbidden
 from tests.unit.cli.world import entry
 
@@ -30,7 +31,7 @@ def test_of_many_partitions_only_those_are_shown_that_need_somebody(world):
     lines = shown.splitlines()
     assert lines[-1] == (
         "131 partitions of 1 topics: 1 without a leader, 30 under-replicated "
-        "(--all shows every one, `kafkalite doctor` says why)"
+        f"(--all shows every one, `{world.kafkalite('doctor')}` says why)"
     )
     assert lines[-2] == "… and 11 more"
     [first] = [at for at, line in enumerate(lines) if line == "partitions that need somebody"]
@@ -59,7 +60,7 @@ def test_a_thousand_topics_are_told_quickly(world, capsys):
     made = world.topic("orders", *[entry([0, 1, 2]) for _ in range(6)])
     topics = [{**made, "metadata": {**made["metadata"], "name": f"t{number}"}} for number in range(1_000)]
     many = snapshot.Snapshot(topics=topics)
-    status._print(status.describe(many, None), many, known=True, everything=False)
+    status._print(status.describe(many, None), many, Commands(), known=True, everything=False)
     assert capsys.readouterr().out.splitlines()[-1].startswith("6,000 partitions of 1,000 topics: 0 without a leader")
 
 

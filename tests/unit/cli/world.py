@@ -109,6 +109,14 @@ class World:
             self.pod(number)
             self.claim(number)
 
+    def kubectl(self, words):
+        """As a command that was given `arguments` offers it for pasting."""
+        return f"kubectl --kubeconfig {self.kubeconfig} -n {self.namespace} {words}"
+
+    def kafkalite(self, words):
+        """As `kubectl`."""
+        return f"kafkalite {words} --kubeconfig {self.kubeconfig} -n {self.namespace}"
+
     def get(self, kind, name):
         return self.do(lambda client: client.get(kind, self.namespace, name))
 
