@@ -55,19 +55,21 @@ def restart(
 
     say = _commands(options)
 
-    async def work(client: KubeClient, namespace: str | None) -> list[int]:
-        view = await read_view(client, namespace, options.cluster)
-        ids = [i for i in sorted(view.brokers) if not view.scaled_away(i)] if everything else list(brokers)
-        if not yes:
-            which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
-            confirm(f"Restart {which} of cluster {view.name}?")
+    # Asked outside of the event loop, which would keep Ctrl-C for later.
+    seen = ask(options, lambda client, namespace: read_view(client, namespace, options.cluster))
+    ids = [i for i in sorted(seen.brokers) if not seen.scaled_away(i)] if everything else list(brokers)
+    if not yes:
+        which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
+        confirm(f"Restart {which} of cluster {seen.name}?")
+
+    async def work(client: KubeClient, _namespace: str | None) -> None:
+        view = await read_view(client, seen.namespace, seen.name)
         with Steps(stderr_console()) as steps:
             here = say.about(view.namespace, view.name)
             await Restarts(client, view, steps, here, force=force, timeout_s=timeout).run(view, ids)
-        return ids
 
-    done = ask(options, work)
-    click.echo(f"restarted {', '.join(map(str, done))}")
+    ask(options, work)
+    click.echo(f"restarted {', '.join(map(str, ids))}")
 
 
 @click.command()
@@ -96,45 +98,68 @@ def decommission(
     from kafkalite_cli.brokers import decommission as work_on
     from kafkalite_cli.brokers.view import read_view
     from kafkalite_cli.connection import ask
-    from kafkalite_cli.local_mode.progress import Steps
 
     if cancel and (dry_run or throttle is not None):
         raise click.UsageError("--cancel takes neither --dry-run nor --throttle")
 
     say = _commands(options)
 
-    async def work(client: KubeClient, namespace: str | None) -> None:
-        view = await read_view(client, namespace, options.cluster)
-        here = say.about(view.namespace, view.name)
-        if cancel:
-            _tell_restored(broker, await work_on.cancel(client, view, broker, here), here)
-            return
-        if broker in view.brokers and broker >= view.wanted and not dry_run:
-            with Steps(stderr_console()) as steps:
-                steps.begin(f"broker {broker} leaves")
-                await work_on.follow(client, view, broker, steps, timeout_s=timeout)
-                steps.done(f"broker {broker} has left")
-            click.echo(f"broker {broker} is removed: spec.replicas of {view.name} is {view.wanted}")
-            return
-        wanted = work_on.plan(view, broker, here)
-        if dry_run:
-            _show(view, broker, wanted)
-            note("dry run, nothing was changed")
-            return
-        if wanted.moves and not yes:
-            confirm(f"Move {len(wanted.moves):,} replicas away from broker {broker}?")
-        with Steps(stderr_console()) as steps:
-            steps.begin(f"broker {broker}")
-            await work_on.cordon(client, view, broker, cordoned=True)
-            steps.done(f"broker {broker} is cordoned: it takes no new replicas")
-            steps.begin(f"emptying broker {broker}")
-            view = await read_view(client, view.namespace, view.name)
-            await work_on.empty(client, view, broker, steps, here, throttle=throttle, timeout_s=timeout)
-            steps.done(f"broker {broker} holds no replica")
-        view = await read_view(client, view.namespace, view.name)
-        click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker, here)}")
+    # Asked outside of the event loop, which would keep Ctrl-C for later.
+    seen = ask(options, lambda client, namespace: read_view(client, namespace, options.cluster))
+    here = say.about(seen.namespace, seen.name)
+    if cancel:
+        restored = ask(options, lambda client, _namespace: work_on.cancel(client, seen, broker, here))
+        _tell_restored(broker, restored, here)
+        return
+    if broker in seen.brokers and broker >= seen.wanted and not dry_run:
+        ask(options, lambda client, _namespace: _follow(client, seen, broker, timeout_s=timeout))
+        click.echo(f"broker {broker} is removed: spec.replicas of {seen.name} is {seen.wanted}")
+        return
+    wanted = work_on.plan(seen, broker, here)
+    if dry_run:
+        _show(seen, broker, wanted)
+        note("dry run, nothing was changed")
+        return
+    if wanted.moves and not yes:
+        confirm(f"Move {len(wanted.moves):,} replicas away from broker {broker}?")
+    view = ask(
+        options, lambda client, _namespace: _empty(client, seen, broker, here, throttle=throttle, timeout_s=timeout)
+    )
+    click.echo(f"broker {broker} is empty; {work_on.how_to_shrink(view, broker, here)}")
 
-    ask(options, work)
+
+async def _follow(client: KubeClient, view: ClusterView, broker: int, *, timeout_s: float) -> None:
+    from kafkalite_cli.brokers import decommission as work_on
+    from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.outage import going_on
+
+    with going_on("the operator goes on with it"), Steps(stderr_console()) as steps:
+        steps.begin(f"broker {broker} leaves")
+        await work_on.follow(client, view, broker, steps, timeout_s=timeout_s)
+        steps.done(f"broker {broker} has left")
+
+
+async def _empty(
+    client: KubeClient, seen: ClusterView, broker: int, say: Commands, *, throttle: int | None, timeout_s: float
+) -> ClusterView:
+    """The cluster afterwards."""
+    from kafkalite_cli.brokers import decommission as work_on
+    from kafkalite_cli.brokers.view import read_again, read_view
+    from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.outage import going_on
+
+    view = await read_view(client, seen.namespace, seen.name)
+    work_on.plan(view, broker, say)
+    again = say.kafkalite(f"decommission {broker}")
+    with going_on(f"what moves goes on moving: `{again}` waits for it"), Steps(stderr_console()) as steps:
+        steps.begin(f"broker {broker}")
+        await work_on.cordon(client, view, broker, cordoned=True)
+        steps.done(f"broker {broker} is cordoned: it takes no new replicas")
+        steps.begin(f"emptying broker {broker}")
+        view = await read_again(client, view, steps.waiting)
+        await work_on.empty(client, view, broker, steps, say, throttle=throttle, timeout_s=timeout_s)
+        steps.done(f"broker {broker} holds no replica")
+        return await read_again(client, view, steps.waiting)
 
 
 @click.command()
@@ -159,6 +184,7 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
     from kafkalite_cli.brokers.view import read_view
     from kafkalite_cli.connection import ask
     from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.outage import going_on
 
     if cancel and yes:
         raise click.UsageError("--cancel or --yes, not both")
@@ -181,7 +207,9 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
         with Steps(stderr_console()) as steps:
             steps.begin(f"broker {broker} is replaced")
             await work_on.declare(client, view, broker, gone=True)
-            await work_on.follow(client, view, broker, steps, say.about(view.namespace, view.name), timeout_s=timeout)
+            here = say.about(view.namespace, view.name)
+            with going_on("the operator goes on with it"):
+                await work_on.follow(client, view, broker, steps, here, timeout_s=timeout)
             steps.done(f"broker {broker} is back in all ISRs")
         click.echo(f"broker {broker} has a new volume, and its replicas are in sync")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.brokers.safety import living
-from kafkalite_cli.brokers.view import ClusterView, read_view
+from kafkalite_cli.brokers.view import ClusterView, read_again
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
+from kafkalite_cli.outage import through_outage
 from kafkalite_cli.reassign.session import POLL_S, Session
 from kafkalite_cli.snapshot import condition
 from kafkalite_core.controller.balancing import NoRoom, evacuated
@@ -125,10 +127,10 @@ async def empty(
         if not wanted.moves and not wanted.leaving:
             return
         if wanted.moves:
-            await session.execute(wanted.moves, throttle)
+            await through_outage(partial(session.execute, wanted.moves, throttle), steps.waiting)
         goal = wanted.moves | {key: wanted.current[key] for key in wanted.leaving}
         await session.wait(goal, timeout_s=timeout_s, tell=steps.waiting)
-        view = await read_view(client, view.namespace, view.name)
+        view = await read_again(client, view, steps.waiting)
     raise Failure(f"replicas are placed on broker {broker_id} again and again: {_named(held(view, broker_id))}")
 
 
@@ -146,7 +148,7 @@ async def follow(client: KubeClient, view: ClusterView, broker_id: int, steps: S
         if time.monotonic() > limit:
             raise Failure(f"broker {broker_id} is not removed in time; the operator goes on: {words}")
         await asyncio.sleep(POLL_S)
-        view = await read_view(client, view.namespace, view.name)
+        view = await read_again(client, view, steps.waiting)
 
 
 async def cancel(client: KubeClient, view: ClusterView, broker_id: int, say: Commands) -> Assignment:

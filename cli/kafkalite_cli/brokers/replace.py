@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkalite_cli.brokers.view import ClusterView, read_view
+from kafkalite_cli.brokers.view import ClusterView, read_again
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
 from kafkalite_core.controller.replacement import objections
@@ -101,7 +101,7 @@ async def follow(
     """Wait until the broker is back in all its ISRs, with another disk. Raises Failure."""
     limit = time.monotonic() + timeout_s
     while True:
-        view = await read_view(client, view.namespace, view.name)
+        view = await read_again(client, view, steps.waiting)
         broker = known(view, broker_id)
         status = parse_replacing(Fields(view.cluster.get("status") or {}, "status"))
         mine = status.broker == broker_id and status.phase is not Phase.NONE

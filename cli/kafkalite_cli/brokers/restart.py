@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.brokers import operator_lease, safety
-from kafkalite_cli.brokers.view import ClusterView, read_view
+from kafkalite_cli.brokers.view import ClusterView, read_again
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
+from kafkalite_cli.outage import through_outage
 from kafkalite_core.resources.naming import broker_name
 from kafkalite_core.resources.pods import is_ready
-from kafkalite_runtime.kube import PODS, KubeConflict, KubeNotFound, KubeUnavailable
+from kafkalite_runtime.kube import PODS, KubeConflict, KubeError, KubeNotFound, KubeUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 JsonObject = dict[str, Any]
 POLL_S = 0.5
-OUTAGE_S = 10.0  # an API server that restarts is waited for
 
 
 class Restarts:
@@ -38,7 +39,7 @@ class Restarts:
         self, client: KubeClient, view: ClusterView, steps: Steps, say: Commands, *, force: bool, timeout_s: float
     ) -> None:
         self._client = client
-        self._namespace, self._cluster = view.namespace, view.name
+        self._view, self._namespace = view, view.namespace
         self._steps = steps
         self._doctor = say.kafkalite("doctor")
         self._force = force
@@ -55,6 +56,8 @@ class Restarts:
                 await self._restart(broker_id)
             except Failure as error:
                 raise Failure(f"{error.message}{left}") from error
+            except (KubeError, KubeUnavailable) as error:
+                raise Failure(f"{plain_words(error)}{left}") from error
             self._steps.done(f"broker {broker_id} is back in all ISRs")
 
     async def _check(self, view: ClusterView, broker_ids: Sequence[int]) -> None:
@@ -92,37 +95,25 @@ class Restarts:
             await asyncio.sleep(POLL_S)
 
     async def _read(self) -> ClusterView:
-        """The cluster; an API server that is away for a moment is waited for."""
-        limit = time.monotonic() + OUTAGE_S
-        while True:
-            try:
-                return await read_view(self._client, self._namespace, self._cluster)
-            except KubeUnavailable as error:
-                self._steps.waiting(plain_words(error))
-                if time.monotonic() > limit:
-                    raise
-            await asyncio.sleep(POLL_S)
+        return await read_again(self._client, self._view, self._steps.waiting)
 
     async def _pod(self, name: str) -> JsonObject | None:
+        """None: there is none, which an API server that is away does not say."""
         try:
-            return await self._client.get(PODS, self._namespace, name)
-        except (KubeNotFound, KubeUnavailable):
+            return await through_outage(lambda: self._client.get(PODS, self._namespace, name), self._steps.waiting)
+        except KubeNotFound:
             return None
 
+    async def _delete(self, name: str, uid: str) -> None:
+        """That very pod: doing it again does no harm, and a request without an answer may not have arrived."""
+        with contextlib.suppress(KubeNotFound, KubeConflict):  # somebody else may have replaced it this very moment
+            await through_outage(lambda: self._client.delete(PODS, self._namespace, name, uid=uid), self._steps.waiting)
+
     async def _restart(self, broker_id: int) -> None:
-        name = broker_name(self._cluster, broker_id)
-        before = (await self._read()).brokers[broker_id]
+        name = broker_name(self._view.name, broker_id)
+        before = (await self._read()).brokers.get(broker_id)
+        incarnation = before.registration.incarnation if before and before.registration is not None else ""
         old = await self._pod(name)
-        if old is not None:
-            self._steps.waiting(f"pod {name} is deleted")
-            try:
-                await self._client.delete(PODS, self._namespace, name, uid=old["metadata"]["uid"])
-            except (KubeNotFound, KubeConflict):
-                pass  # somebody else has replaced it this very moment
-            except KubeUnavailable as error:
-                if not error.ambiguous:
-                    raise
-        incarnation = before.registration.incarnation if before.registration is not None else ""
         uid = old["metadata"]["uid"] if old is not None else ""
         limit = time.monotonic() + self._timeout_s
         while reason := await self._waits_for(broker_id, name, uid, incarnation):
@@ -139,7 +130,10 @@ class Restarts:
         if pod is None:
             return f"pod {name} is made again"
         if pod["metadata"]["uid"] == old_uid:
-            return f"pod {name} stops"
+            if "deletionTimestamp" in pod["metadata"]:
+                return f"pod {name} stops"
+            await self._delete(name, old_uid)
+            return f"pod {name} is deleted"
         view = await self._read()
         broker = view.brokers.get(broker_id)
         registration = broker.registration if broker is not None else None

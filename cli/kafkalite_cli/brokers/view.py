@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.errors import Failure
+from kafkalite_cli.outage import through_outage
 from kafkalite_cli.snapshot import topic_name
 from kafkalite_cli.topics.objects import cluster_of
 from kafkalite_core.controller.election import describe_broker
@@ -16,6 +17,8 @@ from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeClient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite_cli.reassign.files import Assignment
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
@@ -105,6 +108,11 @@ async def read_view(client: KubeClient, namespace: str | None, cluster: str | No
             for number, entry in sorted(parse_topic(each).partitions.items())
         },
     )
+
+
+async def read_again(client: KubeClient, view: ClusterView, tell: Callable[[str], None]) -> ClusterView:
+    """The same cluster as it is now; an API server that is away for a moment is waited for."""
+    return await through_outage(lambda: read_view(client, view.namespace, view.name), tell)
 
 
 def choose_cluster(clusters: list[JsonObject], namespace: str | None, name: str | None) -> JsonObject:

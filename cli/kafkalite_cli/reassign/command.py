@@ -11,6 +11,7 @@ from kafkalite_cli.options import KubeOptions, kube_options, output_option
 from kafkalite_cli.output import note, print_json, print_table, stderr_console
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Awaitable, Callable
 
     from kafkalite_cli.reassign.session import Session
@@ -136,12 +137,19 @@ def execute(options: KubeOptions, file: str, throttle: int | None, wait: bool, t
         from kafkalite_cli.local_mode.progress import Steps
 
         async def work(session: Session) -> None:
-            with Steps(stderr_console()) as steps:
+            with _going_on(options), Steps(stderr_console()) as steps:
                 steps.begin(f"moving {_count(len(wanted))}")
                 await session.wait(wanted, timeout_s=timeout, tell=steps.waiting)
                 steps.done(f"{_count(len(wanted))} moved")
 
         _run(options, work)
+
+
+def _going_on(options: KubeOptions) -> contextlib.AbstractContextManager[None]:
+    from kafkalite_cli.outage import going_on
+    from kafkalite_cli.pasting import Commands
+
+    return going_on(f"the moves go on: `{Commands.of(options).kafkalite('reassign status')}` shows how far they are")
 
 
 def _count(partitions: int) -> str:
@@ -202,7 +210,7 @@ def status(options: KubeOptions, topics: tuple[str, ...], wait: bool, timeout: f
         from kafkalite_cli.local_mode.progress import Steps
 
         async def work(session: Session) -> None:
-            with Steps(stderr_console()) as steps:
+            with _going_on(options), Steps(stderr_console()) as steps:
                 steps.begin("moving")
                 await session.wait_still(topics, timeout_s=timeout, tell=steps.waiting)
 

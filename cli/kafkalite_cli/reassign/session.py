@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.errors import Failure
+from kafkalite_cli.outage import through_outage
 from kafkalite_cli.reassign import moves
 from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_cli.topics import sizes
@@ -142,7 +143,7 @@ class Session:
         """Until every partition of a plan has moved. Raises Failure when one does not move, or the time is over."""
         limit = time.monotonic() + timeout_s
         while True:
-            rows = await self.verify(wanted)
+            rows = await through_outage(lambda: self.verify(wanted), tell, until=limit)
             left = [row for row in rows if row["state"] != "completed"]
             if not left:
                 return
@@ -155,7 +156,7 @@ class Session:
     async def wait_still(self, names: Collection[str], *, timeout_s: float, tell: Callable[[str], None]) -> None:
         """Until nothing moves, in these topics or in all. Raises Failure when the time is over."""
         limit, most = time.monotonic() + timeout_s, 0
-        while rows := await self.moves(names):
+        while rows := await through_outage(lambda: self.moves(names), tell, until=limit):
             most = max(most, len(rows))
             await self._pause(rows, most - len(rows), limit, tell, total=most)
 
@@ -166,7 +167,7 @@ class Session:
         names = {row["topic"] for row in rows}
         messages = [
             str(said.get("message"))
-            for topic in await self._topics.list()
+            for topic in await through_outage(self._topics.list, tell, until=limit)
             if topic_name(topic) in names and (said := condition(topic, "Progressing")).get("status") == "True"
         ]
         if messages:

@@ -183,6 +183,7 @@ def _carry_out(
     """Write the wishes; with `timeout_s` wait until they are fulfilled, then ask the preferred leaders to lead."""
     from kafkalite_cli.connection import ask
     from kafkalite_cli.local_mode.progress import Steps
+    from kafkalite_cli.outage import going_on, through_outage
     from kafkalite_cli.reassign.session import Session
 
     view: ClusterView = proposal["view"]
@@ -194,11 +195,12 @@ def _carry_out(
         await session.execute(moves, throttle)
         if timeout_s is None:
             return
-        with Steps(stderr_console()) as steps:
+        status = say.kafkalite("reassign status")
+        with going_on(f"the moves go on: `{status}` shows how far they are"), Steps(stderr_console()) as steps:
             steps.begin(f"rebalancing {len(moves):,} partitions")
             await session.wait(moves, timeout_s=timeout_s, tell=steps.waiting)
             steps.done(f"{len(moves):,} partitions are where they shall be")
-        await session.elect_preferred(led)
+        await through_outage(lambda: session.elect_preferred(led))
 
     ask(options, work)
     if timeout_s is None:

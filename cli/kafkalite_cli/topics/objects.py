@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
+from kafkalite_cli.outage import through_outage
 from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_core.model.config import TOPIC_KEYS, broker_integer, check_topic_config
 from kafkalite_core.model.errors import ConfigError
@@ -22,7 +23,6 @@ from kafkalite_runtime.kube import (
     KubeConflict,
     KubeError,
     KubeNotFound,
-    KubeUnavailable,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 JsonObjects = list[JsonObject]
 POLL_S = 0.2
-OUTAGE_S = 10.0  # an API server that restarts is waited for
 REPLICAS = 3
 MIN_ISR = "min.insync.replicas"
 
@@ -132,7 +131,9 @@ class Topics:
         """That very object, and no other that has its name meanwhile."""
         metadata = topic["metadata"]
         try:
-            await self._client.delete(TOPICS, _namespace_of(topic), metadata["name"], uid=metadata.get("uid"))
+            await through_outage(
+                lambda: self._client.delete(TOPICS, _namespace_of(topic), metadata["name"], uid=metadata.get("uid"))
+            )
         except KubeNotFound:
             return
         except KubeConflict as error:
@@ -149,19 +150,14 @@ class Topics:
         """Look at the topic until `waits_for` says nothing (""). Raises Failure at the end of the time."""
         metadata = topic["metadata"]
         limit = time.monotonic() + timeout_s
-        answered = time.monotonic()
-        current, reason = topic, ""
         while True:
             try:
-                current = await self._client.get(TOPICS, _namespace_of(topic), metadata["name"])
-                answered = time.monotonic()
-                reason = waits_for(current)
+                current = await through_outage(
+                    lambda: self._client.get(TOPICS, _namespace_of(topic), metadata["name"]), tell, until=limit
+                )
             except KubeNotFound as error:
                 raise Failure(f"topic {topic_name(topic)!r} was deleted meanwhile") from error
-            except KubeUnavailable as error:
-                reason = plain_words(error)
-                if time.monotonic() - answered > OUTAGE_S:
-                    raise Failure(reason) from error
+            reason = waits_for(current)
             if not reason:
                 return current
             tell(reason)
@@ -175,7 +171,9 @@ class Topics:
         limit = time.monotonic() + timeout_s
         while True:
             try:
-                current = await self._client.get(TOPICS, _namespace_of(topic), metadata["name"])
+                current = await through_outage(
+                    lambda: self._client.get(TOPICS, _namespace_of(topic), metadata["name"]), until=limit
+                )
             except KubeNotFound:
                 return
             if current["metadata"].get("uid") != metadata.get("uid"):

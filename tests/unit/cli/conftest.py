@@ -1,10 +1,13 @@
 import json
+import threading
 
 import pytest
 from click.testing import CliRunner
 
+from kafkalite_cli import outage
 from kafkalite_cli.brokers import operator_lease
 from kafkalite_cli.main import main
+from kafkalite_runtime.kube import KubeClient, KubeUnavailable
 from tests.unit.cli.world import Server, World
 
 
@@ -40,3 +43,28 @@ def doctor(world, monkeypatch):
         return found
 
     return doctor
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """`away(2, "GET", "/pods/")`: the next two such requests of the command line have no answer; `after` so many."""
+    monkeypatch.setattr(outage, "POLL_S", 0.001)
+    really = KubeClient._call
+    outages = []
+
+    async def call(self, method, path, **more):
+        for each in outages if threading.current_thread() is threading.main_thread() else ():
+            if method == each["method"] and each["where"] in path and each["count"]:
+                if each["after"]:
+                    each["after"] -= 1
+                    continue
+                each["count"] -= 1
+                raise KubeUnavailable("refused", ambiguous=method != "GET")
+        return await really(self, method, path, **more)
+
+    monkeypatch.setattr(KubeClient, "_call", call)
+
+    def away(count, method, where, *, after=0):
+        outages.append({"count": count, "method": method, "where": where, "after": after})
+
+    return away

@@ -1,8 +1,12 @@
 """`kafkalite restart` and `kafkalite decommission`: the steps, and every refusal."""
 
+import asyncio
+
+import click
 import pytest
 from click.testing import CliRunner
 
+from kafkalite_cli import outage
 from kafkalite_cli.brokers import decommission, operator_lease, restart
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.main import main
@@ -177,6 +181,62 @@ def test_wrong_usage_of_restart(orders, run):
     assert "Restart broker 1 of cluster kafkalite?" in run("restart", "1", code=1, yes=False).stderr
 
 
+def test_an_outage_at_the_first_look_does_not_spare_the_pod(orders, run, away):
+    away(2, "GET", "/pods/")
+    before = orders.get(PODS, "kafkalite-broker-1")["metadata"]["uid"]
+    result = run("restart", "1", steps=[lambda: None, *comes_back(orders, 1)])
+    assert result.said[:3] == [
+        "the API server does not answer (refused)",
+        "pod kafkalite-broker-1 is deleted",
+        "pod kafkalite-broker-1 stops",
+    ]
+    assert orders.get(PODS, "kafkalite-broker-1")["metadata"]["uid"] != before
+
+
+def test_a_pod_whose_deletion_was_not_heard_is_deleted_again(orders, run, away):
+    away(2, "DELETE", "/pods/")
+    result = run("restart", "1", steps=[lambda: None, *comes_back(orders, 1)])
+    assert result.said[:2] == ["the API server does not answer (refused)", "pod kafkalite-broker-1 is deleted"]
+
+
+def test_a_deletion_that_did_not_arrive_is_repeated(orders, run, monkeypatch):
+    really, asked = KubeClient.delete, []
+
+    async def delete(self, kind, namespace, name, **more):
+        if kind is PODS and more.get("uid"):
+            asked.append(more["uid"])
+            if len(asked) < 3:
+                return
+        await really(self, kind, namespace, name, **more)
+
+    uid = orders.get(PODS, "kafkalite-broker-1")["metadata"]["uid"]
+    monkeypatch.setattr(KubeClient, "delete", delete)
+    assert run("restart", "1", steps=comes_back(orders, 1)).stdout == "restarted 1\n"
+    assert asked == [uid] * 3
+
+
+def test_an_outage_that_lasts_names_those_that_are_left(orders, run, away, monkeypatch):
+    monkeypatch.setattr(outage, "OUTAGE_S", 0.01)
+    steps = [*comes_back(orders, 0), lambda: away(10**9, "GET", "/pods/")]
+    result = run("restart", "0", "1", "2", steps=steps, code=1)
+    assert result.stderr.endswith("Error: the API server does not answer (refused); not restarted: 1, 2\n")
+
+
+@pytest.mark.parametrize("command", [("restart", "1"), ("restart", "--all"), ("decommission", "2")])
+def test_ctrl_c_at_the_question_is_heard(orders, run, command, monkeypatch):
+    """An event loop would keep the signal for itself until somebody has answered."""
+    orders.topic("pairs", entry([0, 2]))
+    orders.delete(TOPICS, "orders")
+
+    def question(_text, **_more):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click, "confirm", question)
+    run(*command, yes=False, code=130)
+
+
 # --- decommission ----------------------------------------------------------------------------------------------------
 
 
@@ -270,3 +330,28 @@ def test_a_right_that_is_missing_is_named(world, run, monkeypatch):
 def test_nobody_is_emptied_unasked(world, run):
     world.topic("orders", entry([0, 2]))
     assert "Move 1 replicas away from broker 2?" in run("decommission", "2", code=1, yes=False).stderr
+
+
+@pytest.mark.parametrize("after", range(2, 8))
+def test_an_outage_does_not_end_a_decommission(world, run, away, monkeypatch, after):
+    obey(monkeypatch)
+    world.topic("orders", entry([0, 2]))
+    away(2, "GET", "/kafkalitetopics", after=after)
+    assert "broker 2 is empty" in run("decommission", "2").stdout
+
+
+def test_an_outage_does_not_end_the_wait_for_the_operator(world, run, away):
+    world.patch(CLUSTERS, "kafkalite", {"spec": {"replicas": 2}})
+    steps = [lambda: away(2, "GET", "/kafkalitebrokers"), lambda: world.delete(BROKERS, "kafkalite-broker-2")]
+    result = run("decommission", "2", steps=steps)
+    assert result.said[-1] == "the API server does not answer (refused)"
+    assert "is removed" in result.stdout
+
+
+def test_an_outage_that_lasts_says_that_the_moves_go_on(world, run, away, monkeypatch):
+    world.topic("orders", entry([0, 2]))
+    monkeypatch.setattr(outage, "OUTAGE_S", 0.01)
+    result = run("decommission", "2", steps=[lambda: away(10**9, "GET", "/kafkalitetopics")], code=1)
+    again = world.kafkalite("decommission 2")
+    words = f"the API server does not answer (refused); what moves goes on moving: `{again}` waits for it"
+    assert words in result.stderr

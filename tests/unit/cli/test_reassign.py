@@ -7,11 +7,11 @@ import jsonpatch
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli import connection
+from kafkalite_cli import connection, outage
 from kafkalite_cli.main import main
 from kafkalite_cli.reassign import session
 from kafkalite_cli.topics import sizes
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeInvalid
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeGone, KubeInvalid, KubeUnavailable
 from kafkalite_runtime.kube.client import KubeList
 from tests.unit.cli.fakes import cluster_object, topic_object
 
@@ -194,6 +194,41 @@ def test_waiting_shows_what_the_operator_says_and_removes_the_throttle(run, tmp_
     assert "1 partition moved" in result.stderr
     assert not RATES & set(api.cluster["spec"]["config"])
     assert not api.topics["orders"]["spec"]["config"]
+
+
+@pytest.mark.parametrize("error", [KubeUnavailable("refused", ambiguous=False), KubeGone(410, "Expired", "too old")])
+def test_an_outage_does_not_end_the_waiting(run, tmp_path, monkeypatch, error):
+    monkeypatch.setattr(outage, "POLL_S", 0.001)
+    api = Api(topic("orders", entry([0, 1])))
+    plan = plan_of(tmp_path, {("orders", 0): [3, 1]})
+    really, left = api.list, [error, error]
+
+    async def sometimes(*arguments, **more):
+        if "moves" in api.order and left:
+            raise left.pop()
+        return await really(*arguments, **more)
+
+    api.operate = finish
+    api.list = sometimes
+    assert "1 partition moved" in run(api, "execute", plan, "--throttle", "1000", "--wait").stderr
+    left += [error, error]
+    run(api, "status", "--wait")
+    assert not left
+
+
+def test_an_outage_that_lasts_says_that_the_moves_go_on(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(outage, "OUTAGE_S", 0.0)
+    api = Api(topic("orders", entry([0, 1])))
+    really = api.list
+
+    async def until_it_moves(*arguments, **more):
+        if "moves" in api.order:
+            raise KubeUnavailable("refused", ambiguous=False)
+        return await really(*arguments, **more)
+
+    api.list = until_it_moves
+    result = run(api, "execute", plan_of(tmp_path, {("orders", 0): [3, 1]}), "--wait", code=1)
+    assert "the moves go on: `kafkalite reassign status` shows how far they are" in result.stderr
 
 
 def test_the_throttle_names_who_sends_and_who_receives(run, tmp_path):

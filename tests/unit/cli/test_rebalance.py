@@ -175,6 +175,15 @@ def test_executing_writes_the_wish_waits_and_lets_the_leaders_lead(world, run, m
     assert "nothing to move" in run().stdout
 
 
+@pytest.mark.parametrize("after", range(3, 6))
+def test_an_outage_does_not_end_the_waiting(world, run, away, monkeypatch, after):
+    obey(monkeypatch)
+    world.topic("orders", entry([0, 1]), entry([0, 1]), entry([0, 1]))
+    away(2, "GET", "/kafkalitetopics", after=after)
+    assert "partitions are where they shall be" in run("--execute", "--wait").stderr
+    assert "kafkalite.io/elect-preferred" in world.get(TOPICS, "orders")["metadata"]["annotations"]
+
+
 def test_cordoned_and_fenced_brokers_take_nothing(world, run):
     world.patch(BROKERS, world.broker_name(2), {"spec": {"cordoned": True}})
     world.topic("orders", entry([0, 1]), entry([0, 1]), entry([0, 1]))

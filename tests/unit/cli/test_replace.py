@@ -3,6 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
+from kafkalite_cli import outage
 from kafkalite_cli.brokers import replace
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.main import main
@@ -118,3 +119,15 @@ def test_refusals(orders, run, monkeypatch):
     monkeypatch.undo()
     orders.patch(CLUSTERS, "kafkalite", {"spec": {"replicas": 1}})
     assert "broker 1 leaves the cluster" in run("1", code=1).stderr
+
+
+def test_an_outage_does_not_end_the_waiting(orders, run, away, monkeypatch):
+    def end():
+        orders.patch(BROKERS, "kafkalite-broker-1", {"metadata": {"annotations": {ANNOTATION_REPLACE: None}}})
+
+    result = run("1", "--yes", steps=[lambda: away(2, "GET", "/kafkalitebrokers"), end])
+    assert result.said == ["the operator has not taken it up yet", "the API server does not answer (refused)"]
+    assert "has a new volume" in result.stdout
+    monkeypatch.setattr(outage, "OUTAGE_S", 0.01)
+    result = run("1", "--yes", steps=[lambda: away(10**9, "GET", "/kafkalitebrokers")], code=1)
+    assert "the API server does not answer (refused); the operator goes on with it" in result.stderr

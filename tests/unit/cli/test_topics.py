@@ -3,10 +3,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli import connection
+from kafkalite_cli import connection, outage
 from kafkalite_cli.main import main
 from kafkalite_cli.topics import objects, sizes
-from kafkalite_runtime.kube import KubeUnavailable
+from kafkalite_runtime.kube import KubeThrottled, KubeUnavailable
 from tests.unit.cli.fakes import REFUSED, Api, cluster_object, topic_object
 
 
@@ -310,6 +310,23 @@ def test_deleting_waits_until_it_is_gone(run):
     api = Api(topic_object("a"))
     api.finalized_reads = 10**9
     assert "is not gone after 0.1 s" in run(api, "delete", "a", "--yes", "--timeout", "0.1").stderr
+
+
+@pytest.mark.parametrize("method", ["get", "delete"])
+def test_an_outage_does_not_end_the_waiting_for_a_deletion(run, method, monkeypatch):
+    monkeypatch.setattr(outage, "POLL_S", 0.001)
+    api = Api(topic_object("a"))
+    api.finalized_reads = 3
+    really, left = getattr(api, method), [KubeUnavailable("refused", ambiguous=True), KubeThrottled(429, "", "", 1.0)]
+
+    async def sometimes(*arguments, **more):
+        if left:
+            raise left.pop()
+        return await really(*arguments, **more)
+
+    setattr(api, method, sometimes)
+    assert run(api, "delete", "a", "--yes").stdout == "topic a deleted\n"
+    assert not left
 
 
 def test_a_topic_that_is_made_again_at_once_was_deleted(run):
