@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_core.model.config import TOPIC_KEYS, broker_integer, check_topic_config
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, OFFSETS_TOPIC
-from kafkalite_core.resources.naming import is_topic_name, topic_object_name
+from kafkalite_core.resources.naming import is_topic_name, topic_object_name, topic_object_names
 from kafkalite_runtime.kube import (
     BROKERS,
     CLUSTERS,
@@ -22,6 +23,7 @@ from kafkalite_runtime.kube import (
     KubeClient,
     KubeConflict,
     KubeError,
+    KubeForbidden,
     KubeNotFound,
 )
 
@@ -103,11 +105,36 @@ class Topics:
             raise Failure(f"there is no KafkaLiteCluster {self._cluster!r} in namespace {namespace}")
         body = new_object(wanted, cluster, namespace=namespace, cluster_name=self._cluster)
         try:
-            return await self._client.create(TOPICS, namespace, body, strict=True)
-        except KubeConflict as error:
-            raise AlreadyExists(f"topic {wanted.name!r} already exists") from error
+            return await self._create(namespace, body)
         except KubeError as error:
             raise Failure(f"topic {wanted.name!r}: {plain_words(error)}") from error
+
+    async def _create(self, namespace: str, body: JsonObject) -> JsonObject:
+        """Under the first of its names that no other topic's object has. Raises AlreadyExists and errors of the client.
+
+        Whether there is such a topic is a matter of Kafka's name and the cluster: `metadata.name` is free, and another
+        cluster of the namespace may have a topic of that name.
+        """
+        name, cluster = topic_name(body), cluster_of(body)
+        try:
+            known = (await self._client.list(TOPICS, namespace)).items
+        except KubeForbidden:  # whoever may make topics need not see them all
+            known = []
+        _check_new(name, cluster, known)
+        taken = {each["metadata"]["name"] for each in known}
+        for object_name in topic_object_names(name, cluster):
+            if object_name in taken:
+                continue
+            try:
+                return await self._client.create(TOPICS, namespace, named(body, object_name), strict=True)
+            except KubeConflict:
+                with contextlib.suppress(KubeNotFound):  # it was deleted again
+                    _check_new(name, cluster, [await self._client.get(TOPICS, namespace, object_name)])
+        names = ", ".join(topic_object_names(name, cluster))
+        raise Failure(
+            f"topic {name!r}: other topics have every name that its object could have ({names}): make it with "
+            "`kafkalite apply` and a metadata.name of yours"
+        )
 
     async def alter(self, topic: JsonObject, change: Change) -> JsonObject:
         """The object as changed. Raises Failure."""
@@ -195,6 +222,24 @@ def _only(name: str, found: JsonObjects) -> JsonObject:
 
 class AlreadyExists(Failure):
     """There is a topic of this name."""
+
+
+def _check_new(name: str, cluster: str, known: Iterable[JsonObject]) -> None:
+    for each in known:
+        if (topic_name(each), cluster_of(each)) != (name, cluster):
+            continue
+        if "deletionTimestamp" in each["metadata"]:  # not the one that was asked for, even with --if-not-exists
+            raise Failure(f"topic {name!r} is being deleted: try again when it is gone")
+        called = each["metadata"]["name"]
+        raise AlreadyExists(f"topic {name!r} already exists" + (f" (its object is {called})" if called != name else ""))
+
+
+def named(body: JsonObject, object_name: str) -> JsonObject:
+    """The object of a topic under another `metadata.name`."""
+    spec = {key: value for key, value in body["spec"].items() if key != "topicName"}
+    name = topic_name(body)
+    whole = spec if object_name == name else spec | {"topicName": name}
+    return body | {"metadata": body["metadata"] | {"name": object_name}, "spec": whole}
 
 
 def new_object(wanted: NewTopic, cluster: JsonObject | None, *, namespace: str, cluster_name: str | None) -> JsonObject:

@@ -4,9 +4,10 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli import outage
+from kafkalite_cli import connection, outage
 from kafkalite_cli.brokers import operator_lease
 from kafkalite_cli.main import main
+from kafkalite_cli.topics import objects, sizes
 from kafkalite_runtime.kube import KubeClient, KubeUnavailable
 from tests.unit.cli.world import Server, World
 
@@ -24,6 +25,22 @@ def world(kube_server, monkeypatch, tmp_path):
     """A namespace with a cluster of three brokers, where everything is well."""
     monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "none"))
     return World(kube_server)
+
+
+@pytest.fixture
+def run_topics(monkeypatch, tmp_path):
+    """Runs the command line against an `Api`, as if it were the local cluster's."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}")
+
+    def run(api, *arguments, **more):
+        monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
+        monkeypatch.setattr(connection.Target, "client", lambda _self: api)
+        monkeypatch.setattr(sizes, "read_sizes", lambda _addresses, _topics: {})
+        monkeypatch.setattr(objects, "POLL_S", 0.001)
+        return CliRunner().invoke(main, ["topics", *arguments], **more)
+
+    return run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli import connection, outage
+from kafkalite_cli import outage
 from kafkalite_cli.main import main
 from kafkalite_cli.topics import objects, sizes
 from kafkalite_runtime.kube import KubeThrottled, KubeUnavailable
@@ -11,19 +11,8 @@ from tests.unit.cli.fakes import REFUSED, Api, cluster_object, topic_object
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
-    """Runs the command line against an `Api`, as if it were the local cluster's."""
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text("{}")
-
-    def run(api, *arguments, **more):
-        monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
-        monkeypatch.setattr(connection.Target, "client", lambda _self: api)
-        monkeypatch.setattr(sizes, "read_sizes", lambda _addresses, _topics: {})
-        monkeypatch.setattr(objects, "POLL_S", 0.001)
-        return CliRunner().invoke(main, ["topics", *arguments], **more)
-
-    return run
+def run(run_topics):
+    return run_topics
 
 
 def test_listing(run):
