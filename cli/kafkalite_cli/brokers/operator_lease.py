@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.leases import LeaseRecord, parse_lease
 from kafkalite_core.resources.naming import OPERATOR_LEASE
-from kafkalite_runtime.kube import LEASES, KubeForbidden
+from kafkalite_runtime.kube import LEASES, KubeForbidden, KubeNotFound
 
 if TYPE_CHECKING:
     from kafkalite_runtime.kube import KubeClient
@@ -72,25 +72,33 @@ def looks_silent(record: LeaseRecord, now: float) -> bool:
 
 
 async def silent(client: KubeClient, records: list[LeaseRecord], now: float) -> set[str]:
-    """`namespace/name` of those that did not change while they were looked at: their holders are gone or hang."""
+    """`namespace/name` of those that did not change while they were looked at: their holders are gone or hang.
+
+    Listed as before: the right to list does not imply the one to get. One that is gone has changed. Raises errors of
+    the client.
+    """
     suspects = [each for each in records if looks_silent(each, now)]
     if not suspects:
         return set()
     await asyncio.sleep(SECOND_LOOK_S)
-    found = set()
-    for each in suspects:
-        again = parse_lease(await client.get(LEASES, each.namespace, each.name))
-        if again.signature == each.signature:
-            found.add(f"{each.namespace}/{each.name}")
-    return found
+    again: set[object] = set()
+    for namespace in sorted({each.namespace for each in suspects}):
+        again |= {(each.namespace, each.name, each.signature) for each in await _list(client, namespace)}
+    return {
+        f"{each.namespace}/{each.name}" for each in suspects if (each.namespace, each.name, each.signature) in again
+    }
 
 
 async def why_nobody_acts(client: KubeClient, cluster: JsonObject) -> str:
     """Why no operator is at work; "" when one is, or when Leases may not be read."""
     try:
-        leases = await read_leases(client, cluster)
-    except KubeForbidden:
+        return await _why_nobody_acts(client, cluster)
+    except (KubeForbidden, KubeNotFound):
         return ""
+
+
+async def _why_nobody_acts(client: KubeClient, cluster: JsonObject) -> str:
+    leases = await read_leases(client, cluster)
     if not leases.operators:
         return "no operator that serves this cluster has a Lease" if leases.elsewhere else ""
     held = [each for each in leases.operators if each.holder]

@@ -73,7 +73,7 @@ async def _examine(
     chosen = [each for each in everything if cluster in {None, each["metadata"]["name"]}]
     for each in chosen:
         place = say.about(each["metadata"]["namespace"], each["metadata"]["name"], several=len(chosen) > 1)
-        findings += await _examine_one(client, reader, each, found, place)
+        findings += await _examine_one(reader, each, found, place)
     if cluster is None and found[CLUSTERS] is not None:
         places = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in everything}
         findings += topics.orphans(found[TOPICS] or [], places, found[BROKERS] or [], say)
@@ -86,7 +86,6 @@ async def _examine(
 
 
 async def _examine_one(
-    client: KubeClient,
     reader: Any,
     cluster: JsonObject,
     found: dict[Kind, list[JsonObject] | None],
@@ -95,7 +94,7 @@ async def _examine_one(
     from kafkalite_cli.doctor import brokers, operators, partitions, topics
     from kafkalite_cli.doctor.gather import read_evidence
 
-    evidence = await read_evidence(client, reader, cluster, found, say)
+    evidence = await read_evidence(reader, cluster, found, say)
     return [each for part in (operators, brokers, partitions, topics) for each in part.check(evidence)]
 
 

@@ -87,9 +87,22 @@ class Reader:
         try:
             return await operator_lease.read_leases(self._client, cluster)
         except (KubeForbidden, KubeNotFound) as error:
-            right = _right(LEASES, cluster["metadata"]["namespace"])
-            self._missing("leases", right, "whether operator and brokers give signs of life", error)
+            self._missing_leases(cluster["metadata"]["namespace"], error)
             return None
+
+    async def silent(self, leases: operator_lease.Leases | None, mine: set[str], now: float) -> set[str]:
+        """Of the operator and brokers `mine`, as `operator_lease.silent`; a note when they may not be read again."""
+        if leases is None:
+            return set()
+        records = [*leases.operators, *(each for name, each in leases.brokers.items() if name in mine)]
+        try:
+            return await operator_lease.silent(self._client, records, now)
+        except (KubeForbidden, KubeNotFound) as error:
+            self._missing_leases(records[0].namespace, error)
+            return set()
+
+    def _missing_leases(self, namespace: str, error: KubeForbidden | KubeNotFound) -> None:
+        self._missing("leases", _right(LEASES, namespace), "whether operator and brokers give signs of life", error)
 
     def _missing(self, plural: str, right: str, what: str, error: KubeForbidden | KubeNotFound) -> None:
         self.notes.append(
@@ -117,7 +130,6 @@ async def read_main(reader: Reader) -> dict[Kind, list[JsonObject] | None]:
 
 
 async def read_evidence(
-    client: KubeClient,
     reader: Reader,
     cluster: JsonObject,
     found: dict[Kind, list[JsonObject] | None],
@@ -136,8 +148,7 @@ async def read_evidence(
         await asyncio.sleep(operator_lease.SECOND_LOOK_S)
         leases = await reader.leases(cluster)
     now = time.time()
-    records = [] if leases is None else [*leases.operators, *leases.brokers.values()]
-    silent = await operator_lease.silent(client, records, now)
+    silent = await reader.silent(leases, {each.object_name for each in brokers.values()}, now)
     topics = [each for each in found[TOPICS] or [] if each["metadata"]["namespace"] == namespace]
     mine = sorted((each for each in topics if cluster_of(each) == name), key=topic_name)
     parsed = _topics(mine, broken)

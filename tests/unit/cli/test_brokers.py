@@ -151,6 +151,19 @@ def test_no_restart_while_nobody_could_elect(orders, run):
     assert "no operator that serves this cluster has a Lease" in run("restart", "1", code=1).stderr
 
 
+def test_a_lease_that_may_not_be_read_by_itself_is_judged_all_the_same(orders, run, monkeypatch):
+    really = KubeClient.get
+
+    async def get(self, kind, *arguments, **more):
+        if kind is LEASES:
+            raise KubeForbidden(403, "Forbidden", "GET /x: leases is forbidden")
+        return await really(self, kind, *arguments, **more)
+
+    monkeypatch.setattr(KubeClient, "get", get)
+    orders.lease(OPERATOR, orders.operator, age_s=600)
+    assert "has not renewed its Lease since" in run("restart", "1", code=1).stderr
+
+
 def test_force_goes_on_all_the_same(orders, run):
     orders.fence(0)
     orders.lease(OPERATOR, "")

@@ -7,7 +7,16 @@ import re
 import pytest
 
 from kafkalite_cli.brokers import operator_lease
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, CONFIG_MAPS, LEASES, STATEFUL_SETS, TOPICS
+from kafkalite_runtime.kube import (
+    BROKERS,
+    CLUSTERS,
+    CONFIG_MAPS,
+    LEASES,
+    STATEFUL_SETS,
+    TOPICS,
+    KubeClient,
+    KubeForbidden,
+)
 from tests.unit.cli.world import OPERATOR, World, entry, one, only
 
 
@@ -64,6 +73,63 @@ def test_a_clock_that_is_wrong_is_no_dead_operator(world, doctor, monkeypatch):
         return found
 
     monkeypatch.setattr(operator_lease, "read_leases", renewed_meanwhile)
+    assert doctor(rc=0) == {}
+
+
+@pytest.fixture
+def lists_alone(monkeypatch):
+    """Leases may be listed, and not read one by one."""
+    really = KubeClient.get
+
+    async def get(self, kind, *arguments, **more):
+        if kind is LEASES:
+            raise KubeForbidden(403, "Forbidden", "GET /x: leases is forbidden")
+        return await really(self, kind, *arguments, **more)
+
+    monkeypatch.setattr(KubeClient, "get", get)
+
+
+def test_the_right_to_list_leases_is_enough(world, doctor, lists_alone):
+    world.lease(OPERATOR, world.operator, age_s=3600)
+    world.lease("kafkalite-broker-1", "i-1", age_s=120)
+    only(doctor(), "NoOperator", "LeaseExpired")
+
+
+def test_a_lease_that_vanishes_meanwhile_has_changed(world, doctor, monkeypatch):
+    world.lease("kafkalite-broker-1", "i-1", age_s=120)
+    read = operator_lease.read_leases
+
+    async def gone_meanwhile(client, cluster):
+        found = await read(client, cluster)
+        await client.delete(LEASES, cluster["metadata"]["namespace"], "kafkalite-broker-1")
+        return found
+
+    monkeypatch.setattr(operator_lease, "read_leases", gone_meanwhile)
+    assert doctor(rc=0) == {}
+
+
+def test_a_right_that_is_taken_away_meanwhile_is_a_note(world, doctor, monkeypatch):
+    world.lease("kafkalite-broker-1", "i-1", age_s=120)
+    really, lists = KubeClient.list, []
+
+    async def once(self, kind, *arguments, **more):
+        lists.append(kind)
+        if lists.count(LEASES) > 1:
+            raise KubeForbidden(403, "Forbidden", "GET /x: leases is forbidden")
+        return await really(self, kind, *arguments, **more)
+
+    monkeypatch.setattr(KubeClient, "list", once)
+    assert one(doctor(rc=0), "RightMissing")["about"] == "leases"
+
+
+def test_leases_of_others_are_none_of_its_business(world, doctor, monkeypatch):
+    world.lease("somebody-elses", "x", age_s=3600)
+
+    async def silent(_client, records, _now):
+        assert sorted(each.name for each in records) == [f"kafkalite-broker-{i}" for i in range(3)] + [OPERATOR]
+        return set()
+
+    monkeypatch.setattr(operator_lease, "silent", silent)
     assert doctor(rc=0) == {}
 
 
