@@ -1,6 +1,7 @@
 """Reading manifests and bringing them to the API server."""
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,29 @@ class Unanswered(Failure):
 def read_manifests(source: str) -> list[JsonObject]:
     """All objects of a file, a folder's *.yaml files, or standard input (`-`). Raises Failure with the place."""
     if source == "-":
-        return _parse(Path("/dev/stdin"), "standard input")
+        return _parse(_standard_input, "standard input")
     path = Path(source)
     if path.is_dir():
-        return [obj for each in sorted([*path.glob("*.yaml"), *path.glob("*.yml")]) for obj in _parse(each, str(each))]
+        return [
+            obj
+            for each in sorted([*path.glob("*.yaml"), *path.glob("*.yml")])
+            for obj in _parse(each.read_bytes, str(each))
+        ]
     if not path.exists():
         raise Failure(f"{source}: no such file")
-    return _parse(path, source)
+    return _parse(path.read_bytes, source)
 
 
-def _parse(path: Path, name: str) -> list[JsonObject]:
+def _standard_input() -> bytes:
+    # Not /dev/stdin, which cannot be opened where it is a socket.
+    if sys.stdin is None:
+        raise Failure("standard input is closed: name a file")
+    return sys.stdin.buffer.read()
+
+
+def _parse(read: Callable[[], bytes], name: str) -> list[JsonObject]:
     try:
-        documents = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+        documents = [each for each in yaml.safe_load_all(read().decode("utf-8")) if each is not None]
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{name}: {error}") from error
     except yaml.YAMLError as error:
@@ -64,12 +76,25 @@ def _parse(path: Path, name: str) -> list[JsonObject]:
     for document in documents:
         if not isinstance(document, dict):
             raise Failure(f"{name}: expected an object with apiVersion and kind, found {type(document).__name__}")
-        flat += document["items"] if document.get("kind") == "List" else [document]
+        items = document.get("items") if document.get("kind") == "List" else [document]
+        if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
+            raise Failure(f"{name}: a List has items, which are objects with apiVersion and kind")
+        flat += items
     for obj in flat:
-        if not (obj.get("metadata") or {}).get("name"):
-            raise Failure(f"{name}: {obj.get('kind', 'an object')} has no metadata.name")
+        _check_metadata(obj, name)
         kind_of(obj, name)
     return flat
+
+
+def _check_metadata(obj: JsonObject, source: str) -> None:
+    kind, metadata = obj.get("kind", "an object"), obj.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise Failure(f"{source}: metadata of {kind} is not an object with a name, but {type(metadata).__name__}")
+    if not (metadata or {}).get("name"):
+        raise Failure(f"{source}: {kind} has no metadata.name")
+    for field in ("annotations", "labels"):
+        if not isinstance((metadata or {}).get(field) or {}, dict):
+            raise Failure(f"{source}: metadata.{field} of {kind} is not of the form key: value")
 
 
 def kind_of(obj: JsonObject, source: str) -> Kind:
@@ -97,8 +122,12 @@ async def _apply_one(client: KubeClient, wanted: JsonObject, default_namespace: 
     metadata = wanted["metadata"]
     name, namespace = str(metadata["name"]), str(metadata.get("namespace") or default_namespace)
     label = f"{kind.kind} {name}"
+    # What was read back from the API server says what was applied before: that is not part of what is applied now.
+    own = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != LAST_APPLIED}
+    if "annotations" in metadata:
+        wanted = wanted | {"metadata": metadata | {"annotations": own}}
     applied = msgspec.json.encode(wanted).decode() + "\n"
-    annotations = (metadata.get("annotations") or {}) | {LAST_APPLIED: applied}
+    annotations = own | {LAST_APPLIED: applied}
     body = wanted | {"metadata": metadata | {"namespace": namespace, "annotations": annotations}}
     try:
         for _ in range(ATTEMPTS):
@@ -117,7 +146,7 @@ async def _apply_one(client: KubeClient, wanted: JsonObject, default_namespace: 
                 await client.merge_patch(kind, namespace, name, patch, strict=True)
             except (KubeConflict, KubeNotFound):
                 continue
-            return f"{label} configured"
+            return f"{label} {'unchanged' if _only_remembers(patch) else 'configured'}"
     except KubeUnavailable as error:
         raise Unanswered(f"{label}: {plain_words(error)}") from error
     except KubeError as error:
@@ -126,7 +155,11 @@ async def _apply_one(client: KubeClient, wanted: JsonObject, default_namespace: 
 
 
 def difference(existing: JsonObject, wanted: JsonObject) -> JsonObject:
-    """The merge patch of a three-way apply: what differs, and null for what was applied last and is gone now."""
+    """The merge patch of a three-way apply: what differs, and null for what was applied last and is gone now.
+
+    What is applied is remembered even where nothing else differs: else a key would never be removed that somebody
+    else had set before.
+    """
     text = (existing["metadata"].get("annotations") or {}).get(LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text)
@@ -135,10 +168,14 @@ def difference(existing: JsonObject, wanted: JsonObject) -> JsonObject:
     patch = _difference(existing, wanted, last if isinstance(last, dict) else {})
     for fixed in ("apiVersion", "kind", "status"):
         patch.pop(fixed, None)
-    annotations = patch.get("metadata", {}).get("annotations", {})
-    if set(patch) == {"metadata"} and set(patch["metadata"]) == {"annotations"} and set(annotations) == {LAST_APPLIED}:
-        return {} if LAST_APPLIED in (existing["metadata"].get("annotations") or {}) else patch
     return patch
+
+
+def _only_remembers(patch: JsonObject) -> bool:
+    annotations = patch.get("metadata", {}).get("annotations", {})
+    return (
+        set(patch) == {"metadata"} and set(patch["metadata"]) == {"annotations"} and set(annotations) == {LAST_APPLIED}
+    )
 
 
 def _difference(existing: JsonObject, wanted: JsonObject, last: JsonObject) -> JsonObject:

@@ -1,4 +1,7 @@
 import json
+import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -36,6 +39,15 @@ def test_reading_files_folders_and_lists(tmp_path):
         ("- 1", "expected an object"),
         (TOPIC.replace("orders", '""'), "has no metadata.name"),
         (TOPIC.replace("KafkaLiteTopic", "Deployment"), "use kubectl"),
+        ("kind: List", "a List has items"),
+        ("{kind: List, items: {a: b}}", "a List has items"),
+        ("{kind: List, items: [text]}", "a List has items"),
+        (TOPIC.replace("{name: orders}", "orders"), "metadata of KafkaLiteTopic is not an object with a name, but str"),
+        (
+            TOPIC.replace("{name: orders}", "{name: orders, labels: text}"),
+            "metadata.labels of KafkaLiteTopic is not of",
+        ),
+        (TOPIC.replace("{name: orders}", "{name: orders, annotations: [a]}"), "metadata.annotations of KafkaLiteTopic"),
     ],
 )
 def test_manifests_that_cannot_be_applied(tmp_path, text, words):
@@ -138,4 +150,37 @@ def test_difference_against_an_object_that_was_not_applied():
     wanted["metadata"]["annotations"] = {LAST_APPLIED: "now"}
     assert difference(existing, wanted) == {"metadata": {"annotations": {LAST_APPLIED: "now"}}}
     existing["metadata"]["annotations"] = {LAST_APPLIED: "not json"}
+    assert difference(existing, wanted) == {"metadata": {"annotations": {LAST_APPLIED: "now"}}}
+    existing["metadata"]["annotations"] = {LAST_APPLIED: "now"}
     assert difference(existing, wanted) == {}
+
+
+async def test_what_somebody_else_has_set_before_is_removed_with_its_line():
+    api = Api()
+    await apply(api, [topic(config={"a": "1"})])
+    api.objects["orders"]["spec"]["config"]["b"] = "2"
+    assert await apply(api, [topic(config={"a": "1", "b": "2"})]) == ["KafkaLiteTopic orders unchanged"]
+    assert await apply(api, [topic(config={"a": "1"})]) == ["KafkaLiteTopic orders configured"]
+    assert api.objects["orders"]["spec"]["config"] == {"a": "1"}
+
+
+async def test_what_was_read_back_does_not_remember_itself():
+    api = Api()
+    await apply(api, [topic(partitions=3)])
+    read_back = json.loads(json.dumps(api.objects["orders"]))
+    await apply(api, [read_back])
+    remembered = json.loads(api.objects["orders"]["metadata"]["annotations"][LAST_APPLIED])
+    assert remembered["metadata"] == {"name": "orders", "namespace": "ns", "annotations": {}}
+
+
+def test_standard_input_may_be_a_socket():
+    """As under some supervisors and CI runners: /dev/stdin cannot be opened then."""
+    ours, theirs = socket.socketpair()
+    code = "from kafkalite_cli.manifests import read_manifests; print(read_manifests('-')[0]['metadata']['name'])"
+    with ours, theirs:
+        ours.sendall(TOPIC.encode())
+        ours.shutdown(socket.SHUT_WR)
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdin=theirs.fileno(), capture_output=True, text=True, check=False
+        )
+    assert (done.returncode, done.stdout) == (0, "orders\n"), done.stderr
