@@ -29,6 +29,15 @@ PATHS = {
     "users": ("client-certificate", "client-key", "tokenFile"),
 }
 NOT_SERVED = {"proxy-url": "through a proxy", "tls-server-name": "with tls-server-name"}
+IDENTITIES_NOT_SERVED = {
+    "as": "acts as somebody else (as)",
+    "as-groups": "acts as somebody else (as-groups)",
+    "as-uid": "acts as somebody else (as-uid)",
+    "as-user-extra": "acts as somebody else (as-user-extra)",
+    "username": "logs in by name and password",
+    "password": "logs in by name and password",
+}
+"""Without them the requests would be those of another identity than kubectl's."""
 EXPIRY_MARGIN_S = 30.0
 
 
@@ -60,6 +69,11 @@ def load(files: Sequence[Path], context: str | None = None) -> KubeConfig:
     for key, how in NOT_SERVED.items():
         if cluster.get(key):
             raise ConfigError(f"kubeconfig {where}: cluster {chosen['cluster']} is reached {how}, which is not served")
+    for key, how in IDENTITIES_NOT_SERVED.items():
+        if user.get(key):
+            raise ConfigError(
+                f"kubeconfig {where}: user {chosen['user']} {how}, which is not served; name another context or user"
+            )
     login = None
     if "exec" in user:
         login = _Login(user["exec"], cluster, files[0].parent)

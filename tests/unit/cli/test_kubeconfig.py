@@ -130,6 +130,26 @@ def test_a_login_plugin_that_fails_is_named(write, tmp_path):
         kubeconfig.load([path])
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("as", "admin", "acts as somebody else"),
+        ("as-groups", ["system:masters"], "acts as somebody else"),
+        ("as-uid", "7", "acts as somebody else"),
+        ("as-user-extra", {"reason": ["audit"]}, "acts as somebody else"),
+        ("username", "me", "logs in by name and password"),
+        ("password", "hidden", "logs in by name and password"),
+    ],
+)
+def test_another_identity_than_kubectls_is_not_taken(write, key, value, words):
+    path = write("k", config("a", user={"token": "secret", key: value}))
+    with pytest.raises(ConfigError, match=f"user u {words}.*which is not served") as caught:
+        kubeconfig.load([path])
+    assert "secret" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
+    assert kubeconfig.load([write("empty", config("a", user={"token": "secret", key: None}))]).token == "secret"
+
+
 # --- which files -----------------------------------------------------------------------------------------------------
 
 
