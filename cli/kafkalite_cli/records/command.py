@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kafkalite_cli.records.consume import Inbox
 
 ALL = ("all", "-1")
+ESCAPES = {r"\t": "\t", r"\n": "\n", r"\0": "\0", r"\\": "\\"}
 progress_option = click.option(
     "--progress/--no-progress", default=None, help="Show how far it is on standard error. Default: on a terminal."
 )
@@ -31,10 +33,8 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help="No summary at t
 
 
 def _text(value: str) -> bytes:
-    r"""What was typed, with \t, \n, \0 and \\ meaning what they mean everywhere."""
-    for escaped, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\0", "\0"), ("\\\\", "\\")):
-        value = value.replace(escaped, meant)
-    return os.fsencode(value)
+    r"""What was typed, with \t, \n, \0 and \\ meaning what they mean everywhere; other backslashes stay."""
+    return os.fsencode(re.sub(r"\\[tn0\\]", lambda found: ESCAPES[found.group()], value))
 
 
 # --- produce ---------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def make_producer(config: dict[str, Any]) -> Producer:
     "-f", "--file", "source", type=click.File("rb"), default="-", help="Read this file. Default: standard input."
 )
 @click.option("-K", "--key-separator", metavar="TEXT", help=r"A line is key, TEXT, value; \t is a tab.")
-@click.option("-k", "--key", metavar="TEXT", help="Key of all records.")
+@click.option("-k", "--key", metavar="TEXT", help="Key of all records, as it stands there.")
 @click.option(
     "-H", "--header", "header_pairs", callback=pairs, multiple=True, metavar="NAME=VALUE", help="Header of all records."
 )
@@ -121,7 +121,7 @@ def produce(
     from kafkalite_cli.records.produce import Outbox, chunks, pump
 
     line_format = LineFormat(
-        key=_text(settings["key"]) if settings["key"] is not None else None,
+        key=os.fsencode(settings["key"]) if settings["key"] is not None else None,
         key_separator=_text(settings["key_separator"]) if settings["key_separator"] is not None else None,
         headers=[(name, os.fsencode(value)) for name, value in settings["header_pairs"]],
         line_headers=settings["line_headers"],
@@ -134,13 +134,13 @@ def produce(
     known = partitions_of(producer, topic, say=Commands.of(options.kube))
     if partition is not None and partition not in known:
         raise Failure(f"topic {topic!r} has no partition {partition}: it has {known[0]} to {known[-1]}")
-    problem: LineError | None = None
+    problem: Exception | None = None
     with stoppable() as stop, Meter("sent", shown=_shown(progress, source), total=_size_of(source)) as meter:
         outbox = Outbox(producer, topic, partition=partition, tell=note)
         parse = parse_json if form == "json" else line_format.parse
         try:
             pump(chunks(source), parse, outbox, stop=stop, meter=meter, rate=rate)
-        except LineError as error:
+        except Exception as error:  # whatever it is: what was taken before it is sent, and counted
             problem = error
         outbox.finish(
             time.monotonic() + timeout_s + 5,
@@ -152,8 +152,10 @@ def produce(
         print_json(outbox.summary(topic, elapsed_s))
     elif not quiet:
         note(rate_text("sent", outbox.acknowledged, outbox.size_bytes, elapsed_s))
-    if problem is not None:
+    if isinstance(problem, LineError):
         raise Failure(str(problem)) from problem
+    if problem is not None:
+        raise problem
     if outbox.failed:
         reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(outbox.errors.items()))
         raise Failure(f"{outbox.failed:,} of {outbox.sent:,} records were not acknowledged: {reasons}")

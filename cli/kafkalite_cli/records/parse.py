@@ -12,6 +12,7 @@ import msgspec
 from kafkalite_core.model.errors import KafkaLiteError
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
+TIMESTAMP_MAX_MS = 2**63 - 1
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -98,8 +99,9 @@ def parse_json(line: bytes) -> Record:
     if not isinstance(headers, list) or not all(isinstance(each, dict) for each in headers):
         raise LineError('headers are not of the form [{"key": …, "value": …}]')
     timestamp = document.get("timestamp")
-    if timestamp is not None and (not isinstance(timestamp, int) or timestamp < 0):
-        raise LineError("timestamp is not a number of milliseconds")
+    whole = isinstance(timestamp, int) and not isinstance(timestamp, bool)
+    if timestamp is not None and not (whole and 0 <= timestamp <= TIMESTAMP_MAX_MS):
+        raise LineError("timestamp is not a number of milliseconds since 1970")
     return Record(
         key=_field(document, "key"),
         value=_field(document, "value"),

@@ -79,6 +79,7 @@ class Outbox:
             except Exception as error:
                 cause = error.args[0] if error.args else None
                 if not hasattr(cause, "name"):
+                    self.sent -= 1  # it was not queued
                     raise
                 self._note_failure(cause, number)  # refused by the client itself: too large, for example
             return

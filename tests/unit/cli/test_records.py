@@ -102,6 +102,28 @@ def test_json_of_other_programs():
             parse_json(line)
 
 
+def test_timestamps_are_those_that_kafka_can_write():
+    assert parse_json(b'{"value": "x", "timestamp": 9223372036854775807}').timestamp_ms == 2**63 - 1
+    for wrong in (b"9223372036854775808", b"99999999999999999999", b"-1", b"true", b"1.5", b'"1"'):
+        with pytest.raises(LineError, match="timestamp is not a number of milliseconds since 1970"):
+            parse_json(b'{"value": "x", "timestamp": %s}' % wrong)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (r"\t", b"\t"),
+        (r"a\n\0", b"a\n\0"),
+        (r"\\t", rb"\t"),
+        (r"\\\t", b"\\\t"),
+        (r"\x-\y", rb"\x-\y"),
+        ("ä\\", "ä\\".encode()),
+    ],
+)
+def test_escapes_mean_what_they_mean_everywhere(typed, meant):
+    assert command._text(typed) == meant
+
+
 def test_json_of_what_is_not_utf_8():
     document = json.loads(JsonFormat().line(Message("t", 0, 0, b"\xff", timestamp=(0, -1))))
     assert document["valueBase64"] == base64.b64encode(b"\xff").decode()
@@ -198,6 +220,27 @@ def test_a_line_that_is_no_record_ends_the_sending(producing):
     assert (result.exit_code, values(result)) == (1, [b"1"])
     assert "Error: line 2: no key separator ':'" in result.stderr
     assert "sent 1 record" in result.stderr
+
+
+def test_what_was_taken_is_sent_whatever_ends_the_reading(producing, monkeypatch):
+    def refused(self, topic, value=None, key=None, **more):
+        if value == b"3":
+            raise OverflowError("int too big to convert")
+        really(self, topic, value, key, **more)
+
+    really = Producer.produce
+    monkeypatch.setattr(Producer, "produce", refused)
+    result = producing("-o", "json", data=b"1\n2\n3\n4\n")
+    assert (result.exit_code, "OverflowError" in result.stderr) == (1, True)
+    assert values(result) == [b"1", b"2"]
+    assert not len(result.producer), "every delivery report was waited for"
+    summary = json.loads(result.stdout)
+    assert (summary["sent"], summary["acknowledged"], summary["failed"]) == (2, 2, 0)
+
+
+def test_a_key_is_taken_as_it_stands(producing):
+    result = producing("-k", r"C:\new", data=b"v\n")
+    assert result.producer.records[0][1] == rb"C:\new"
 
 
 def test_json_goes_in(producing):
