@@ -28,6 +28,7 @@ METADATA_S = 10.0
 UNKNOWN_TOPIC_S = 2.0  # how long a topic that was made just now may be unknown to the broker that is asked
 LOCAL_BROKERS = 3
 DEFAULT_PORT = 9092
+NOT_RUNNING = "is the cluster running? (`kafkalite up` starts it)"
 
 
 def bootstrap_of(options: KafkaOptions) -> str:
@@ -36,8 +37,8 @@ def bootstrap_of(options: KafkaOptions) -> str:
     Raises Failure.
     """
     named = options.bootstrap or options.properties.get("bootstrap.servers")
-    bootstrap = named or find_bootstrap(options.kube)
-    check_reachable(bootstrap, hint="" if named else "is the cluster running? (`kafkalite up` starts the local one)")
+    bootstrap, hint = (named, "") if named else _found(options.kube)
+    check_reachable(bootstrap, hint=hint)
     return bootstrap
 
 
@@ -46,6 +47,11 @@ def find_bootstrap(kube: KubeOptions) -> str:
 
     Raises Failure when there is no cluster, or several.
     """
+    return _found(kube)[0]
+
+
+def _found(kube: KubeOptions) -> tuple[str, str]:
+    """As `find_bootstrap`, and what to do when nobody listens there."""
     from kafkalite_cli.connection import choose_target, scope_of, with_client
     from kafkalite_cli.manifests import plain_words
     from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeUnavailable
@@ -60,14 +66,14 @@ def find_bootstrap(kube: KubeOptions) -> str:
         )
     except KubeUnavailable as error:
         if target.home is not None:  # clients do not need the API server, so neither does this
-            return local_bootstrap(target)
+            return local_bootstrap(target), NOT_RUNNING
         raise Failure(f"{plain_words(error)}; name the brokers with --bootstrap HOST:PORT") from error
     except KubeError as error:
         raise Failure(plain_words(error)) from error
     clusters = [each for each in listed.items if kube.cluster in {None, each["metadata"]["name"]}]
     if not clusters:
         if target.home is not None and kube.cluster is None and kube.namespace is None:
-            return local_bootstrap(target)
+            return local_bootstrap(target), NOT_RUNNING
         raise Failure("there is no such KafkaLiteCluster; name the brokers with --bootstrap HOST:PORT")
     if len(clusters) > 1:
         names = ", ".join(f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}" for each in clusters)
@@ -75,7 +81,20 @@ def find_bootstrap(kube: KubeOptions) -> str:
     bootstrap = (clusters[0].get("status") or {}).get("bootstrap")
     if not bootstrap:
         raise Failure(f"KafkaLiteCluster {clusters[0]['metadata']['name']} has no status.bootstrap yet; try again")
-    return str(bootstrap)
+    return str(bootstrap), NOT_RUNNING if target.home is not None else _from_outside(clusters[0])
+
+
+def _from_outside(cluster: dict[str, Any]) -> str:
+    status = cluster["status"]  # its bootstrap is that of the first listener, which is the brokers' own
+    for listener in status.get("listeners") or []:
+        servers = listener.get("bootstrapServers")
+        if servers and servers != status["bootstrap"]:
+            name = listener["name"]
+            return f"these are for clients inside of Kubernetes; try its listener {name}: --bootstrap {servers}"
+    return (
+        "do its brokers run, and can these names be reached from here? Clients outside of Kubernetes need --bootstrap "
+        "with addresses that lead there, or a nodeport or loadbalancer listener of the cluster"
+    )
 
 
 def local_bootstrap(target: Target) -> str:
@@ -91,9 +110,10 @@ def local_bootstrap(target: Target) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """`host:port`, `[::1]:port`, `PLAINTEXT://host:port` or `host`. Raises Failure."""
     text = address.strip()
-    parts = urlsplit(text if "://" in text else f"//{text}")
     try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as a look-up of the name does: UnicodeError for an empty or endless label
     except ValueError:
         host, port = None, None
     if not host:

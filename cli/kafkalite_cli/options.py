@@ -183,7 +183,7 @@ def read_properties(path: Path) -> dict[str, str]:
         if not stripped or stripped.startswith("#"):
             continue
         key, sign, value = stripped.partition("=")
-        if not sign:
-            raise click.UsageError(f"{path}, line {number}: {stripped!r} is not of the form key=value")
+        if not sign:  # not shown: it may hold a password
+            raise click.UsageError(f"{path}, line {number} is not of the form key=value")
         found[key.strip()] = value.strip()
     return found

@@ -25,8 +25,10 @@ class Connection:
         self._name = f"{address[0]}:{address[1]}"
         try:
             self._socket = socket.create_connection(address, timeout=timeout_s)
-        except OSError as error:
-            raise Failure(f"broker {self._name} cannot be reached: {error.strerror or error}") from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no look-up takes
+            raise Failure(
+                f"broker {self._name} cannot be reached: {getattr(error, 'strerror', '') or error}"
+            ) from error
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

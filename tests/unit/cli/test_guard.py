@@ -181,9 +181,10 @@ def test_property_files(tmp_path):
     path = tmp_path / "client.properties"
     path.write_text("# comment\n\nsecurity.protocol = SSL\nssl.ca.location=/a=b\n")
     assert read_properties(path) == {"security.protocol": "SSL", "ssl.ca.location": "/a=b"}
-    path.write_text("a=1\nb\n")
-    with pytest.raises(click.UsageError, match="line 2"):
+    path.write_text("a=1\nsasl.password: hunter2\n")
+    with pytest.raises(click.UsageError, match="line 2 is not of the form key=value") as caught:
         read_properties(path)
+    assert "hunter2" not in str(caught.value)
 
 
 # --- bootstrap -------------------------------------------------------------------------------------------------------
@@ -252,10 +253,38 @@ def test_addresses(text, address):
     assert kafka.split_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", ":1", "h:port", "h:99999"])
+@pytest.mark.parametrize("text", [":1", "h:port", "h:99999", "[::1:9092", "kafka..svc:9092", f"{'a' * 64}.svc:9092"])
 def test_no_addresses(text):
-    with pytest.raises(Failure):
+    with pytest.raises(Failure, match=r"is not an address \(host:port\)"):
         kafka.check_reachable(text)
+
+
+@pytest.mark.parametrize("text", ["", " , "])
+def test_nothing_is_no_address(text):
+    with pytest.raises(Failure, match="names no address"):
+        kafka.check_reachable(text)
+
+
+def test_the_local_cluster_is_said_to_be_down_and_no_other(local, tmp_path, monkeypatch):
+    def nobody_at(bootstrap, *listeners, **options):
+        cluster = cluster_object(bootstrap=bootstrap)
+        cluster["status"]["listeners"] = list(listeners)
+        local(Api(clusters=[cluster]))
+        with pytest.raises(Failure, match=r"no broker can be reached \(127\.0\.0\.1:1") as caught:
+            kafka.bootstrap_of(KafkaOptions(kube=KubeOptions(**options)))
+        return caught.value.message
+
+    inside = "127.0.0.1:1"
+    assert "is the cluster running? (`kafkalite up` starts it)" in nobody_at(inside)
+    elsewhere = tmp_path / "elsewhere"
+    local(Api())
+    elsewhere.write_text((tmp_path / "kubeconfig").read_text())
+    said = nobody_at(inside, {"name": "plain", "bootstrapServers": inside}, kubeconfig=elsewhere)
+    assert "kafkalite up" not in said
+    assert "--bootstrap with addresses that lead there, or a nodeport or loadbalancer listener" in said
+    outside = {"name": "external", "bootstrapServers": "kafka.example.com:9094"}
+    said = nobody_at(inside, {"name": "plain", "bootstrapServers": inside}, outside, kubeconfig=elsewhere)
+    assert "try its listener external: --bootstrap kafka.example.com:9094" in said
 
 
 def test_one_broker_that_listens_is_enough():

@@ -186,3 +186,8 @@ def test_sizes_come_from_every_broker_that_answers(serve):
         ("t", 0, 0): 100, ("t", 1, 0): 101, ("t", 0, 2): 200, ("t", 1, 2): 201,
     }  # fmt: skip
     assert sizes.read_sizes({}, {"t": [0]}) == {}
+
+
+def test_a_broker_that_names_no_host_cannot_be_reached():
+    with pytest.raises(Failure, match=r"broker kafka\.\.svc:9092 cannot be reached"):
+        wire.Connection(("kafka..svc", 9092))
