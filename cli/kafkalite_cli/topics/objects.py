@@ -231,7 +231,8 @@ def _check_new(name: str, cluster: str, known: Iterable[JsonObject]) -> None:
         if "deletionTimestamp" in each["metadata"]:  # not the one that was asked for, even with --if-not-exists
             raise Failure(f"topic {name!r} is being deleted: try again when it is gone")
         called = each["metadata"]["name"]
-        raise AlreadyExists(f"topic {name!r} already exists" + (f" (its object is {called})" if called != name else ""))
+        where = "" if called in topic_object_names(name, cluster) else f" (its object is {called})"
+        raise AlreadyExists(f"topic {name!r} already exists{where}")
 
 
 def named(body: JsonObject, object_name: str) -> JsonObject:

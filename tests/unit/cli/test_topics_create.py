@@ -22,6 +22,12 @@ def test_a_topic_is_known_by_its_kafka_name_whatever_its_object_is_called(run):
     assert run(api, "delete", "orders", "--yes").stdout == "topic orders deleted\n"
 
 
+def test_an_object_that_is_called_as_it_should_be_is_not_named(run):
+    api = Api(clusters=[cluster_object()])
+    assert run(api, "create", "Orders", "--no-wait").exit_code == 0
+    assert run(api, "create", "Orders").stderr == "Error: topic 'Orders' already exists\n"
+
+
 def test_another_clusters_topic_is_another_topic(run):
     api = Api(topic_object("orders"), clusters=[cluster_object(), cluster_object("b")])
     result = run(api, "create", "orders", "--cluster", "b", "--if-not-exists")
