@@ -38,7 +38,9 @@ from kafkalite_cli.verify.history import (
     HistoryError,
     Read,
     Unknown,
+    Unnamed,
     Watermark,
+    is_name,
 )
 from kafkalite_cli.verify.partition_log import ACKED, FINAL, PAGE_BITS, READ, SLOT, PartitionLog, Stream
 from kafkalite_cli.verify.pauses import Pauses
@@ -102,6 +104,10 @@ class Checker:
                 partition.positions[event.consumer] = event.offset
                 if event.consumer >= FINAL_READ:
                     partition.final_from = event.offset if event.offset >= 0 else None
+            case Unnamed():
+                self._unnamed(event)
+            case Altered() if not is_name(event.producer, event.key, event.sequence):
+                self._unnamed(event)
             case Altered():
                 self._on_read(event)
                 text = f"consumer {event.consumer} was given another key or value than was sent"
@@ -167,6 +173,13 @@ class Checker:
             partition.positions[consumer] = offset + 1
         else:
             self._position(partition, consumer, offset, code)
+
+    def _unnamed(self, event: Unnamed | Altered) -> None:
+        """A record of this run was served whose name nobody can read: what was sent to that offset was not read."""
+        self._read += 1
+        self._position(self._partition(event.partition), event.consumer, event.offset, 0)
+        text = f"consumer {event.consumer} was given a record of this run whose name cannot be read"
+        self._findings.add("altered", event.partition, event.offset, 0, text)
 
     def _position(self, partition: PartitionLog, consumer: int, offset: int, code: int) -> None:
         expected = partition.positions.get(consumer, -1)

@@ -1,8 +1,9 @@
 """The history of a consumer group: what each member was given, read and committed, and what others were told of it.
 
-One JSON array per line, like `history`, whose records (`Ack`, `Unknown`, `Read`, `Foreign`, `Fault`) are used here with
-the same meaning; the `consumer` of a `Read` is the number of a member. Every process of a run writes its own file; they
-share one clock (microseconds of the machine's monotonic clock), so the order of their lines together is that of time.
+One JSON array per line, like `history`, whose records (`Ack`, `Unknown`, `Read`, `Unnamed`, `Foreign`, `Fault`) are
+used here with the same meaning; the `consumer` of a `Read` is the number of a member. Every process of a run writes its
+own file; they share one clock (microseconds of the machine's monotonic clock), so the order of their lines together is
+that of time.
 docs/verify.md describes the format.
 """
 
@@ -13,7 +14,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kafkalite_cli.verify.history import Ack, Assign, End, Fault, Foreign, Header, HistoryError, Read, Unknown
+from kafkalite_cli.verify.history import (
+    Ack,
+    Assign,
+    End,
+    Fault,
+    Foreign,
+    Header,
+    HistoryError,
+    Read,
+    Unknown,
+    Unnamed,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +137,7 @@ GroupEvent = (
     | Unknown
     | Assign
     | Read
+    | Unnamed
     | Foreign
     | End
     | Fault

@@ -41,7 +41,7 @@ from kafkalite_cli.verify.group_history import (
 )
 from kafkalite_cli.verify.group_member import now_us
 from kafkalite_cli.verify.group_report import GroupLimits, GroupReport  # noqa: TC001 - msgspec reads annotations
-from kafkalite_cli.verify.history import Ack, Assign, Event, Fault, Foreign, Read, Unknown, read_history
+from kafkalite_cli.verify.history import Ack, Assign, Event, Fault, Foreign, Read, Unknown, Unnamed, read_history
 from kafkalite_cli.verify.load import Load, LoadError
 
 if TYPE_CHECKING:
@@ -341,11 +341,11 @@ def _reads(members: Sequence[Sequence[GroupEvent]]) -> list[Event]:
                 owned = set(event.partitions)
             elif isinstance(event, Revoked):
                 owned = set(event.partitions)
-            elif isinstance(event, Read | Foreign):
+            elif isinstance(event, Read | Unnamed | Foreign):
                 found.append(_as_outsider(event))
     return found
 
 
-def _as_outsider(event: Read | Foreign) -> Event:
+def _as_outsider(event: Read | Unnamed | Foreign) -> Event:
     values: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
     return type(event)(**{**values, "consumer": event.consumer + MEMBERS_FROM})

@@ -29,7 +29,7 @@ from kafkalite_cli.verify.group_history import (
     Revoked,
     generation_of,
 )
-from kafkalite_cli.verify.history import Foreign, Read, decode_value
+from kafkalite_cli.verify.history import Foreign, Read, Unnamed, UnnamedError, decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,14 +113,18 @@ class Member:
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
-        value = message.value()
-        record = decode_value(value if isinstance(value, bytes) else None, self._run)
-        if record is None:
-            self._recorder.record(Foreign(self.number, partition, offset, now_us()))
-        else:
-            self._recorder.record(Read(self.number, partition, offset, *record, now_us()))
+        self._recorder.record(self._event(message.value(), partition, offset))
         self._recorder.flush()  # also what a killed member read and did not commit is known
         self._positions[partition] = offset + 1
+
+    def _event(self, value: Any, partition: int, offset: int) -> Read | Unnamed | Foreign:
+        try:
+            record = decode_value(value if isinstance(value, bytes) else None, self._run)
+        except UnnamedError:
+            return Unnamed(self.number, partition, offset, now_us())
+        if record is None:
+            return Foreign(self.number, partition, offset, now_us())
+        return Read(self.number, partition, offset, *record, now_us())
 
     def _on_error(self, error: KafkaError) -> None:
         """What goes wrong with connections shows in the history by what comes late; a fatal error ends the member."""

@@ -20,7 +20,7 @@ from kafkalite_cli.verify.group_history import (
     Observed,
     Revoked,
 )
-from kafkalite_cli.verify.history import OFFSET_UNKNOWN, Ack, Assign, Fault, Foreign, Read, Unknown
+from kafkalite_cli.verify.history import OFFSET_UNKNOWN, Ack, Assign, Fault, Foreign, Read, Unknown, Unnamed
 
 if TYPE_CHECKING:
     from kafkalite_cli.verify.group_report import Findings, GroupLimits
@@ -54,7 +54,7 @@ class Deliveries:
                 self._acked[event.partition][event.offset] = event.acked_us
             case Unknown():
                 self.unknown += 1
-            case Read() | Foreign():
+            case Read() | Unnamed() | Foreign():
                 self.reads += 1
                 self._first_read[event.partition].setdefault(event.offset, event.at_us)
             case Assign():
@@ -234,7 +234,7 @@ class Ownership:
                 self._owned[event.member] = frozenset(event.partitions)
             case Assign():
                 self._first.setdefault(event.partition, event.offset)
-            case Read() | Foreign():
+            case Read() | Unnamed() | Foreign():
                 self._read(event)
             case _:
                 pass
@@ -255,7 +255,7 @@ class Ownership:
                 self._next.pop((member, partition), None)
         self._owned[member] = frozenset(event.partitions)
 
-    def _read(self, event: Read | Foreign) -> None:
+    def _read(self, event: Read | Unnamed | Foreign) -> None:
         member, partition, offset = event.consumer, event.partition, event.offset
         place = {"partition": partition, "member": member}
         if partition not in self._owned[member]:

@@ -34,6 +34,10 @@ class HistoryError(KafkaLiteError):
     """A history that cannot be read; the text names file, line and reason."""
 
 
+class UnnamedError(KafkaLiteError):
+    """A value that says that it is of this run, and not of which record: somebody has altered it."""
+
+
 class Header(msgspec.Struct, frozen=True, array_like=True, tag="header"):
     """First line: format version, run id, topic, number of partitions, wall clock in milliseconds at the start."""
 
@@ -120,6 +124,15 @@ class Altered(msgspec.Struct, frozen=True, array_like=True, tag="altered", gc=Fa
     at_us: int
 
 
+class Unnamed(msgspec.Struct, frozen=True, array_like=True, tag="unnamed", gc=False):
+    """A consumer got a record of this run that was altered so that nobody can tell which one it is."""
+
+    consumer: int
+    partition: int
+    offset: int
+    at_us: int
+
+
 class Foreign(msgspec.Struct, frozen=True, array_like=True, tag="foreign", gc=False):
     """A consumer got a record that no producer of this run made; it counts for the order of offsets only."""
 
@@ -156,7 +169,7 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
     at_us: int
 
 
-Event = Header | Ack | Unknown | Failed | Assign | Read | Altered | Foreign | End | Watermark | Fault
+Event = Header | Ack | Unknown | Failed | Assign | Read | Altered | Unnamed | Foreign | End | Watermark | Fault
 
 
 class Recorder(Protocol):
@@ -271,8 +284,22 @@ def encode_value(run: str, producer: int, key: int, sequence: int, size: int) ->
 
 
 def decode_value(value: bytes | None, run: str) -> tuple[int, int, int] | None:
-    """(producer, key, sequence) of a record of this run, None for anybody else's."""
+    """(producer, key, sequence) of a record of this run, None for anybody else's.
+
+    Raises UnnamedError: it is of this run, and the numbers are missing, unreadable, or none that a run can have.
+    """
     words = (value or b"").split(b" ", 5)
-    if len(words) < 6 or words[0] != _MAGIC or words[1] != run.encode():
+    if words[:2] != [_MAGIC, run.encode()]:
         return None
-    return int(words[2]), int(words[3]), int(words[4])
+    try:
+        producer, key, sequence = map(int, words[2:5])
+    except ValueError:
+        raise UnnamedError(f"unreadable name: {value!r:.200}") from None
+    if len(words) < 6 or not is_name(producer, key, sequence):
+        raise UnnamedError(f"a name that no record has: {value!r:.200}")
+    return producer, key, sequence
+
+
+def is_name(producer: int, key: int, sequence: int) -> bool:
+    """Whether a record can have that name."""
+    return 0 <= producer < PRODUCERS_MAX and 0 <= key < KEYS_MAX and 0 < sequence <= SEQUENCE_MAX

@@ -14,6 +14,8 @@ from kafkalite_cli.verify.history import (
     End,
     Foreign,
     Read,
+    Unnamed,
+    UnnamedError,
     decode_value,
     encode_key,
     encode_value,
@@ -88,7 +90,10 @@ class Reader:
 
     def _event(self, message: Message, partition: int, offset: int) -> Event:
         key, value = message.key(), message.value()
-        record = decode_value(value if isinstance(value, bytes) else None, self._run)
+        try:
+            record = decode_value(value if isinstance(value, bytes) else None, self._run)
+        except UnnamedError:
+            return Unnamed(self._number, partition, offset, now_us())
         if record is None:
             return Foreign(self._number, partition, offset, now_us())
         producer, named, _ = record

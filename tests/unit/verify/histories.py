@@ -18,6 +18,7 @@ from kafkalite_cli.verify.history import (
     Header,
     Read,
     Unknown,
+    Unnamed,
     Watermark,
 )
 
@@ -217,6 +218,15 @@ class Spoiler:
         given = self.events[index]
         assert isinstance(given, Read)
         self.events[index] = Altered(*(getattr(given, name) for name in given.__struct_fields__))
+        return "altered"
+
+    def unnamed(self) -> str | None:
+        """As above, and the bytes no longer tell which record it was."""
+        index = self.a_live_read()
+        if index is None:
+            return None
+        given = self.events[index]
+        self.events[index] = Unnamed(given.consumer, given.partition, given.offset, given.at_us)
         return "altered"
 
     def vanished(self) -> str | None:

@@ -7,6 +7,7 @@ from kafkalite_cli.verify.history import (
     FINAL_READ,
     OFFSET_UNKNOWN,
     Ack,
+    Altered,
     Assign,
     End,
     Failed,
@@ -16,6 +17,7 @@ from kafkalite_cli.verify.history import (
     HistoryError,
     Read,
     Unknown,
+    Unnamed,
     Watermark,
 )
 
@@ -310,3 +312,19 @@ def test_a_header_is_needed_exactly_once():
         check([HEADER, HEADER])
     with pytest.raises(HistoryError, match="version"):
         check([Header(2, "run", "orders", 2, 0)])
+
+
+@pytest.mark.parametrize(
+    "found", [Unnamed(0, 0, 9, 0), Altered(0, 0, 9, 1 << 20, 0, 10, 0), Altered(0, 0, 9, 0, 0, -1, 0)]
+)
+def test_a_record_that_does_not_even_name_itself_is_altered(found):
+    """Whether the recorder could not read the name, or the name is none that a run has."""
+    events = clean()
+    events[events.index(read(10, 9))] = found
+    report = check(events)
+    assert report.counts == {"altered": 1}, "the final read found the record as it was sent"
+    assert (report.examples[0].offset, report.examples[0].record, report.read) == (9, "", 20)
+    assert counts([*events[:-11], Assign(FINAL_READ, 0, 0, 0), End(FINAL_READ, 0, 10, 0)])["lost"] == 10
+    final = [event for event in clean() if event != read(10, 9, consumer=FINAL_READ)]
+    final.insert(-1, Unnamed(FINAL_READ, 0, 9, 0))
+    assert counts(final) == {"altered": 1, "lost": 1}, "what was acknowledged there is gone"

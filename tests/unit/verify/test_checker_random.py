@@ -15,6 +15,7 @@ CONSEQUENCES = {
     "lost_after_it_was_read": set(),
     "vanished": set(),
     "altered": set(),
+    "unnamed": set(),
     "unseen": set(),
     "duplicate": set(),
     "reordered": {"stale-offset", "watermark-regressed"},

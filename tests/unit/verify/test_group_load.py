@@ -2,6 +2,7 @@
 
 import sys
 import time
+from argparse import Namespace
 
 import msgspec
 import pytest
@@ -23,8 +24,21 @@ from kafkalite_cli.verify.group_history import (
     time_of,
 )
 from kafkalite_cli.verify.group_load import GroupLoad, judge
+from kafkalite_cli.verify.group_member import Member
 from kafkalite_cli.verify.group_report import GroupLimits
-from kafkalite_cli.verify.history import Ack, End, Fault, Header, HistoryError, Read, Unknown
+from kafkalite_cli.verify.history import (
+    Ack,
+    End,
+    Fault,
+    Foreign,
+    Header,
+    HistoryError,
+    Read,
+    Unknown,
+    Unnamed,
+    encode_value,
+)
+from tests.unit.verify.test_load import message
 
 EVENTS = [
     GroupHeader(1, "run", "orders", "group", 2, 10_000, 5),
@@ -95,6 +109,24 @@ def test_members_are_also_judged_as_consumers_of_the_log():
     # Only the final read found the record: the log is whole, the group has not done its work.
     verdict = judge(outside, driver, [member[:-1]])
     assert (verdict.ok, verdict.log.ok, verdict.group.counts) == (False, True, {"undelivered": 1})
+
+
+def test_a_record_that_a_member_cannot_name_is_read_and_altered(tmp_path):
+    names = {"bootstrap": "127.0.0.1:1", "topic": "orders", "group": "group", "run": "run", "number": 0}
+    times = {"session_ms": 10_000, "commit_ms": 500}
+    member = Member(Namespace(**names, **times, strategy="range", history=tmp_path / "member.jsonl"))
+    sent = encode_value("run", 1, 2, 3, 100)
+    for offset, value in enumerate([sent, sent.replace(b" 2 ", b" \x00 "), b"somebody else's"]):
+        member._take(message(offset, value))
+    member._consumer.close()
+    member._recorder.close()
+    found = [msgspec.structs.replace(event, at_us=5) for event in read_group_history(tmp_path / "member.jsonl")]
+    assert [type(event) for event in found] == [Read, Unnamed, Foreign]
+    outside = [Header(1, "run", "orders", 1, 0), Ack(1, 2, 3, 0, 0, 1, 2), Ack(1, 2, 4, 0, 1, 1, 2)]
+    outside += [Read(1 << 16, 0, 0, 1, 2, 3, 50), Read(1 << 16, 0, 1, 1, 2, 4, 50), End(1 << 16, 0, 3, 60)]
+    driver = [GroupHeader(1, "run", "orders", "group", 1, 10_000, 0)]
+    verdict = judge(outside, driver, [[Joining(0, ["range"], 3), Assigned(0, 1, [0], 4), *found]])
+    assert (verdict.log.counts, verdict.group.counts) == ({"altered": 1}, {})
 
 
 def test_a_partition_that_comes_back_is_read_from_wherever_its_offset_is():

@@ -13,6 +13,8 @@ from kafkalite_cli.verify.history import (
     HistoryError,
     Read,
     Unknown,
+    Unnamed,
+    UnnamedError,
     decode_value,
     encode_value,
     read_history,
@@ -26,6 +28,7 @@ EVENTS = [
     Unknown(1, 2, 4, 4, "MSG_TIMED_OUT", 6, 7),
     Read(0, 4, 5, 1, 2, 3, 8),
     Foreign(0, 4, 6, 9),
+    Unnamed(0, 4, 6, 9),
     Fault("SIGKILL broker 1", [0, 3], 10),
     End(0, 4, 7, 11),
 ]
@@ -42,7 +45,7 @@ def test_a_broken_line_is_named(tmp_path):
     path = tmp_path / "run.jsonl"
     write_history(path, EVENTS)
     path.write_text(path.read_text() + '["ack",1]\n')
-    with pytest.raises(HistoryError, match=r"run\.jsonl, line 9"):
+    with pytest.raises(HistoryError, match=r"run\.jsonl, line 10"):
         list(read_history(path))
 
 
@@ -80,3 +83,26 @@ def test_values_name_their_record_and_nobody_elses():
     assert decode_value(value, "other") is None
     assert decode_value(b"hello", "run") is None
     assert decode_value(None, "run") is None
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        b"0 x7 1 ",
+        b"0 7 \xff ",
+        b"0 7 1",  # cut off: what names it ends with a space
+        b"0 7",
+        b"",
+        b"4096 7 1 ",
+        b"0 1048576 1 ",
+        b"0 7 0 ",
+        b"0 7 4294967296 ",
+        b"-1 7 1 ",
+        b"0 7 " + b"9" * 5000 + b" ",
+    ],
+)
+def test_a_record_of_the_run_with_a_name_that_no_record_has_is_told_from_others(named):
+    value = b"kafkalite-verify run " + named
+    with pytest.raises(UnnamedError):
+        decode_value(value, "run")
+    assert decode_value(value, "other") is None

@@ -19,6 +19,7 @@ from kafkalite_cli.verify.history import (
     Foreign,
     Read,
     Unknown,
+    Unnamed,
     Watermark,
     encode_value,
 )
@@ -133,9 +134,12 @@ def test_a_record_is_read_only_with_the_bytes_that_were_sent(monkeypatch):
     others = [spoilt, sent[:-1], sent + b"."]
     reader._consumer.messages = [message(7, sent), message(8, sent, b"key-1-3"), message(9, b"somebody else's")]
     reader._consumer.messages += [message(10 + number, value) for number, value in enumerate(others)]
+    unnamed = [sent.replace(b" 1 2 3 ", numbers) for numbers in (b" 1 x 3 ", b" 91111 2 3 ")]
+    reader._consumer.messages += [message(13 + number, value) for number, value in enumerate(unnamed)]
     reader.take()
-    assert [type(event) for event in events] == [Assign, Read, Altered, Foreign, Altered, Altered, Altered]
-    assert (reader.positions, reader.received) == ({0: 13}, 5)
+    kinds = [Assign, Read, Altered, Foreign, Altered, Altered, Altered, Unnamed, Unnamed]
+    assert [type(event) for event in events] == kinds
+    assert (reader.positions, reader.received) == ({0: 15}, 7)
 
 
 def test_a_reader_that_stands_still_is_waited_for_and_told(mock_bootstrap, monkeypatch):
