@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -15,7 +17,7 @@ from rich.table import Table
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import os_words
-from kafkalite_cli.options import KubeOptions
+from kafkalite_cli.options import kafka_options
 from kafkalite_cli.verify.checker import KINDS, Checker, Report
 from kafkalite_cli.verify.history import read_history_parts
 from kafkalite_cli.verify.state_command import (
@@ -28,6 +30,9 @@ from kafkalite_cli.verify.state_command import (
 from kafkalite_core.model.errors import KafkaLiteError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite_cli.options import KafkaOptions
     from kafkalite_cli.verify.load import Load
 
 allow_option = click.option(
@@ -60,7 +65,7 @@ verify.add_command(replicas)
 
 
 @verify.command()
-@click.option("-b", "--bootstrap", help="Addresses of brokers. Default: the cluster's own, as the API server knows.")
+@kafka_options
 @click.option("-t", "--topic", required=True, help="The topic; it must exist.")
 @click.option("--rate", type=click.FloatRange(min=0), default=2000, show_default=True, help="Records/s; 0: no limit.")
 @click.option("--duration", type=click.FloatRange(min=0), help="Seconds to produce for.  [default: 10]")
@@ -70,13 +75,18 @@ verify.add_command(replicas)
 @click.option(
     "--size", type=click.IntRange(min=1, max=1_000_000), default=100, show_default=True, help="Bytes a value."
 )
-@click.option("--history", type=click.Path(dir_okay=False, path_type=Path), help="Write the history to this file.")
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the history to this file, once topic and brokers are known.  [default: a temporary one]",
+)
 @click.option(
     "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait at the end."
 )
+@allow_option
 @output_option
 def run(
-    bootstrap: str | None,
+    options: KafkaOptions,
     topic: str,
     rate: float,
     duration: float | None,
@@ -86,38 +96,56 @@ def run(
     size: int,
     history: Path | None,
     timeout: float,
+    allow: tuple[str, ...],
     output: str,
 ) -> None:
-    """Produce and consume, then judge what the clients saw. Exit code 1: something acknowledged was not kept."""
-    from kafkalite_cli.kafka import find_bootstrap
+    """Produce and consume, then judge what the clients saw.
+
+    Exit code 1: something acknowledged was not kept. 2: nothing was acknowledged, or the run could not be made.
+    """
+    from kafkalite_cli.kafka import bootstrap_of
     from kafkalite_cli.verify.load import Load
 
     if count is None and duration is None:
         duration = 10.0
+    settings = {name: value for name, value in options.properties.items() if name != "bootstrap.servers"}
     try:
-        load = Load(
-            bootstrap or find_bootstrap(KubeOptions()),
-            topic,
-            rate,
-            keys=keys,
-            size=size,
-            count=count,
-            producers=producers,
-            history=history,
-        )
-        load.start()
-        try:
-            _watch(load, duration, count)
-        finally:
-            load.stop(timeout)
-        report = load.report()
+        with _history_file(history) as path:
+            load = Load(
+                bootstrap_of(options),
+                topic,
+                rate,
+                keys=keys,
+                size=size,
+                count=count,
+                producers=producers,
+                history=path,
+                producer_config=settings,
+                consumer_config=settings,
+            )
+            load.start()
+            try:
+                _watch(load, duration, count)
+            finally:
+                load.stop(timeout)
+            report = load.report(allow)
     except KafkaLiteError as error:
         no_verdict(str(error))
     except Failure as error:
         no_verdict(error.message)
     except OSError as error:
         no_verdict(os_words(error))
-    _show(report, output)
+    _show(report, load.errors, output)
+
+
+@contextlib.contextmanager
+def _history_file(named: Path | None) -> Iterator[Path]:
+    """The file that was asked for, or one that is gone afterwards: a run may be longer than memory is large."""
+    if named is not None:
+        yield named
+        return
+    with tempfile.TemporaryDirectory(prefix="kafkalite-verify-") as folder:
+        yield Path(folder) / "history.jsonl"
 
 
 @verify.command()
@@ -125,7 +153,10 @@ def run(
 @allow_option
 @output_option
 def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> None:
-    """Judge histories that earlier runs wrote. Exit code 1: at least one of them has an anomaly."""
+    """Judge histories that earlier runs wrote.
+
+    Exit code 1: at least one of them has an anomaly. 2: none has, and in one of them nothing was acknowledged.
+    """
     reports = {}
     try:
         with _progress() as progress:
@@ -133,12 +164,15 @@ def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> N
                 reports[str(path)] = _check_file(path, allow, progress)
     except KafkaLiteError as error:
         no_verdict(str(error))
+    ok = all(report.ok for report in reports.values())
+    if ok and (empty := [name for name, report in reports.items() if not report.acked]):
+        no_verdict(f"{', '.join(empty)}: nothing was acknowledged, so there is nothing to judge")
     if output == "json":
         sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
     else:
         for name, report in reports.items():
             _print(report, name)
-    sys.exit(0 if all(report.ok for report in reports.values()) else 1)
+    sys.exit(0 if ok else 1)
 
 
 def _check_file(path: Path, allow: tuple[str, ...], progress: Progress) -> Report:
@@ -173,7 +207,14 @@ def _watch(load: Load, duration: float | None, count: int | None) -> None:
         click.echo("interrupted: judging what there is", err=True)
 
 
-def _show(report: Report, output: str) -> NoReturn:
+def _show(report: Report, errors: Mapping[str, int], output: str) -> NoReturn:
+    """`errors`: what the clients were told, and how often."""
+    if report.ok and not report.acked:
+        seen = ", ".join(f"{name} {count:,}" for name, count in sorted(errors.items())) or "no error"
+        no_verdict(
+            f"nothing was acknowledged, so there is nothing to judge: {report.unknown:,} records without an answer, "
+            f"{report.failed:,} refused; the clients saw {seen}"
+        )
     if output == "json":
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
@@ -192,8 +233,9 @@ def _print(report: Report, title: str) -> None:
             )
         console.print(table)
     anomalies = sum(report.counts.values())
+    verdict = "BROKEN" if not report.ok else "OK" if report.acked else "NO VERDICT"
     console.print(
-        f"{title}: {'OK' if report.ok else 'BROKEN'}: {report.acked:,} acknowledged, {report.unknown:,} unknown, "
+        f"{title}: {verdict}: {report.acked:,} acknowledged, {report.unknown:,} unknown, "
         f"{report.failed:,} refused, {report.read:,} read on {report.partitions} partitions, {anomalies:,} anomalies; "
         f"longest pause between acknowledgements {report.longest_ack_gap_ms:,.0f} ms",
         highlight=False,

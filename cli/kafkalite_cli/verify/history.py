@@ -191,7 +191,10 @@ class MemoryRecorder:
 
 
 class FileRecorder:
-    """Writes the events to a file as they come, so that a run's length does not matter to memory."""
+    """Writes the events to a file as they come, so that a run's length does not matter to memory.
+
+    Its methods raise OSError, with the name of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -202,13 +205,23 @@ class FileRecorder:
     def record(self, event: Event) -> None:
         """Append one line."""
         line = self._encode(event)
-        with self._lock:
-            self._file.write(line + b"\n")
+        try:
+            with self._lock:
+                self._file.write(line + b"\n")
+        except OSError as error:
+            raise self._named(error) from error
 
     def close(self) -> None:
         """Write out what is buffered."""
-        with self._lock:
-            self._file.close()
+        try:
+            with self._lock:
+                self._file.close()
+        except OSError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: OSError) -> OSError:
+        """A full disk does not say of which file."""
+        return OSError(error.errno, error.strerror, str(self.path))
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ consumer reads everything from the beginning: what it does not find is lost.
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
@@ -23,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from kafkalite_cli.errors import Failure
-from kafkalite_cli.kafka import partitions_of
+from kafkalite_cli.guard import os_words
+from kafkalite_cli.kafka import partitions_of, plain_errors
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
@@ -48,13 +50,14 @@ from kafkalite_cli.verify.reading import METADATA_TIMEOUT_S, Reader, end_offset
 from kafkalite_core.model.errors import KafkaLiteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from confluent_kafka import Message
 
+UNUSABLE = "these settings cannot be used"
 TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 REFUSED = {*TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
 """Errors after which a record is surely in no log: the same record is refused every time, or it was never sent."""
@@ -79,7 +82,7 @@ class Load:
         keys: number of keys; key k goes to partition k mod partitions.
         size: bytes of a value (at least what names the record).
         count: stop producing after so many records; None: until `stop`.
-        history: file to write the history to; None: kept in memory.
+        history: file to write the history to, from `start` on; None: kept in memory.
         observe_s: also have a client ask for the ends of all partitions, with this pause between; 0: none.
         producer_config, consumer_config: librdkafka settings on top of (idempotent, acks=all) and of the defaults.
     """
@@ -112,7 +115,7 @@ class Load:
         """Records that brokers refused for their size, or that of their batch: such a load says nothing of the log."""
         self.unread: dict[int, int] = {}
         """Partition -> acknowledged offsets that the reader in the load had not been given when `stop` gave it up."""
-        self.recorder: Recorder = FileRecorder(history) if history else MemoryRecorder()
+        self.recorder: Recorder = MemoryRecorder()
         self._partitions = partitions
         self._producer_config = {
             "bootstrap.servers": bootstrap,
@@ -171,9 +174,21 @@ class Load:
         return self._first
 
     def start(self) -> None:
-        """Look at the topic and begin. Raises LoadError when the topic does not exist or no broker answers."""
-        first = self._first_offsets()
+        """Look at the topic and begin.
+
+        Raises LoadError when the topic does not exist, no broker answers or the clients' settings cannot be used: a
+        file that has the name of the history is what it was then. OSError: it cannot be written.
+        """
+        try:
+            first = self._first_offsets()
+            with plain_errors(UNUSABLE):
+                config = {**self._producer_config, "error_cb": self._note_error}
+                clients = [Producer(config) for _ in range(self.producers)]
+        except Failure as error:
+            raise LoadError(f"{self.bootstrap}: {error.message}") from error
         self._partitions = len(first)
+        if self.history is not None:
+            self.recorder = FileRecorder(self.history)
         self.recorder.record(Header(1, self.run, self.topic, len(first), time.time_ns() // 1_000_000))
         self._first = first
         self._consuming = threading.Thread(
@@ -183,7 +198,8 @@ class Load:
         if self._observe_s:
             self._observe(len(first))
         for number in range(self.producers):
-            thread = threading.Thread(target=self._guard, args=(self._produce, number), daemon=True)
+            work = functools.partial(self._produce, clients.pop())
+            thread = threading.Thread(target=self._guard, args=(work, number), daemon=True)
             thread.name = f"verify-producer-{number}"
             thread.start()
             self._producing.append(thread)
@@ -211,6 +227,8 @@ class Load:
         self._read_everything(timeout_s)
         if isinstance(self.recorder, FileRecorder):
             self.recorder.close()
+        if isinstance(self._failure, OSError):  # the history's disk, for example
+            raise LoadError(f"the run ended early: {os_words(self._failure)}") from self._failure
         if self._failure is not None:
             raise LoadError(f"a client of the run failed: {self._failure!r}") from self._failure
 
@@ -283,13 +301,13 @@ class Load:
         """The longest time between two acknowledgements, whatever their partitions."""
         return self.acks.longest_gap_s
 
-    def report(self) -> Report:
-        """Judge the history; call it after `stop`."""
+    def report(self, allowed: Collection[str] = ()) -> Report:
+        """Judge the history; call it after `stop`. `allowed` as for `Checker`."""
         assert self._stopped, "stop() first"
         if self.history is not None:
-            return check(read_history(self.history))
+            return check(read_history(self.history), allowed)
         assert isinstance(self.recorder, MemoryRecorder)
-        return check(self.recorder.events)
+        return check(self.recorder.events, allowed)
 
     # --- the clients
 
@@ -304,8 +322,9 @@ class Load:
         self.errors[error.name()] = self.errors.get(error.name(), 0) + 1
 
     def _first_offsets(self) -> dict[int, int]:
-        """Partition -> end of the log now: where this run begins."""
-        consumer = Consumer({**self._consumer_config, "error_cb": self._note_error})
+        """Partition -> end of the log now: where this run begins. Raises Failure or LoadError."""
+        with plain_errors(UNUSABLE):
+            consumer = Consumer({**self._consumer_config, "error_cb": self._note_error})
         try:
             known = partitions_of(consumer, self.topic, timeout_s=METADATA_TIMEOUT_S)
             wanted = range(self._partitions if self._partitions is not None else len(known))
@@ -313,15 +332,12 @@ class Load:
                 raise LoadError(f"topic {self.topic!r} has {len(known)} partitions on {self.bootstrap}: create more")
             partitions = [TopicPartition(self.topic, number) for number in wanted]
             return {p.partition: end_offset(consumer, p) for p in partitions}
-        except Failure as error:
-            raise LoadError(f"{self.bootstrap}: {error.message}") from error
         except KafkaException as error:
             raise LoadError(f"no answer from {self.bootstrap}: {error.args[0].str()}") from error
         finally:
             consumer.close()
 
-    def _produce(self, number: int) -> None:
-        producer = Producer({**self._producer_config, "error_cb": self._note_error})
+    def _produce(self, producer: Producer, number: int) -> None:
         in_flight: dict[tuple[int, int], tuple[int, int]] = {}
         sequences = [0] * self.keys
         interval_s = self.producers / self.rate if self.rate else 0.0

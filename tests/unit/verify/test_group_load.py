@@ -6,7 +6,7 @@ from argparse import Namespace
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
 from kafkalite_cli.verify.group_history import (
     Assigned,
@@ -136,16 +136,6 @@ def test_a_partition_that_comes_back_is_read_from_wherever_its_offset_is():
     member += [Revoked(0, 1, [], False, 7), Assigned(0, 2, [0], 8), Read(0, 0, 0, 0, 0, 1, 9)]
     verdict = judge(outside, driver, [member])
     assert (verdict.log.counts, verdict.group.counts, verdict.group.redelivered) == ({}, {}, 1)
-
-
-@pytest.fixture
-def mock_bootstrap():
-    """A cluster of three inside librdkafka; it lives as long as the producer that made it."""
-    owner = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored", "log_level": 0})
-    metadata = owner.list_topics(timeout=10)
-    owner.list_topics("load", timeout=10)  # the mock makes the topic, with four partitions
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    owner.flush(0)
 
 
 def wait_assigned(directory, members, partitions):

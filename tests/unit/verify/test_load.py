@@ -5,7 +5,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkalite_cli.verify import reading
 from kafkalite_cli.verify.acks import Acks
@@ -81,16 +81,6 @@ def test_the_end_of_a_partition_is_asked_for_until_it_has_a_leader():
         end_offset(Asked(KafkaError.TOPIC_AUTHORIZATION_FAILED), TopicPartition("t", 0))
     with pytest.raises(KafkaException, match="NOT_LEADER"):
         end_offset(Asked(KafkaError.NOT_LEADER_FOR_PARTITION), TopicPartition("t", 0), timeout_s=-1.0)
-
-
-@pytest.fixture
-def mock_bootstrap():
-    """A cluster of three inside librdkafka; it lives as long as the producer that made it."""
-    owner = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored", "log_level": 0})
-    metadata = owner.list_topics(timeout=10)
-    owner.list_topics("load", timeout=10)  # the mock makes the topic, with four partitions
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    owner.flush(0)
 
 
 def test_a_run_reads_back_what_was_acknowledged(mock_bootstrap, tmp_path):
