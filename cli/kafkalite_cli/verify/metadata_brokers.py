@@ -49,7 +49,7 @@ class _BrokerState:
 
 
 class BrokerHistory:
-    """Takes in the states of all brokers in the store's order.
+    """Takes in the states of one cluster's brokers in the store's order: ids and broker epochs are those of a cluster.
 
     Args:
         found: Called with (kind, name, text) for each anomaly.

@@ -15,7 +15,7 @@ For every partition, (old, new) being neighbours in the store's order:
     who comes into the elr was in isr or elr (R10)                                 elr-from-nowhere
 
 and for objects: controllerEpoch and broker epochs never fall (controller-epoch-fell, broker-epoch-fell, fence-fell), no
-two incarnations share a broker epoch (broker-epoch-reused), topicId and partitions stay (topic-id-changed,
+two incarnations of a cluster share a broker epoch (broker-epoch-reused), topicId and partitions stay (topic-id-changed,
 partition-vanished).
 
 Partition and broker are different objects: a broker may be registered anew or fenced between the look at it and the
@@ -32,8 +32,9 @@ import msgspec
 from kafkalite_cli.verify.metadata_brokers import RACE_MS, BrokerHistory
 from kafkalite_cli.verify.metadata_history import Change, JsonObject, in_store_order, read_changes
 from kafkalite_core.model.partition import IsrEntry
-from kafkalite_core.resources.brokers import parse_broker
+from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN
+from kafkalite_core.resources.topic_objects import parse_election
 from kafkalite_core.resources.topics import parse_topic
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RACE_MS", "MetadataAnomaly", "MetadataChecker", "MetadataReport", "check_changes", "check_metadata"]
 
+_ClusterKey = tuple[str, str]  # namespace, name
 EXAMPLES_MAX = 20  # per kind; the counts are exact
 UNCLEAN_KEY = "unclean.leader.election.enable"
 
@@ -88,9 +90,10 @@ class MetadataReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TopicRules(NamedTuple):
-    """What is allowed and promised for a topic at the time of a change."""
+    """What is allowed and promised for a topic at the time of a change, and by whose brokers it is judged."""
 
-    unclean_allowed: bool
+    brokers: BrokerHistory
+    unclean_allowed: Collection[int]  # partitions
     relaxed_flush: bool
 
 
@@ -110,10 +113,10 @@ class MetadataChecker:
     def __init__(self, allowed: Collection[str] = ()) -> None:
         self._allowed = frozenset(allowed)
         self._topics: dict[str, _TopicState] = {}
-        self._brokers = BrokerHistory(self._found)
+        self._brokers: dict[_ClusterKey, BrokerHistory] = {}
         self._controllers: dict[str, int] = {}  # uid of cluster -> controller epoch
         self._leaders: dict[tuple[str, int], dict[int, int]] = {}  # (topic id, partition) -> leader epoch -> leader
-        self._cluster_configs: dict[str, dict[str, str]] = {}
+        self._cluster_configs: dict[_ClusterKey, dict[str, str]] = {}
         self._counts: Counter[str] = Counter()
         self._tally: Counter[str] = Counter()
         self._examples: list[MetadataAnomaly] = []
@@ -127,14 +130,17 @@ class MetadataChecker:
                 self._tally["gaps"] += 1
                 for state in self._topics.values():
                     state.gap = True
-                self._brokers.gap()
+                for brokers in self._brokers.values():
+                    brokers.gap()
                 continue
             self._tally["changes"] += 1
             match change.kind:
                 case "KafkaLiteTopic":
                     self._topic(change, change.object)
                 case "KafkaLiteBroker":
-                    self._brokers.see(parse_broker(change.object), change)
+                    broker, cluster = parse_broker(change.object), cluster_of_broker(change.object)
+                    namespace = str(change.object["metadata"].get("namespace", ""))
+                    self._brokers_of((namespace, cluster)).see(broker, change)
                 case "KafkaLiteCluster":
                     self._cluster(change.object)
                 case _:
@@ -153,7 +159,7 @@ class MetadataChecker:
             isr_expands=self._tally["expands"],
             unjudged=self._tally["unjudged"],
             gaps=self._tally["gaps"],
-            brokers=self._brokers.count,
+            brokers=sum(brokers.count for brokers in self._brokers.values()),
             counts=dict(self._counts),
             examples=self._examples,
         )
@@ -171,7 +177,7 @@ class MetadataChecker:
         metadata = obj["metadata"]
         uid, name = str(metadata.get("uid", "")), str(metadata["name"])
         config = (obj.get("spec") or {}).get("config") or {}
-        self._cluster_configs[name] = config
+        self._cluster_configs[str(metadata.get("namespace", "")), name] = config
         epoch = int(((obj.get("status") or {}).get("controller") or {}).get("epoch") or 0)
         before = self._controllers.get(uid, 0)
         if epoch < before:
@@ -196,14 +202,25 @@ class MetadataChecker:
                 name = f"{topic.ref.name}-{number}"
                 self._entry_rules(name, topic, number, entry)
                 if old is not None:
-                    _EntryChange(self, name, old, entry, rules).judge(gap=state is not None and state.gap)
+                    change_of_entry = _EntryChange(
+                        self, name, old, entry, rules, unclean=number in rules.unclean_allowed
+                    )
+                    change_of_entry.judge(gap=state is not None and state.gap)
         self._topics[topic.ref.uid] = _TopicState(topic)
 
+    def _brokers_of(self, cluster: _ClusterKey) -> BrokerHistory:
+        found = self._brokers.get(cluster)
+        if found is None:
+            found = self._brokers[cluster] = BrokerHistory(self._found)
+        return found
+
     def _rules(self, topic: Topic, annotations: JsonObject) -> _TopicRules:
-        defaults = self._cluster_configs.get(topic.cluster, {})
-        config = {**defaults, **topic.config}
+        cluster = (topic.ref.namespace, topic.cluster)
+        config = {**self._cluster_configs.get(cluster, {}), **topic.config}
+        requested = parse_election(str(annotations.get(ANNOTATION_ELECT_UNCLEAN, "")), topic.partitions)
         return _TopicRules(
-            unclean_allowed=ANNOTATION_ELECT_UNCLEAN in annotations or config.get(UNCLEAN_KEY) == "true",
+            brokers=self._brokers_of(cluster),
+            unclean_allowed=topic.partitions if config.get(UNCLEAN_KEY) == "true" else requested,
             relaxed_flush=topic.flush_lag_known,
         )
 
@@ -238,11 +255,6 @@ class MetadataChecker:
     # --- what an entry's judgement asks for and reports to
 
     @property
-    def brokers(self) -> BrokerHistory:
-        """The brokers as of now."""
-        return self._brokers
-
-    @property
     def now_us(self) -> int:
         """Time of the change that is judged."""
         assert self._now is not None
@@ -260,9 +272,18 @@ class MetadataChecker:
 class _EntryChange:
     """One change of one partition entry."""
 
-    def __init__(self, checker: MetadataChecker, name: str, old: Partition, new: Partition, rules: _TopicRules) -> None:
+    def __init__(
+        self,
+        checker: MetadataChecker,
+        name: str,
+        old: Partition,
+        new: Partition,
+        rules: _TopicRules,
+        *,
+        unclean: bool,
+    ) -> None:
         self._checker, self._name, self._old, self._new = checker, name, old, new
-        self._unclean_allowed, self._relaxed_flush = rules
+        self._brokers, self._relaxed_flush, self._unclean_allowed = rules.brokers, rules.relaxed_flush, unclean
 
     def judge(self, *, gap: bool) -> None:
         """`gap`: `_old` may not be what `_new` replaced."""
@@ -274,7 +295,7 @@ class _EntryChange:
             if moved:
                 checker.tally(kind)
         for member in new.isr:
-            if member not in old.isr and not checker.brokers.may_have_had(member):
+            if member not in old.isr and not self._brokers.may_have_had(member):
                 text = f"broker {member.id} is in the ISR with broker epoch {member.epoch}, which it never had"
                 self._found("never-registered", text)
         if not gap:
@@ -310,7 +331,7 @@ class _EntryChange:
 
     def _election(self, *, gap: bool) -> None:
         """Rules of a leader that was chosen anew."""
-        checker, leader, brokers = self._checker, self._new.leader, self._checker.brokers
+        checker, leader, brokers = self._checker, self._new.leader, self._brokers
         elected = IsrEntry(leader, epoch) if (epoch := self._new.isr_epoch_of(leader)) is not None else None
         if gap:
             checker.tally("unjudged")
@@ -335,7 +356,7 @@ class _EntryChange:
         if elected is None:
             return ""
         # What the registration says with which it was elected is what the electing one knew.
-        brokers, relaxed = self._checker.brokers, self._relaxed_flush
+        brokers, relaxed = self._brokers, self._relaxed_flush
         since = brokers.trusted_since(elected, relaxed_flush=relaxed)
         if all(
             member.epoch < since and not brokers.adopts(elected, member, relaxed_flush=relaxed) for member in former

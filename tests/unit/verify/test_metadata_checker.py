@@ -28,14 +28,16 @@ def entry(leader=0, leader_epoch=1, partition_epoch=1, isr=((0, 1), (1, 2), (2, 
 class Store:
     """Objects that change one after another; `changes` is what a watch of all kinds records."""
 
-    def __init__(self):
+    def __init__(self, *, namespace="default", cluster="kafkalite", versions=None):
         self.changes = []
-        self.versions = itertools.count(100)
+        self.namespace, self.cluster_name = namespace, cluster
+        self.versions = versions or itertools.count(100)
         self.at_us = 0
 
     def put(self, kind, name, uid, spec, status, type_="MODIFIED", annotations=None):
         version = str(next(self.versions))
         metadata = {"name": name, "uid": uid, "resourceVersion": version, "annotations": annotations or {}}
+        metadata["namespace"] = self.namespace
         obj = {
             "apiVersion": "kafkalite.io/v1alpha1",
             "kind": kind,
@@ -47,7 +49,7 @@ class Store:
         return self
 
     def topic(self, *entries, uid="t1", topic_id="id1", controller=1, config=None, conditions=(), **options):
-        spec = {"partitions": 1, "replicas": 3, "config": config or {}}
+        spec = {"partitions": 1, "replicas": 3, "config": config or {}, "clusterRef": {"name": self.cluster_name}}
         partitions = {str(number): each for number, each in enumerate(entries)}
         status = {"topicId": topic_id, "controllerEpoch": controller, "partitions": partitions}
         status["conditions"] = list(conditions)
@@ -66,11 +68,12 @@ class Store:
             "adopted": list(adopted),
         }
         status = {"registration": registration, "fencing": {"fencedEpoch": fenced}}
-        return self.put("KafkaLiteBroker", f"b{number}", uid or f"b{number}", {"brokerId": number}, status, **options)
+        spec = {"brokerId": number, "clusterRef": {"name": self.cluster_name}}
+        return self.put("KafkaLiteBroker", f"b{number}", uid or f"b{number}", spec, status, **options)
 
     def cluster(self, epoch=1, config=None):
         return self.put(
-            "KafkaLiteCluster", "kafkalite", "c", {"config": config or {}}, {"controller": {"epoch": epoch}}
+            "KafkaLiteCluster", self.cluster_name, "c", {"config": config or {}}, {"controller": {"epoch": epoch}}
         )
 
     def later(self, seconds):
@@ -167,6 +170,53 @@ def test_an_unclean_election_may_be_the_clusters_default_and_not_the_topics(stor
     assert store.counts() == {}
     store.topic(entry(1, 3, 4, isr=((1, 2),)), config={"unclean.leader.election.enable": "false"})
     assert store.counts() == {"unclean-election": 1}
+
+
+@pytest.mark.parametrize(("wanted", "accused"), [("1", {0}), ("0, 7", {1}), ("all", set()), ("true", {0, 1})])
+def test_an_annotation_allows_an_unclean_election_of_the_partitions_that_it_names(store, wanted, accused):
+    before, after = entry(0, 1, 2, isr=((0, 1),)), entry(2, 2, 3, isr=((2, 3),))
+    store.topic(before, before).topic(after, after, annotations={"kafkalite.io/elect-unclean": wanted})
+    report = check_changes(store.changes)
+    assert {example.name for example in report.examples} == {f"orders-{number}" for number in accused}
+    assert report.unclean_elections == 2
+
+
+@pytest.fixture(params=[("other", "kafkalite"), ("default", "second")], ids=["namespace", "name"])
+def second(request, store):
+    """Another cluster, with the same broker ids and epochs: both count from 1. Its changes come after `store`'s."""
+    namespace, cluster = request.param
+    made = Store(namespace=namespace, cluster=cluster, versions=store.versions).later(60)
+    for number in range(3):
+        made.broker(number, number + 1, incarnation=f"second{number}", uid=f"second{number}")
+    return made.topic(entry(), uid="second", topic_id="second", type_="ADDED").later(60)
+
+
+def both(store, second):
+    return check_changes([*store.changes, *second.changes])
+
+
+def test_clusters_that_are_recorded_together_are_judged_by_themselves(store, second):
+    store.later(60)
+    store.broker(0, 9, fenced=8)
+    second.broker(0, 4).topic(entry(0, 2, 2, isr=((0, 4), (1, 2), (2, 3))), uid="second", topic_id="second")
+    report = both(store, second)
+    assert (report.counts, report.elections, report.brokers) == ({}, 1, 6)
+    # The other cluster's broker 0 is registered with epoch 9 and not this one's.
+    second.topic(entry(0, 2, 3, isr=((0, 9), (1, 2), (2, 3))), uid="second", topic_id="second")
+    assert both(store, second).counts == {"never-registered": 1}
+
+
+def test_a_clusters_default_is_for_its_own_topics(store, second):
+    """Neither does another cluster's default excuse an unclean election, nor take the excuse away."""
+    for unclean, counts in (("true", {"unclean-election": 1}), ("false", {})):
+        second.cluster(config={"unclean.leader.election.enable": "false" if unclean == "true" else "true"})
+        store.cluster(config={"unclean.leader.election.enable": unclean})
+        for leader, at in ((0, 2), (2, 3)):
+            after = entry(leader, at - 1, at, isr=((leader, leader + 1),))
+            second.topic(after, uid="second", topic_id="second")
+        changes = [*store.changes[-1:], *second.changes]
+        assert check_changes(changes).counts == counts, unclean
+        del second.changes[-3:]
 
 
 def test_an_empty_disk_is_not_elected(store):
