@@ -28,6 +28,7 @@ from kafkalite_cli.verify.replica_log import (
     DirectoryError,
     ReplicaLog,
     first_difference,
+    identity_of,
     open_directory,
     open_log,
 )
@@ -93,9 +94,36 @@ def compare_replicas(
         copies: Each partition of `high_watermarks` has to be on so many brokers, under one topic id.
 
     Raises:
-        DirectoryError: one of them is no data directory, or two are of one broker.
+        DirectoryError: one of them is no data directory, or two are of one broker, or of different clusters.
     """
     return _Comparison(topics, high_watermarks or {}, starts or {}, copies).run(directories)
+
+
+def compare_clusters(directories: Iterable[Path], *, topics: Collection[str] | None = None) -> ReplicaReport:
+    """As `compare_replicas`, for several clusters: each is compared by itself, and all are one report."""
+    clusters: dict[str, list[Path]] = {}
+    for directory in directories:
+        clusters.setdefault(identity_of(directory).cluster_id, []).append(directory)
+    if len(clusters) < 2:
+        return compare_replicas([path for found in clusters.values() for path in found], topics=topics)
+    found = {cluster: compare_replicas(paths, topics=topics) for cluster, paths in sorted(clusters.items())}
+    counts: Counter[str] = Counter()
+    for report in found.values():
+        counts.update(report.counts)
+    return ReplicaReport(
+        ok=not counts,
+        partitions=sum(report.partitions for report in found.values()),
+        records=sum(report.records for report in found.values()),
+        batches=sum(report.batches for report in found.values()),
+        bytes=sum(report.bytes for report in found.values()),
+        uncompared=[f"{name} of cluster {cluster}" for cluster, report in found.items() for name in report.uncompared],
+        counts=dict(counts),
+        examples=[
+            msgspec.structs.replace(example, text=f"cluster {cluster}: {example.text}")
+            for cluster, report in found.items()
+            for example in report.examples
+        ],
+    )
 
 
 class _Mismatch(Exception):
@@ -191,8 +219,13 @@ def _open_all(directories: Mapping[int, Path] | Iterable[Path]) -> list[dict[Top
     named = isinstance(directories, Mapping)
     listed = list(directories.items()) if isinstance(directories, Mapping) else list(enumerate(directories))
     brokers: dict[int, dict[TopicPartition, ReplicaLog]] = {}
+    cluster: str | None = None
     for number, directory in listed:
-        broker, logs = open_directory(directory)
+        identity, logs = open_directory(directory)
+        broker = identity.broker_id
+        if cluster not in {None, identity.cluster_id}:
+            raise DirectoryError(f"{directory}: it is of cluster {identity.cluster_id}, others are of {cluster}")
+        cluster = identity.cluster_id
         if broker in brokers:
             raise DirectoryError(f"{directory}: broker {broker} has another directory")
         if named and broker != number:

@@ -19,7 +19,7 @@ from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import os_words
 from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option
 from kafkalite_cli.verify.metadata_checker import check_metadata
-from kafkalite_cli.verify.replicas import compare_replicas
+from kafkalite_cli.verify.replicas import compare_clusters
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.storage.identity import IDENTITY_FILE
 from kafkalite_runtime.home import Home
@@ -129,7 +129,8 @@ def _print_metadata(name: str, report: MetadataReport) -> None:
 def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str) -> None:
     r"""Compare the brokers' data directories: equal bytes below the high watermarks. Exit code 1: a difference.
 
-    DIRECTORIES are one for each broker; by default those of the local cluster of this directory. Brokers may run.
+    DIRECTORIES are one for each broker; by default those of the local clusters of this directory. Brokers may run.
+    Each cluster is compared by itself.
 
     \b
     Examples:
@@ -137,11 +138,11 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
       kafkalite verify replicas /mnt/broker-0 /mnt/broker-1 /mnt/broker-2 -t orders
     """
     local = Home.from_environment(os.environ).volumes
-    folders = directories or tuple(sorted(path.parent for path in local.glob(f"*/{IDENTITY_FILE}")))
+    folders = directories or tuple(sorted(path.parent for path in local.glob(f"[!.]*/{IDENTITY_FILE}")))
     try:
         if not folders:
             raise KafkaLiteError("no data directories: name them, or start a local cluster")
-        report = compare_replicas(folders, topics=set(topics) or None)
+        report = compare_clusters(folders, topics=set(topics) or None)
     except KafkaLiteError as error:
         no_verdict(str(error))
     if report.ok and not report.partitions:

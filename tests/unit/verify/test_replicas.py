@@ -1,11 +1,14 @@
 """Data directories made by hand: equal replicas pass, every difference below the high watermark is told."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
+from kafkalite_cli.verify import replica_log
 from kafkalite_cli.verify.replica_log import DirectoryError
-from kafkalite_cli.verify.replicas import compare_replicas
+from kafkalite_cli.verify.replicas import compare_clusters, compare_replicas
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
 from kafkalite_core.storage.checkpoints import CLEANER, HIGH_WATERMARK, LOG_START, encode_offsets
@@ -24,11 +27,11 @@ def batch(base, count=2, *, epoch=1, text="x"):
 class Broker:
     """One data directory of a cluster."""
 
-    def __init__(self, root, number):
+    def __init__(self, root, number, cluster="cluster"):
         self.number = number
         self.path = root / f"data-{number}"
-        self.path.mkdir()
-        (self.path / "meta").write_bytes(Identity("cluster", number, f"directory-{number}").encode())
+        self.path.mkdir(parents=True)
+        (self.path / "meta").write_bytes(Identity(cluster, number, f"directory-{number}").encode())
 
     def write(self, *batches, rolls=(), key=KEY, topic_id=TOPIC_ID, leader_epoch=1, compacted=False):
         """The partition's log: the batches, a new segment before each offset of `rolls`."""
@@ -280,14 +283,60 @@ def test_directories_that_make_no_cluster_are_refused(brokers, tmp_path):
         compare_replicas([brokers[0].path, brokers[0].path])
     with pytest.raises(DirectoryError, match="of broker 0, not of broker 1"):
         compare_replicas({1: brokers[0].path})
+    other = Broker(tmp_path / "elsewhere", 1, cluster="other")
+    with pytest.raises(DirectoryError, match="of cluster other, others are of cluster"):
+        compare_replicas([brokers[0].path, other.path])
+
+
+def test_each_of_several_clusters_is_compared_by_itself(brokers, tmp_path):
+    others = [Broker(tmp_path / "second", number, cluster="second") for number in range(2)]
+    for other in others:
+        other.write(batch(0, text="z")).checkpoint(HIGH_WATERMARK, 2)
+    folders = [broker.path for broker in (*brokers, *others)]
+    report = compare_clusters(folders)
+    assert (report.ok, report.partitions, report.records, report.uncompared) == (True, 2, 8, [])
+    others[1].write(batch(0, text="y"))
+    found = only(compare_clusters(folders))
+    assert found.kind == "differs"
+    assert found.text.startswith("cluster second: first at byte")
+    report = compare_clusters(folders[:-1])
+    assert (report.ok, report.partitions, report.uncompared) == (True, 1, ["orders-0 of cluster second"])
+
+
+@pytest.mark.parametrize("part_bytes", [1, 60, 61, 200, 1 << 17])
+def test_a_log_is_read_in_parts_of_any_size(brokers, monkeypatch, part_bytes):
+    monkeypatch.setattr(replica_log, "_PART_BYTES", part_bytes)
+    contents = [batch(0), batch(2, 9, text="a longer one "), batch(11)]
+    log = brokers[0].write(*contents).log()
+    assert [found.data for found in replica_log._batches_of(log)] == contents
+    for missing in (1, 60, len(contents[2]) - 60):
+        log.write_bytes(b"".join(contents)[:-missing])
+        assert [found.data for found in replica_log._batches_of(log)] == contents[:2], "a part of a batch is none"
+
+
+CUT_OFF = """
+import pathlib, sys
+from kafkalite_cli.verify import replica_log
+path = pathlib.Path(sys.argv[1])
+found = replica_log._batches_of(path)
+next(found)
+with path.open("r+b") as file:
+    file.truncate(4096)
+print(len(list(found)) < 3999)
+"""
+
+
+def test_a_log_that_is_cut_off_while_it_is_read_ends_there(brokers):
+    """As a follower's is. In a process of its own: who has mapped the file is killed by SIGBUS."""
+    log = brokers[0].write(*(batch(offset, 1) for offset in range(4000))).log()
+    ended = subprocess.run([sys.executable, "-c", CUT_OFF, str(log)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")
 
 
 def test_segments_that_are_deleted_meanwhile_are_read_again(brokers, monkeypatch):
     """A running broker deletes old segments while the comparison looks at them."""
     for broker in brokers:
         broker.write(batch(0), batch(2), batch(4), rolls=(2, 4))
-    from kafkalite_cli.verify import replica_log
-
     real, calls = replica_log._batches_of, []
 
     def vanishing(path):

@@ -104,10 +104,26 @@ def test_the_local_clusters_data_directories_are_found(tmp_path, monkeypatch):
     (volumes / ".data-0.uid").write_text("u")
     for number in range(2):
         Broker(volumes, number).write(batch(0)).checkpoint(HIGH_WATERMARK, 2)
+    released = Broker(volumes, 7)  # of a claim that was deleted; its broker lives on in another directory
+    released.path.rename(volumes / ".released-data-1-uid")
+    (volumes / ".released-data-1-uid" / "meta").write_bytes((volumes / "data-1" / "meta").read_bytes())
     monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
     result = run("replicas")
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert "OK: 1 partitions, 2 offsets" in result.output
+
+
+def test_a_second_local_cluster_is_compared_by_itself(tmp_path, monkeypatch):
+    for cluster in ("first", "second"):
+        for number in range(2):
+            made = Broker(tmp_path, number, cluster=cluster)
+            made.write(batch(0, text=cluster)).checkpoint(HIGH_WATERMARK, 2)
+            (tmp_path / "volumes").mkdir(exist_ok=True)
+            made.path.rename(tmp_path / "volumes" / f"data-{cluster}-{number}")
+    monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path))
+    result = run("replicas")
+    assert result.exit_code == 0, result.output
+    assert "OK: 2 partitions, 4 offsets" in result.output
 
 
 def test_no_data_directory_is_exit_code_2(tmp_path, monkeypatch):
