@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Literal
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.verify.metadata_history import Change, JsonObject
 from kafkalite_core.model.errors import KafkaLiteError
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, Reflector
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeForbidden, Reflector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
+    from io import FileIO
     from pathlib import Path
     from types import TracebackType
-    from typing import BinaryIO, Self
+    from typing import Self
 
-    from kafkalite_runtime.kube import Kind, KubeClient
+    from kafkalite_runtime.kube import Kind, KubeClient, KubeList, WatchEvent
 
 START_LIMIT_S = 30.0
 KINDS = (TOPICS, BROKERS, CLUSTERS)
@@ -30,9 +33,12 @@ class RecordingError(KafkaLiteError):
 
 
 class _Recording:
-    """One file. Every line is given to the operating system at once: a killed recorder leaves whole changes."""
+    """One file. Every line is given to the operating system at once: a killed recorder leaves whole changes.
 
-    def __init__(self, file: BinaryIO) -> None:
+    Its methods raise OSError, with the name of the file.
+    """
+
+    def __init__(self, file: FileIO) -> None:
         self._file = file
         self._encode = msgspec.json.Encoder().encode
         self._known: dict[str, dict[str, JsonObject]] = {}  # kind -> uid -> object as last written
@@ -67,8 +73,50 @@ class _Recording:
         self._write(type_, obj)
 
     def _write(self, type_: Literal["ADDED", "MODIFIED", "DELETED", "GAP"], obj: JsonObject | None) -> None:
-        self._file.write(self._encode(Change(at_us=time.monotonic_ns() // 1000, type=type_, object=obj)) + b"\n")
+        line = self._encode(Change(at_us=time.monotonic_ns() // 1000, type=type_, object=obj)) + b"\n"
+        try:
+            while line:  # a disk that is nearly full takes a part
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._file.name) from error
         self.changes += 1
+
+
+class _Permitted:
+    """What the reflectors ask: they try again whatever the answer is, and what is forbidden stays so."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._doubted: set[str] = set()  # kinds whose last answer was 401
+
+    async def list(self, kind: Kind, namespace: str | None, *, label_selector: str) -> KubeList:
+        """As the client's. Raises RecordingError where the account may not."""
+        try:
+            listed = await self._client.list(kind, namespace, label_selector=label_selector)
+        except KubeForbidden as error:
+            self._refused("list", kind, error)
+            raise
+        self._doubted.discard(kind.plural)
+        return listed
+
+    async def watch(self, kind: Kind, namespace: str | None, **options: Any) -> AsyncIterator[WatchEvent]:
+        """As the client's. Raises RecordingError where the account may not."""
+        try:
+            async with aclosing(self._client.watch(kind, namespace, **options)) as events:
+                async for event in events:
+                    self._doubted.discard(kind.plural)
+                    yield event
+        except KubeForbidden as error:
+            self._refused("watch", kind, error)
+            raise
+        self._doubted.discard(kind.plural)
+
+    def _refused(self, verb: str, kind: Kind, error: KubeForbidden) -> None:
+        """A token that has run out is answered once with 401: the next request brings a new one."""
+        if error.status == 401 and kind.plural not in self._doubted:
+            self._doubted.add(kind.plural)
+            return
+        raise RecordingError(f"cannot {verb} {kind.plural}: {plain_words(error)}") from error
 
 
 async def record(
@@ -81,17 +129,38 @@ async def record(
     """Record topics, brokers and clusters until `stop` is set; the number of lines written.
 
     `started` is called when the file holds everything that exists. An API server that is away is waited for.
+
+    Raises:
+        RecordingError: the account may not list or watch a kind, or one was never listed: that is no recording.
+        ConfigError: a login plugin fails.
+        OSError: the file cannot be written.
     """
+    permitted = cast("KubeClient", _Permitted(client))
     with path.open("wb", buffering=0) as file:
         recording = _Recording(file)
-        reflectors = [_reflector(client, kind, namespace, recording) for kind in KINDS]
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(reflector.run()) for reflector in reflectors]
-            tasks.append(group.create_task(_announce(reflectors, started)))
-            await stop.wait()
-            for task in tasks:
-                task.cancel()
-        return recording.changes
+        reflectors = {kind: _reflector(permitted, kind, namespace, recording) for kind in KINDS}
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(reflector.run()) for reflector in reflectors.values()]
+                tasks.append(group.create_task(_announce(list(reflectors.values()), started)))
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+        except ExceptionGroup as failures:
+            raise _first_of(failures) from None
+    missing = {
+        kind.plural: reflector.last_error for kind, reflector in reflectors.items() if not reflector.synced.is_set()
+    }
+    if missing:
+        why = next((error for error in missing.values() if error), "no answer yet")
+        raise RecordingError(f"no list of {', '.join(missing)} ever came: {why}")
+    return recording.changes
+
+
+def _first_of(failures: ExceptionGroup) -> Exception:
+    """What ended the tasks: one of them failed first, and the others were cancelled."""
+    first = failures.exceptions[0]
+    return _first_of(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _announce(reflectors: list[Reflector], started: Callable[[], None] | None) -> None:
@@ -126,7 +195,7 @@ class MetadataRecorder:
         namespace: Of the objects; None: all.
 
     Raises:
-        RecordingError: the first list does not come within `START_LIMIT_S`, or the recording failed.
+        RecordingError: a first list does not come within `START_LIMIT_S` or is not permitted, or the recording failed.
     """
 
     def __init__(self, make_client: Callable[[], KubeClient], path: Path, namespace: str | None = None) -> None:
@@ -141,7 +210,10 @@ class MetadataRecorder:
         self._thread.start()
         if not self._started.wait(START_LIMIT_S) or self._failure is not None:
             self.stop()
-            raise RecordingError(f"nothing could be listed within {START_LIMIT_S:.0f} s") from self._failure
+            why = f"nothing could be listed within {START_LIMIT_S:.0f} s"
+            if isinstance(self._failure, RecordingError):
+                why = str(self._failure)
+            raise RecordingError(why) from self._failure
         return self
 
     def __exit__(

@@ -23,6 +23,7 @@ from kafkalite_cli.verify.replicas import compare_clusters
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.storage.identity import IDENTITY_FILE
 from kafkalite_runtime.home import Home
+from kafkalite_runtime.logging import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,6 +65,8 @@ def record_metadata(
     """
     from kafkalite_cli.verify.metadata_recorder import record
 
+    configure_logging("recorder", json=False)  # to standard error: why the recording stands still
+
     async def work(client: KubeClient) -> int:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -77,10 +80,13 @@ def record_metadata(
         changes = with_client(choose_target(KubeOptions(kubeconfig=kubeconfig, context=context)), work)
     except Failure as error:
         no_verdict(error.message)
+    except KafkaLiteError as error:
+        no_verdict(str(error))
     except OSError as error:
         no_verdict(os_words(error))
     if not changes:
-        no_verdict("nothing was recorded: no API server answered, or there is no cluster")
+        where = f"in namespace {namespace}" if namespace else "in any namespace"
+        no_verdict(f"nothing was recorded: there is no topic, broker or cluster {where}")
     click.echo(f"{changes} changes recorded", err=True)
 
 
@@ -89,19 +95,32 @@ def record_metadata(
 @click.option("--allow", multiple=True, metavar="KIND", help="An anomaly that does not spoil the verdict.")
 @output_option
 def check_metadata_files(files: tuple[Path, ...], allow: tuple[str, ...], output: str) -> None:
-    """Judge recorded changes: epochs, leaders and in-sync replicas. Exit code 1: a rule was broken."""
+    """Judge recorded changes: epochs, leaders and in-sync replicas.
+
+    Exit code 1: a rule was broken. 2: none was, and a file has no changes, or no brokers to judge them by.
+    """
     try:
         reports = {str(path): check_metadata(path, allow) for path in files}
     except KafkaLiteError as error:
         no_verdict(str(error))
-    if empty := [name for name, report in reports.items() if not report.changes]:
-        no_verdict(f"{', '.join(empty)}: no change was recorded")
+    ok = all(report.ok for report in reports.values())
+    if ok and (unjudged := [f"{name}: {why}" for name, report in reports.items() if (why := _unjudged(report))]):
+        no_verdict("; ".join(unjudged))
     if output == "json":
         sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
     else:
         for name, report in reports.items():
             _print_metadata(name, report)
-    sys.exit(0 if all(report.ok for report in reports.values()) else 1)
+    sys.exit(0 if ok else 1)
+
+
+def _unjudged(report: MetadataReport) -> str:
+    """Why a report without anomaly proves nothing; empty when it does."""
+    if not report.changes:
+        return "no change was recorded"
+    if report.partition_changes and not report.brokers:
+        return "no broker was recorded, so the rules about who may lead and be in sync were not judged"
+    return ""
 
 
 def _print_metadata(name: str, report: MetadataReport) -> None:
@@ -112,8 +131,9 @@ def _print_metadata(name: str, report: MetadataReport) -> None:
             counted = str(report.counts[example.kind])
             table.add_row(example.kind, counted, example.name, str(example.version), example.text)
         console.print(table)
+    verdict = "BROKEN" if not report.ok else "NO VERDICT" if _unjudged(report) else "OK"
     console.print(
-        f"{name}: {'OK' if report.ok else 'BROKEN'}: {report.changes:,} changes, {report.partition_changes:,} of "
+        f"{name}: {verdict}: {report.changes:,} changes, {report.partition_changes:,} of "
         f"partitions, {report.elections:,} elections ({report.unclean_elections} unclean, {report.unjudged} unjudged), "
         f"{report.isr_shrinks:,} shrinks and {report.isr_expands:,} expansions of ISRs, {report.brokers} brokers, "
         f"{report.gaps} gaps, {sum(report.counts.values()):,} anomalies",

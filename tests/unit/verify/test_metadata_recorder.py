@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from kafkalite_cli.verify import metadata_recorder
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.metadata_history import read_changes
 from kafkalite_cli.verify.metadata_recorder import MetadataRecorder, RecordingError, record
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeGone, KubeList, WatchEvent
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeForbidden, KubeGone, KubeList, WatchEvent
 from tests.unit.verify.test_metadata_checker import entry
 
 VERSIONS = itertools.count(1)
@@ -113,6 +115,107 @@ def test_a_recording_that_cannot_begin_says_so(tmp_path, monkeypatch):
 
     monkeypatch.setattr(metadata_recorder, "START_LIMIT_S", 0.1)
     with pytest.raises(RecordingError), MetadataRecorder(Silent, tmp_path / "m"):
+        pass
+
+
+class Refusing(Api):
+    """Answers questions about brokers with errors, one after another, and then properly."""
+
+    def __init__(self, verb, *errors):
+        super().__init__(("list", []))
+        self.verb, self.errors = verb, list(errors)
+
+    def refuse(self, verb, kind):
+        if kind is BROKERS and verb == self.verb and self.errors:
+            raise self.errors.pop(0)
+
+    async def list(self, kind, namespace, *, label_selector):
+        self.refuse("list", kind)
+        return await super().list(kind, namespace, label_selector=label_selector)
+
+    async def watch(self, kind, namespace, **options):
+        self.refuse("watch", kind)
+        if kind is BROKERS and not self.errors:
+            self.quiet.set()
+        async for event in super().watch(kind, namespace, **options):
+            yield event
+
+
+def forbidden(status=403, message='User "jane" cannot do that'):
+    return KubeForbidden(status, "Forbidden", message)
+
+
+def end_of(api, path):
+    """What a recording that nobody stops ends with."""
+    return asyncio.run(asyncio.wait_for(record(api, None, path, asyncio.Event()), 60))
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_what_the_account_may_not_do_ends_the_recording(tmp_path, verb):
+    with pytest.raises(RecordingError) as caught:
+        end_of(Refusing(verb, forbidden()), tmp_path / "m")
+    assert str(caught.value).startswith(f'cannot {verb} kafkalitebrokers: User "jane" cannot do that; ask for a Role')
+
+
+def test_a_token_that_has_run_out_is_no_refusal_but_two_in_a_row_are(tmp_path):
+    async def renewed():
+        api, stop = Refusing("watch", forbidden(401)), asyncio.Event()
+        task = asyncio.create_task(record(api, None, tmp_path / "m", stop))
+        await asyncio.wait_for(api.quiet.wait(), 60)
+        stop.set()
+        return await task
+
+    assert asyncio.run(renewed()) == 0
+    with pytest.raises(RecordingError, match="cannot watch kafkalitebrokers: the API server does not know who you are"):
+        end_of(Refusing("watch", forbidden(401), forbidden(401)), tmp_path / "m")
+
+
+def test_a_login_that_fails_and_a_full_disk_are_told_as_they_are(tmp_path):
+    with pytest.raises(ConfigError, match="the plugin failed"):
+        end_of(Refusing("list", ConfigError("the plugin failed")), tmp_path / "m")
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        end_of(Api(("list", [topic("a")])), Path("/dev/full"))
+
+
+def test_a_line_is_written_whole_although_the_disk_takes_it_in_parts():
+    class Nearly:
+        written = b""
+
+        def write(self, data):
+            self.written += bytes(data[:7])
+            return len(data[:7])
+
+    file = Nearly()
+    metadata_recorder._Recording(file).listed(TOPICS, [topic("a"), topic("b")])
+    lines = file.written.splitlines(keepends=True)
+    assert [json.loads(line)["object"]["metadata"]["name"] for line in lines] == ["a", "b"]
+    assert all(line.endswith(b"\n") for line in lines)
+
+
+def test_a_recording_without_one_of_the_kinds_is_none(tmp_path):
+    class Silent(Api):
+        async def list(self, kind, namespace, *, label_selector):
+            if kind is BROKERS:
+                self.quiet.set()
+                await asyncio.Event().wait()
+            return await super().list(kind, namespace, label_selector=label_selector)
+
+    async def stopped():
+        api, stop = Silent(("list", [topic("a")])), asyncio.Event()
+        task = asyncio.create_task(record(api, None, tmp_path / "m", stop))
+        await asyncio.wait_for(api.quiet.wait(), 60)
+        stop.set()
+        await task
+
+    with pytest.raises(RecordingError, match="no list of kafkalitebrokers ever came: no answer yet"):
+        asyncio.run(stopped())
+
+
+def test_a_program_is_told_why_a_recording_cannot_begin(tmp_path):
+    with (
+        pytest.raises(RecordingError, match="cannot list kafkalitebrokers"),
+        MetadataRecorder(lambda: Refusing("list", forbidden()), tmp_path / "m"),
+    ):
         pass
 
 

@@ -1,12 +1,16 @@
 """The commands around metadata histories and data directories: verdicts, exit codes, JSON."""
 
 import json
+import logging
 
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from kafkalite_cli.verify import metadata_recorder
 from kafkalite_cli.verify.command import verify
+from kafkalite_cli.verify.metadata_recorder import RecordingError
+from kafkalite_runtime.logging import get_logger
 from tests.unit.verify.test_metadata_checker import FAILED_OVER, Store, entry
 from tests.unit.verify.test_replicas import HIGH_WATERMARK, Broker, batch
 
@@ -15,10 +19,23 @@ def run(*arguments):
     return CliRunner().invoke(verify, [str(argument) for argument in arguments])
 
 
+@pytest.fixture(autouse=True)
+def logs():
+    """A command that logs sets that up for its process."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
 @pytest.fixture
 def recorded(tmp_path):
-    def write(*entries):
+    def write(*entries, brokers=3):
         store = Store()
+        for number in range(brokers):
+            store.broker(number, number + 1)
         for each in entries:
             store.topic(each)
         path = tmp_path / "metadata.jsonl"
@@ -32,7 +49,7 @@ def recorded(tmp_path):
 def test_recorded_changes_are_judged(recorded):
     result = run("check-metadata", recorded(entry(), FAILED_OVER))
     assert result.exit_code == 0
-    assert "OK: 2 changes, 1 of partitions, 1 elections (0 unclean, 0 unjudged)" in result.output
+    assert "OK: 5 changes, 1 of partitions, 1 elections (0 unclean, 0 unjudged)" in result.output
 
 
 def test_a_broken_rule_is_shown_and_may_be_allowed(recorded):
@@ -60,6 +77,19 @@ def test_a_recording_of_nothing_has_no_verdict(tmp_path, content):
     assert "nothing: no change was recorded" in result.stderr
 
 
+def test_a_recording_without_brokers_has_no_verdict_unless_a_rule_was_broken(recorded):
+    path = recorded(entry(), FAILED_OVER, brokers=0)
+    result = run("check-metadata", path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no broker was recorded" in result.stderr
+    broken = path.rename(path.with_name("broken"))
+    broken.write_text(recorded(entry(), entry(0, 0, 2), brokers=0).read_text())
+    result = run("check-metadata", broken, recorded(entry(), FAILED_OVER, brokers=0))
+    assert result.exit_code == 1, "an anomaly is one whatever lies beside it"
+    assert "leader-epoch-fell" in result.output
+    assert "NO VERDICT" in result.output
+
+
 def test_recording_needs_a_cluster_and_a_place(tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKALITE_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -71,12 +101,38 @@ def test_recording_needs_a_cluster_and_a_place(tmp_path, monkeypatch):
         return 0
 
     monkeypatch.setattr(metadata_recorder, "record", record)
+    result = record_metadata(tmp_path)
+    assert (result.exit_code, "there is no topic, broker or cluster in any namespace" in result.stderr) == (2, True)
+
+
+def record_metadata(tmp_path):
     (tmp_path / "kubeconfig").write_text(
         '{"clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}], '
         '"contexts": [{"name": "x", "context": {"cluster": "x"}}], "current-context": "x"}'
     )
-    result = run("record-metadata", tmp_path / "m", "--kubeconfig", tmp_path / "kubeconfig")
-    assert (result.exit_code, "nothing was recorded" in result.stderr) == (2, True), result.output
+    return run("record-metadata", tmp_path / "m", "--kubeconfig", tmp_path / "kubeconfig")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            RecordingError("cannot list kafkalitebrokers: ask for a Role"),
+            "cannot list kafkalitebrokers: ask for a Role",
+        ),
+        (OSError(28, "No space left on device", "m"), "m: No space left on device"),
+    ],
+)
+def test_a_recording_that_fails_is_exit_code_2_and_standard_output_is_empty(tmp_path, monkeypatch, error, said):
+    async def record(*_arguments):
+        get_logger("reflector").info("watch interrupted", kind="KafkaLiteTopic")
+        raise error
+
+    monkeypatch.setattr(metadata_recorder, "record", record)
+    result = record_metadata(tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "watch interrupted" in result.stderr
+    assert result.stderr.endswith(f"error: {said}\n")
 
 
 def test_data_directories_are_compared(tmp_path):
