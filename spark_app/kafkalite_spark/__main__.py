@@ -27,8 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         spark = build_session(f"kafkalite-{options.job}", jars=jars, master=options.master)
         spark.sparkContext.setLogLevel("ERROR")
-    except PySparkRuntimeError as error:  # Spark found no Java, or one that is too old
-        return _fail(f"Spark does not start: {error}. It needs Java 17 or newer (JAVA_HOME)")
+    except PySparkRuntimeError as error:  # Spark found no Java, or one that is too old, or no such kind of master
+        master = f", and {options.master!r} to be a master that it knows" if options.master else ""
+        return _fail(f"Spark does not start: {error}. It needs Java 17 or newer (JAVA_HOME){master}")
     except Exception as error:
         return _fail(f"Spark does not start: {_words(error)}")
     run = run_audit if options.job == "audit" else run_flights

@@ -119,7 +119,10 @@ def test_a_verdict_stands_whatever_the_end_of_the_session_says(spark):
     ("error", "said"),
     [
         (Py4JJavaError(says("SparkException: Could not parse Master URL: 'foo'")), "SparkException: Could not parse"),
-        (PySparkRuntimeError("[JAVA_GATEWAY_EXITED]"), "[JAVA_GATEWAY_EXITED]. It needs Java 17"),
+        (
+            PySparkRuntimeError("[JAVA_GATEWAY_EXITED]"),
+            "[JAVA_GATEWAY_EXITED]. It needs Java 17 or newer (JAVA_HOME), and 'foo' to be a master",
+        ),
         (FileNotFoundError(2, "No such file or directory"), "FileNotFoundError: [Errno 2] No such file"),
     ],
 )
