@@ -37,21 +37,17 @@ def bootstrap_of(options: KafkaOptions) -> str:
     Raises Failure.
     """
     named = options.bootstrap or options.properties.get("bootstrap.servers")
-    bootstrap, hint = (named, "") if named else _found(options.kube)
+    bootstrap, hint = (named, "") if named else find_bootstrap(options.kube)
     check_reachable(bootstrap, hint=hint)
     return bootstrap
 
 
-def find_bootstrap(kube: KubeOptions) -> str:
-    """`status.bootstrap` of the KafkaLiteCluster; of a local cluster without API server, where its brokers listen.
+def find_bootstrap(kube: KubeOptions) -> tuple[str, str]:
+    """`status.bootstrap` of the KafkaLiteCluster, or of a local cluster without API server where its brokers listen; and
+    what to do when nobody listens there.
 
     Raises Failure when there is no cluster, or several.
-    """
-    return _found(kube)[0]
-
-
-def _found(kube: KubeOptions) -> tuple[str, str]:
-    """As `find_bootstrap`, and what to do when nobody listens there."""
+    """  # fmt: skip
     from kafkalite_cli.connection import choose_target, scope_of, with_client
     from kafkalite_cli.manifests import plain_words
     from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeUnavailable

@@ -208,11 +208,11 @@ def local(monkeypatch, tmp_path):
 
 def test_the_clusters_own_addresses(local):
     local(Api(clusters=[cluster_object(bootstrap="a:1,b:2")]))
-    assert kafka.find_bootstrap(KubeOptions()) == "a:1,b:2"
+    assert kafka.find_bootstrap(KubeOptions())[0] == "a:1,b:2"
     local(Api(clusters=[cluster_object(), cluster_object("second", bootstrap="c:3")]))
     with pytest.raises(Failure, match="default/kafkalite, default/second"):
         kafka.find_bootstrap(KubeOptions())
-    assert kafka.find_bootstrap(KubeOptions(cluster="second")) == "c:3"
+    assert kafka.find_bootstrap(KubeOptions(cluster="second"))[0] == "c:3"
     local(Api(clusters=[cluster_object(bootstrap=None)]))
     with pytest.raises(Failure, match=r"no status\.bootstrap yet"):
         kafka.find_bootstrap(KubeOptions())
@@ -228,7 +228,7 @@ def test_clients_of_a_local_cluster_need_no_api_server(local):
             raise KubeUnavailable("refused", ambiguous=False)
 
     local(Silent())
-    assert kafka.find_bootstrap(KubeOptions()) == "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
+    assert kafka.find_bootstrap(KubeOptions())[0] == "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
 
 
 def test_without_any_cluster(monkeypatch, tmp_path):

@@ -139,7 +139,7 @@ def test_what_a_run_was_not_promised_may_be_allowed(scripted):
 def test_a_run_goes_to_the_cluster_that_other_commands_go_to(monkeypatch, scripted, arguments, asked):
     asked_with = []
     scripted(CLEAN)
-    monkeypatch.setattr(kafka, "_found", lambda options: asked_with.append(options) or ("own:1", ""))
+    monkeypatch.setattr(kafka, "find_bootstrap", lambda options: asked_with.append(options) or ("own:1", ""))
     place = ["--kubeconfig", "file", "--context", "prod", "-n", "kafka", "--cluster", "main"]
     result = CliRunner().invoke(verify, ["run", "-t", "t", *arguments, *place, "-X", "client.id=x"])
     assert result.exit_code == 0, result.output
