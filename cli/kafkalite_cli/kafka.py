@@ -43,11 +43,12 @@ def bootstrap_of(options: KafkaOptions) -> str:
 
 
 def find_bootstrap(kube: KubeOptions) -> tuple[str, str]:
-    """`status.bootstrap` of the KafkaLiteCluster, or of a local cluster without API server where its brokers listen; and
-    what to do when nobody listens there.
+    """`status.bootstrap` of the KafkaLiteCluster, or of a local cluster without API server where its brokers listen.
+
+    The second string says what to do when nobody listens there.
 
     Raises Failure when there is no cluster, or several.
-    """  # fmt: skip
+    """
     from kafkalite_cli.connection import choose_target, scope_of, with_client
     from kafkalite_cli.manifests import plain_words
     from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeUnavailable
