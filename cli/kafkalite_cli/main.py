@@ -121,7 +121,8 @@ def up(files: tuple[str, ...], timeout: float) -> None:
 @click.option("--timeout", type=click.FloatRange(min=1), default=45, show_default=True, help="Seconds before killing.")
 def down(timeout: float) -> None:
     """Stop the local cluster and keep its data."""
-    from kafkalite_cli.local_mode.stop import check_ours, stop_all
+    from kafkalite_cli.local_mode.folder import check_ours
+    from kafkalite_cli.local_mode.stop import stop_all
 
     home = _home()
     if not home.root.exists():
@@ -134,14 +135,30 @@ def down(timeout: float) -> None:
 
 @main.command()
 def clean() -> None:
-    """Stop the local cluster and remove all its data."""
-    from kafkalite_cli.local_mode import stop
+    r"""Stop the local cluster and remove it: every topic, record, log file and setting, without asking.
+
+    \b
+    Removes from .kafkalite of this directory ($KAFKALITE_HOME) what local mode makes there:
+      volumes/  run/  pods/  manifests/  logs/   with all that is in them
+      control-plane.db  kubeconfig  port-base  up.lock  local-cluster
+    and then the folder, unless something else is in it: that stays, and is named.
+    A folder that `kafkalite up` did not make is not touched.
+
+    \b
+    Examples:
+      kafkalite clean
+      KAFKALITE_HOME=/tmp/other kafkalite clean
+    """
+    from kafkalite_cli.local_mode import folder
+    from kafkalite_cli.local_mode.stop import stop_all
 
     home = _home()
-    if home.root.exists():
-        stop.check_ours(home)
-        stop.stop_all(home, timeout_s=10)
-    click.echo(f"removed {home.root}" if stop.clean(home) else f"nothing to remove: {home.root} does not exist")
+    if not home.root.exists():
+        click.echo(f"nothing to remove: {home.root} does not exist")
+        return
+    folder.check_removable(home)
+    stop_all(home, timeout_s=10)
+    click.echo(folder.remove(home))
 
 
 @main.command()

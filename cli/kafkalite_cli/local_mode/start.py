@@ -18,7 +18,7 @@ from rich.console import Console
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import os_words
-from kafkalite_cli.local_mode import processes, stop
+from kafkalite_cli.local_mode import folder, processes, stop
 from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
 from kafkalite_cli.local_mode.progress import Steps
@@ -32,7 +32,6 @@ from kafkalite_runtime.kube.config import KubeConfig
 MINIMUM_PYTHON = (3, 11)
 POLL_S = 0.1
 REJUDGE_S = 2.0
-PORT_NOTE = "port-base"
 CRASHES = 3
 SECONDS = len("2026-01-31T12:00:00")
 LOGGED_AT = re.compile(r'"ts": "([^"]{19})')
@@ -101,8 +100,8 @@ def _objects(files: Sequence[str]) -> list[JsonObject]:
 @contextmanager
 def _one_at_a_time(home: Home) -> Iterator[None]:
     try:
-        home.create()
-        lock = (home.root / "up.lock").open("w")
+        folder.claim(home)
+        lock = (home.root / folder.LOCK).open("w")
     except OSError as error:
         raise Failure(
             f"no cluster can be kept in {home.root} ({os_words(error)}); name a folder that may be written to in "
@@ -118,7 +117,7 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
 
 def _settled_ports(home: Home, ports: Ports) -> Ports:
     """A cluster keeps the ports that it was made with: they stand in its KafkaLiteCluster."""
-    note = home.root / PORT_NOTE
+    note = home.root / folder.PORT_NOTE
     if not note.is_file() or not home.database.is_file():
         return ports
     made_with = Ports(int(note.read_text(encoding="ascii")))
@@ -151,7 +150,7 @@ def _launch(home: Home, ports: Ports, steps: Steps) -> None:
     program = str(beside) if beside.exists() else shutil.which("kafkalite-local")
     if program is None:
         raise Failure("local mode is not installed: pip install 'kafkalite[local]'")
-    (home.root / PORT_NOTE).write_text(f"{ports.base}\n", encoding="ascii")
+    (home.root / folder.PORT_NOTE).write_text(f"{ports.base}\n", encoding="ascii")
     write_operator_manifest(home, ports)
     repaired = [process.name for process in processes.list_processes(home) if process.alive]
     with home.log(SUPERVISOR).open("ab") as log:
@@ -317,18 +316,18 @@ def summary(home: Home, ports: Ports, *, ready: bool = True) -> str:
     """Where everything is."""
     bootstrap = ",".join(f"127.0.0.1:{ports.broker(n)}" for n in range(BROKERS))
     metrics = [f"http://127.0.0.1:{ports.broker_metrics(n)}/metrics" for n in range(BROKERS)]
-    folder = home.root
-    if folder.is_relative_to(Path.cwd()):
-        folder = folder.relative_to(Path.cwd())
+    root = home.root
+    if root.is_relative_to(Path.cwd()):
+        root = root.relative_to(Path.cwd())
     headline = "KafkaLite is ready." if ready else "KafkaLite runs; not every topic is ready."
     return f"""
 [bold]{headline}[/bold]
   bootstrap   {bootstrap}
-  kubeconfig  {folder}/kubeconfig
-  kubectl     kubectl --kubeconfig {folder}/kubeconfig get klt,klc,klb
+  kubeconfig  {root}/kubeconfig
+  kubectl     kubectl --kubeconfig {root}/kubeconfig get klt,klc,klb
   metrics     {metrics[0]}
               {metrics[1]}
               {metrics[2]}
               http://127.0.0.1:{ports.operator_metrics}/metrics (operator)
-  logs        {folder}/logs/, or: kafkalite logs broker-0 -f
+  logs        {root}/logs/, or: kafkalite logs broker-0 -f
 """

@@ -1,6 +1,5 @@
-"""`kafkalite down` and `kafkalite clean`."""
+"""`kafkalite down`."""
 
-import shutil
 import signal
 import time
 
@@ -42,22 +41,3 @@ def _end(home: Home, name: str, number: int, deadline: float) -> None:
     process.record.signal(number)
     while process.record.alive() and time.monotonic() < deadline:
         time.sleep(POLL_S)
-
-
-def check_ours(home: Home) -> None:
-    """Raises Failure for a folder that `kafkalite up` has not made: its name comes from the environment."""
-    if not home.root.is_dir():
-        raise Failure(f"{home.root} is not a folder; nothing was stopped or removed: correct KAFKALITE_HOME")
-    if any(home.root.iterdir()) and not (home.run.is_dir() and home.logs.is_dir()):
-        raise Failure(
-            f"{home.root} does not look like a KafkaLite folder; nothing was stopped or removed: correct KAFKALITE_HOME"
-        )
-
-
-def clean(home: Home) -> bool:
-    """Remove everything; False when there was nothing. Everything must be stopped before."""
-    if not home.root.exists():
-        return False
-    check_ours(home)
-    shutil.rmtree(home.root)
-    return True

@@ -8,7 +8,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from kafkalite_cli.local_mode import logs, processes, start, stop
+from kafkalite_cli.local_mode import folder, logs, processes, start, stop
 from kafkalite_cli.local_mode.operator_manifest import operator_pod
 from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
@@ -213,7 +213,7 @@ def test_a_port_held_by_an_own_process_is_not_busy(home, occupied):
 def test_a_cluster_keeps_its_ports(home, monkeypatch):
     home.create()
     assert start._settled_ports(home, Ports(9092)) == Ports(9092)
-    (home.root / start.PORT_NOTE).write_text("19092\n")
+    (home.root / folder.PORT_NOTE).write_text("19092\n")
     assert start._settled_ports(home, Ports(9092)) == Ports(9092), "a start that made no cluster binds nobody"
     home.database.touch()
     assert start._settled_ports(home, Ports(9092)) == Ports(19092)
