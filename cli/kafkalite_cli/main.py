@@ -97,6 +97,7 @@ def up(files: tuple[str, ...], timeout: float) -> None:
     r"""Start the local cluster and wait until every topic is ready.
 
     State is kept in .kafkalite of this directory ($KAFKALITE_HOME); $KAFKALITE_PORT moves all ports.
+    A new cluster has the topic quickstart, which is yours to change or delete.
 
     \b
     Examples:

@@ -23,7 +23,7 @@ from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness, judge
-from kafkalite_cli.manifests import QUICKSTART_TOPIC, apply, read_manifests
+from kafkalite_cli.manifests import QUICKSTART_TOPIC, Unanswered, apply, read_manifests
 from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, ProcessRecord, start_time_of
 from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
@@ -47,10 +47,32 @@ class NotReady(Failure):
         self.process = process
 
 
-class TopicsNotReady(Failure):
-    """The cluster runs and stays up, so that the topics that are not ready can be repaired."""
+class RunsAllTheSame(Failure):
+    """Not everything is as it was asked for, but the cluster runs and stays up, so that it can be corrected."""
+
+    headline = "KafkaLite runs."
+
+
+class ManifestsRefused(RunsAllTheSame):
+    """Everything is ready but what the API server has refused; a sentence for each object."""
+
+    headline = "KafkaLite runs; not every manifest was accepted."
 
     def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__(
+            "\n".join(sentences)
+            + "\n\nThe cluster itself runs and was not stopped: correct the manifest and run `kafkalite apply -f` with "
+            "its file."
+        )
+
+
+class TopicsNotReady(RunsAllTheSame):
+    """Topics are not ready, for which they have to be corrected."""
+
+    headline = "KafkaLite runs; not every topic is ready."
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self.sentences = tuple(sentences)
         super().__init__(
             "\n".join(sentences)
             + "\n\nThe cluster itself runs and was not stopped: correct the topic and run `kafkalite apply -f` with "
@@ -62,14 +84,16 @@ def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, cons
     """Start (or repair) the cluster and wait until every topic is ready.
 
     Raises:
-        TopicsNotReady: topics are not ready, but the control plane, the operator and the brokers run and go on.
+        RunsAllTheSame: topics are not ready or manifests were refused, but the control plane, the operator and the
+            brokers run and go on.
         Failure: it could not be started; everything is stopped again, unless some of it had run before.
     """
     if sys.version_info < MINIMUM_PYTHON:
         raise Failure(
             f"Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer is needed, this is {sys.version.split()[0]}"
         )
-    objects = _objects(files)
+    quickstart = read_manifests(str(QUICKSTART)) if QUICKSTART.is_file() else [QUICKSTART_TOPIC]
+    objects = [obj for file in files for obj in read_manifests(file)]
     with _one_at_a_time(home):
         running = processes.supervisor_alive(home) is not None
         ran_before = any(process.alive for process in processes.list_processes(home))
@@ -83,18 +107,13 @@ def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, cons
             with Steps(console) as steps:
                 if not running:
                     _launch(home, ports, steps)
-                asyncio.run(_bring_up(home, objects, steps, started + timeout_s, timeout_s))
-        except TopicsNotReady:
-            console.print(summary(home, ports, ready=False), highlight=False, soft_wrap=True)
+                asyncio.run(_bring_up(home, quickstart, objects, steps, started + timeout_s, timeout_s))
+        except RunsAllTheSame as error:
+            console.print(summary(home, ports, error.headline), highlight=False, soft_wrap=True)
             raise
         except BaseException as error:
             raise _clean_up(home, error, ran_before=ran_before) from error
         console.print(summary(home, ports), highlight=False, soft_wrap=True)
-
-
-def _objects(files: Sequence[str]) -> list[JsonObject]:
-    quickstart = read_manifests(str(QUICKSTART)) if QUICKSTART.is_file() else [QUICKSTART_TOPIC]
-    return quickstart + [obj for file in files for obj in read_manifests(file)]
 
 
 @contextmanager
@@ -170,15 +189,52 @@ def _launch(home: Home, ports: Ports, steps: Steps) -> None:
     steps.done("Supervisor" + (f", adopted {', '.join(repaired)}" if repaired else ""))
 
 
-async def _bring_up(home: Home, objects: list[JsonObject], steps: Steps, deadline: float, timeout_s: float) -> None:
+async def _bring_up(
+    home: Home,
+    quickstart: list[JsonObject],
+    objects: list[JsonObject],
+    steps: Steps,
+    deadline: float,
+    timeout_s: float,
+) -> None:
     client = await _api_server(home, steps, deadline)
     try:
-        steps.begin("Manifests")
-        applied = await apply(client, objects)
-        steps.done(", ".join(applied))
-        await _wait_until_ready(home, client, steps, deadline, timeout_s)
+        refused = await _apply(client, quickstart, objects, steps)
+        try:
+            await _wait_until_ready(home, client, steps, deadline, timeout_s)
+        except NotReady as error:
+            raise NotReady("\n".join([*refused, error.message]), error.process) from error
+        except TopicsNotReady as error:
+            raise TopicsNotReady([*refused, *error.sentences]) from error
+        if refused:
+            raise ManifestsRefused(refused)
     finally:
         await client.close()
+
+
+async def _apply(
+    client: KubeClient, quickstart: list[JsonObject], objects: list[JsonObject], steps: Steps
+) -> list[str]:
+    """Bring the manifests to the API server; a sentence for each that it refuses. Raises Failure when it is away.
+
+    The quickstart topic is for who has nothing yet. Afterwards it is the user's, to change and to delete.
+    """
+    steps.begin("Manifests")
+    try:
+        known = await read_snapshot(client, None, pods=False)
+    except (KubeError, KubeUnavailable) as error:
+        raise NotReady(f"the API server does not answer ({error})", API_SERVER) from error
+    applied, refused = [], []
+    for obj in objects if known.clusters or known.topics else quickstart + objects:
+        try:
+            applied += await apply(client, [obj])
+        except Unanswered:
+            raise
+        except Failure as error:
+            refused.append(error.message)
+    if applied:
+        steps.done(", ".join(applied))
+    return refused
 
 
 async def _api_server(home: Home, steps: Steps, deadline: float) -> KubeClient:
@@ -275,6 +331,8 @@ def _result(part: str, snapshot: Snapshot) -> str:
         return "Operator"
     if part == "brokers":
         return f"Brokers: {', '.join(str(broker['spec']['brokerId']) for broker in snapshot.brokers)}"
+    if not snapshot.topics:
+        return "Topics: there are none"
     partitions = sum(len((topic.get("status") or {}).get("partitions") or {}) for topic in snapshot.topics)
     names = ", ".join(topic_name(topic) for topic in snapshot.topics[:5]) + (" …" if len(snapshot.topics) > 5 else "")
     return f"Topics: {names} ({partitions} partitions)"
@@ -312,14 +370,13 @@ def _clean_up(home: Home, error: BaseException, *, ran_before: bool) -> BaseExce
     return error
 
 
-def summary(home: Home, ports: Ports, *, ready: bool = True) -> str:
+def summary(home: Home, ports: Ports, headline: str = "KafkaLite is ready.") -> str:
     """Where everything is."""
     bootstrap = ",".join(f"127.0.0.1:{ports.broker(n)}" for n in range(BROKERS))
     metrics = [f"http://127.0.0.1:{ports.broker_metrics(n)}/metrics" for n in range(BROKERS)]
     root = home.root
     if root.is_relative_to(Path.cwd()):
         root = root.relative_to(Path.cwd())
-    headline = "KafkaLite is ready." if ready else "KafkaLite runs; not every topic is ready."
     return f"""
 [bold]{headline}[/bold]
   bootstrap   {bootstrap}

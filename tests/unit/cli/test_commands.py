@@ -223,7 +223,12 @@ def test_a_cluster_keeps_its_ports(home, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("error", "stopped"), [(start.TopicsNotReady(["topic t: 5 need 5"]), 0), (start.NotReady("x"), 1)]
+    ("error", "stopped"),
+    [
+        (start.TopicsNotReady(["topic t: 5 need 5"]), 0),
+        (start.ManifestsRefused(["topic t: partitions can only grow"]), 0),
+        (start.NotReady("x"), 1),
+    ],
 )
 def test_a_cluster_is_not_stopped_for_its_topics(home, monkeypatch, error, stopped):
     async def bring_up(*_args):
