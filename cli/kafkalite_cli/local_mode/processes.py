@@ -11,7 +11,7 @@ from pathlib import Path
 from kafkalite_runtime.home import API_SERVER, KUBELET, NODE_NAME, SUPERVISOR, Home, ProcessRecord, stat_fields
 
 OPERATOR_POD = f"kafkalite-operator-{NODE_NAME}"
-BROKER_POD = re.compile(r"kafkalite-broker-(\d+)")
+BROKER_POD = re.compile(r"((?:[a-z0-9-]+\.)?)kafkalite-(broker-\d+)")
 MARKER = "KAFKALITE_LOCAL_POD"
 LISTENING = "0A"
 
@@ -32,11 +32,14 @@ class Process:
 
 
 def display_name(record_name: str) -> str:
-    """`operator` and `broker-0` for pods; the others keep their name."""
+    """`operator`, `broker-0`, and `x.broker-0` for the pod of namespace x; the others keep their name.
+
+    The log files of the processes are named alike.
+    """
     if record_name == OPERATOR_POD:
         return "operator"
     match = BROKER_POD.fullmatch(record_name)
-    return f"broker-{match[1]}" if match else record_name
+    return match[1] + match[2] if match else record_name
 
 
 def list_processes(home: Home) -> list[Process]:

@@ -6,22 +6,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkalite_cli.snapshot import Snapshot, broker_state, condition, registration, topic_name
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 
 JsonObject = dict[str, Any]
 CRASHES = 3
+NAMESPACE = "default"
 ContainerAlive = Callable[[str], bool]
+Names = set[tuple[str, str]]
+"""Namespaces and names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
     """Each field is empty when that part is ready, else what it waits for; `fatal` is (process, why).
 
+    `broker` is the process that `brokers` waits for. Processes are named as their records are.
     `to_correct` has a sentence for each topic that stays as it is until its object is changed; `topics` goes past
     them to those that become ready by themselves.
     """
 
     operator: str = ""
     brokers: str = ""
+    broker: str = ""
     topics: str = ""
     to_correct: tuple[str, ...] = ()
     fatal: tuple[str, str] | None = None
@@ -38,17 +44,19 @@ def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
     The last status that was written before everything was stopped still stands there at the next start. So a pod
     counts only with a living process, and a leader only when the ISR names its present registration.
     """
-    broker_pods = {pod["metadata"]["name"]: pod for pod in snapshot.pods if _component(pod) == "broker"}
+    broker_pods = {_key(pod): pod for pod in snapshot.pods if _component(pod) == "broker"}
     operators = [pod for pod in snapshot.pods if _component(pod) == "operator"]
     for pod in (*operators, *broker_pods.values()):
         if why := _crashing(pod):
-            return Readiness(fatal=(pod["metadata"]["name"], why))
+            return Readiness(fatal=(_process(_key(pod)), why))
     live = {
-        name for name, pod in broker_pods.items() if _pod_ready(pod) and container_alive(_container(pod)["containerID"])
+        key for key, pod in broker_pods.items() if _pod_ready(pod) and container_alive(_container(pod)["containerID"])
     }
+    brokers, broker = _brokers(snapshot, live)
     return Readiness(
         operator=_operator(operators, container_alive),
-        brokers=_brokers(snapshot, live),
+        brokers=brokers,
+        broker=broker,
         topics=_topics(snapshot, live),
         to_correct=tuple(_topic_sentence(topic) for topic in snapshot.topics if needs_correction(topic)),
     )
@@ -104,20 +112,22 @@ def _operator(operators: list[JsonObject], container_alive: ContainerAlive) -> s
     return "the operator is starting"
 
 
-def _brokers(snapshot: Snapshot, live: set[str]) -> str:
+def _brokers(snapshot: Snapshot, live: Names) -> tuple[str, str]:
+    """What the brokers wait for, and the process of the one that is meant."""
     if not snapshot.clusters:
-        return "the operator has not yet made the cluster"
+        return "the operator has not yet made the cluster", ""
+    known = {_key(broker): broker for broker in snapshot.brokers}
     for cluster in snapshot.clusters:
-        name, wanted = cluster["metadata"]["name"], int(cluster["spec"].get("replicas", 3))
+        (namespace, name), wanted = _key(cluster), int(cluster["spec"].get("replicas", 3))
+        of_which = "" if (namespace, name) == (NAMESPACE, DEFAULT_CLUSTER_NAME) else f" of cluster {namespace}/{name}"
         for broker_id in range(wanted):
-            pod = f"{name}-broker-{broker_id}"
-            broker = next((each for each in snapshot.brokers if each["metadata"]["name"] == pod), None)
-            state = broker_state(broker) if broker else "not yet made"
-            if pod not in live:
-                return f"broker {broker_id} is not ready ({_words(state)})"
+            key = (namespace, f"{name}-broker-{broker_id}")
+            state = broker_state(known[key]) if key in known else "not yet made"
+            if key not in live:
+                return f"broker {broker_id}{of_which} is not ready ({_words(state)})", _process(key)
             if state != "Running":
-                return f"broker {broker_id} is {_words(state)}"
-    return ""
+                return f"broker {broker_id}{of_which} is {_words(state)}", _process(key)
+    return "", ""
 
 
 def _words(state: str) -> str:
@@ -125,11 +135,11 @@ def _words(state: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", state).lower()
 
 
-def _topics(snapshot: Snapshot, live: set[str]) -> str:
+def _topics(snapshot: Snapshot, live: Names) -> str:
     epochs = {
-        (_cluster_of(broker), int(broker["spec"]["brokerId"])): registration(broker).get("brokerEpoch")
+        (*_cluster_of(broker), int(broker["spec"]["brokerId"])): registration(broker).get("brokerEpoch")
         for broker in snapshot.brokers
-        if broker["metadata"]["name"] in live
+        if _key(broker) in live
     }
     for topic in snapshot.topics:
         if needs_correction(topic):
@@ -137,17 +147,23 @@ def _topics(snapshot: Snapshot, live: set[str]) -> str:
         ready = condition(topic, "Ready")
         if ready.get("status") != "True" or ready.get("observedGeneration", 0) < topic["metadata"].get("generation", 0):
             return _topic_sentence(topic)
-        cluster = str((topic["spec"].get("clusterRef") or {}).get("name") or _only_cluster(snapshot))
         for number, entry in ((topic.get("status") or {}).get("partitions") or {}).items():
-            epoch = epochs.get((cluster, int(entry["leader"])))
+            epoch = epochs.get((*_cluster_of(topic), int(entry["leader"])))
             if epoch is None or {"id": entry["leader"], "epoch": epoch} not in entry["isr"]:
                 return f"topic {topic_name(topic)}: partition {number} waits for a leader"
     return ""
 
 
-def _cluster_of(broker: JsonObject) -> str:
-    return str(broker["spec"]["clusterRef"]["name"])
+def _key(obj: JsonObject) -> tuple[str, str]:
+    return str(obj["metadata"].get("namespace") or NAMESPACE), str(obj["metadata"]["name"])
 
 
-def _only_cluster(snapshot: Snapshot) -> str:
-    return str(snapshot.clusters[0]["metadata"]["name"]) if snapshot.clusters else ""
+def _process(key: tuple[str, str]) -> str:
+    """How the record of a pod's process is named: as the pod in namespace `default`, else with the namespace."""
+    namespace, name = key
+    return name if namespace == NAMESPACE else f"{namespace}.{name}"
+
+
+def _cluster_of(obj: JsonObject) -> tuple[str, str]:
+    """Namespace and name of the cluster of a topic or broker; who names none belongs to that of the default name."""
+    return _key(obj)[0], str((obj["spec"].get("clusterRef") or {}).get("name") or DEFAULT_CLUSTER_NAME)

@@ -298,7 +298,7 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
                 if pending:
                     steps.begin(titles[pending[0]])
             reason = _awaited(state, pending[0], time.monotonic() - since) if pending else ""
-            culprit = _culprit(reason)
+            culprit = processes.display_name(state.broker) if state.broker else "operator"
             cluster_runs = not (state.operator or state.brokers)
         if pending:
             steps.waiting(reason)
@@ -318,12 +318,6 @@ def _awaited(state: Readiness, part: str, waited_s: float) -> str:
     if part == "topics" and not state.topics and state.to_correct and waited_s < REJUDGE_S:
         return state.to_correct[0]
     return str(getattr(state, part))
-
-
-def _culprit(reason: str) -> str:
-    """Whose log to show: the broker's that the reason names, else the operator's."""
-    match = re.match(r"broker (\d+) ", reason)
-    return f"broker-{match[1]}" if match else "operator"
 
 
 def _result(part: str, snapshot: Snapshot) -> str:

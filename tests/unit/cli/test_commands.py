@@ -384,3 +384,4 @@ def test_names_for_people():
     assert processes.display_name("kafkalite-operator-local") == "operator"
     assert processes.display_name("kafkalite-broker-2") == "broker-2"
     assert processes.display_name("other-broker-2") == "other-broker-2"
+    assert processes.display_name("x.kafkalite-broker-2") == "x.broker-2"

@@ -201,3 +201,49 @@ def test_people_are_told_why_a_topic_has_no_partitions(ready):
     assert describe(ready, None)["topics"] == [{"name": "T", "partitions": []}], "scripts rely on this shape"
     del ready.topics[0]["status"]
     assert without_partitions(ready)[0]["message"] == "not yet seen by the operator"
+
+
+def another(ready, name, namespace="default"):
+    """A second cluster of two brokers and a topic, listed before the first."""
+    cluster = copy.deepcopy(ready.clusters[-1])
+    cluster["metadata"] = {"name": name, "namespace": namespace}
+    ready.clusters.insert(0, cluster)
+    for number, epoch in ((1, 32), (0, 31)):
+        made = broker(number, epoch)
+        made["metadata"] = {"name": f"{name}-broker-{number}", "namespace": namespace}
+        made["spec"]["clusterRef"] = {"name": name}
+        ready.brokers.insert(0, made)
+        made = pod(f"{name}-broker-{number}", "broker", f"local://{number + 1}-{number + 1}")
+        made["metadata"]["namespace"] = namespace
+        ready.pods.insert(0, made)
+    topic = copy.deepcopy(ready.topics[-1])
+    topic["metadata"] |= {"name": "u", "namespace": namespace}
+    topic["spec"] = {"clusterRef": {"name": name}}
+    for entry in topic["status"]["partitions"].values():
+        entry["isr"] = [{"id": 1, "epoch": 32}, {"id": 0, "epoch": 31}]
+    ready.topics.append(topic)
+
+
+def test_a_topic_that_names_no_cluster_belongs_to_the_one_of_the_default_name(ready):
+    another(ready, "analytics")
+    assert verdict(ready).ready
+    ready.topics[-1]["spec"] = {}
+    assert verdict(ready).topics == "topic u: partition 10 waits for a leader"
+
+
+def test_clusters_of_the_same_name_in_two_namespaces_are_two(ready):
+    another(ready, "kafkalite", "x")
+    ready.topics[-1]["spec"] = {}
+    assert verdict(ready).ready
+    ready.pods[0]["status"]["conditions"] = []
+    judged = verdict(ready)
+    assert judged.brokers == "broker 0 of cluster x/kafkalite is not ready (running)"
+    assert judged.broker == "x.kafkalite-broker-0"
+    assert judged.topics == "", "broker 1 leads"
+    ready.pods.pop(0)
+    ready.brokers.pop(0)
+    assert verdict(ready).brokers == "broker 0 of cluster x/kafkalite is not ready (not yet made)"
+    ready.pods[0]["status"]["containerStatuses"][0] |= {
+        "state": {"waiting": {"reason": "CreateContainerError", "message": "no program"}}
+    }
+    assert verdict(ready).fatal == ("x.kafkalite-broker-1", "no program")
