@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from kafkalite_local.processes import Exit, Watched, adopt, exit_note, now_text, spawn
+from kafkalite_local.processes import Watched, adopt, exit_note, now_text, spawn
 from kafkalite_runtime.home import (
     API_SERVER,
     KUBELET,
@@ -64,52 +65,76 @@ class Supervisor:
         """Stop pods, kubelet and API server, in this order, and end."""
         self._stopping.set()
 
-    async def run(self) -> None:
-        """Until `stop()`."""
+    async def run(self) -> int:
+        """Until `stop()`: 0. When a part fails that ought not to, it is logged, and the children go on alone: 1."""
         become_subreaper()
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._keep(child), name=child.name) for child in self._children]
+        keepers = [loop.create_task(self._keep(child), name=child.name) for child in self._children]
         reaper = loop.create_task(self._reap_orphans(), name="reaper")
-        await self._stopping.wait()
-        for task in tasks:
+        stopping = loop.create_task(self._stopping.wait(), name="stopping")
+        parts: list[asyncio.Task[Any]] = [stopping, *keepers, reaper]
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        failed = [task for task in (*keepers, reaper) if task.done()]
+        for part in failed:
+            # One that looks alive and looks after nothing is worse than none: `kafkalite up` starts a whole one.
+            _log.critical("a part of the supervisor failed", part=part.get_name(), exc_info=part.exception())
+        for task in (stopping, *keepers):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        api_server, kubelet = self._children
-        await self._end(kubelet, signal.SIGUSR1, DRAIN_LIMIT_S)
-        await self._end(api_server, signal.SIGTERM, STOP_LIMIT_S)
+        await asyncio.gather(stopping, *keepers, return_exceptions=True)
+        if self._stopping.is_set():
+            api_server, kubelet = self._children
+            await self._end(kubelet, signal.SIGUSR1, DRAIN_LIMIT_S)
+            await self._end(api_server, signal.SIGTERM, STOP_LIMIT_S)
         reaper.cancel()
         await asyncio.gather(reaper, return_exceptions=True)
+        return 1 if failed else 0
 
     async def _keep(self, child: Child) -> None:
-        if record := adopt(self.home.record(child.name)):
-            _log.info("adopted", process=child.name, pid=record.pid)
-            child.watched = Watched(record, self.home.exits)
         while True:
-            if child.watched is None:
-                self._start(child)
+            try:
+                await self._have(child)
+            except OSError as error:  # a full disk, no descriptors or processes left: it may pass
+                delay_s = self._delay_s(child)
+                _log.error("not started", process=child.name, error=str(error), retry_in_s=delay_s)
+                await asyncio.sleep(delay_s)
+                continue
             assert child.watched is not None
             exit_ = await child.watched.wait()
             child.watched = None
-            await asyncio.sleep(self._delay_s(child, exit_))
+            delay_s = self._delay_s(child)
+            _log.warning("ended", process=child.name, exit_code=exit_.code, signal=exit_.signal, restart_in_s=delay_s)
+            await asyncio.sleep(delay_s)
 
-    def _start(self, child: Child) -> None:
-        record = spawn(child.argv, env=self._environ, log=self.home.log(child.name), name=child.name)
-        record.write(self.home.record(child.name))
+    async def _have(self, child: Child) -> None:
+        """Adopt or start its process. Raises OSError; then none runs that no record names."""
+        if record := adopt(self.home.record(child.name)):
+            child.watched = Watched(record, self.home.exits)
+            _log.info("adopted", process=child.name, pid=record.pid)
+            return
         child.started = time.monotonic()
-        child.watched = Watched(record, self.home.exits)
+        record = spawn(child.argv, env=self._environ, log=self.home.log(child.name), name=child.name)
+        try:
+            child.watched = Watched(record, self.home.exits)
+            record.write(self.home.record(child.name))
+        except OSError:
+            # Without its record nobody would find it: neither `kafkalite down` nor the next supervisor.
+            os.kill(record.pid, signal.SIGKILL)
+            if child.watched is not None:
+                await child.watched.wait()
+                child.watched = None
+            raise
         _log.info("started", process=child.name, pid=record.pid)
 
-    def _delay_s(self, child: Child, exit_: Exit) -> float:
+    def _delay_s(self, child: Child) -> float:
         stable = time.monotonic() - child.started >= STABLE_S
         child.failures = 1 if stable else child.failures + 1
-        delay_s = min(RESTART_MAX_S, RESTART_MIN_S * 2.0 ** max(0, child.failures - 3))
-        _log.warning("ended", process=child.name, exit_code=exit_.code, signal=exit_.signal, restart_in_s=delay_s)
-        return delay_s
+        return min(RESTART_MAX_S, RESTART_MIN_S * 2.0 ** max(0, min(child.failures, 20) - 3))
 
     async def _end(self, child: Child, number: int, limit_s: float) -> None:
-        record = adopt(self.home.record(child.name))
-        if record is not None:
-            watched = child.watched or Watched(record, self.home.exits)
+        watched = child.watched
+        if watched is None and (record := adopt(self.home.record(child.name))):
+            watched = Watched(record, self.home.exits)
+        if watched is not None:
             watched.send(signal.SIGCONT)
             watched.send(number)
             try:
@@ -132,7 +157,10 @@ class Supervisor:
                     pid, status = orphan
                     fields = stat_fields(pid)
                     assert fields is not None, "a zombie keeps its entry until it is waited for"
-                    write_atomically(exit_note(self.home.exits, pid, int(fields[19])), str(status).encode())
+                    try:
+                        write_atomically(exit_note(self.home.exits, pid, int(fields[19])), str(status).encode())
+                    except OSError as error:  # how it ended is then unknown, but that it ended is not
+                        _log.warning("exit status not noted", pid=pid, error=str(error))
                     os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  (it is dead already)
                 await news.wait()
                 news.clear()
@@ -167,7 +195,7 @@ def become_subreaper() -> None:
 
 
 async def run_supervisor(home: Home, ports: Ports) -> int:
-    """Run until SIGTERM or SIGINT; 1 when another supervisor already runs for this home."""
+    """Run until SIGTERM or SIGINT; 1 when another supervisor already runs for this home, or a part of it failed."""
     home.create()
     mine = home.record(SUPERVISOR)
     if (other := adopt(mine)) is not None and other.pid != os.getpid():
@@ -180,6 +208,6 @@ async def run_supervisor(home: Home, ports: Ports) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
-    await supervisor.run()
+    code = await supervisor.run()
     mine.unlink(missing_ok=True)
-    return 0
+    return code
