@@ -12,6 +12,7 @@ from tests.contract.conftest import (
     STATEFUL_SETS,
     STRATEGIC_PATCH,
     TOPICS,
+    causes,
     config_map,
     entry,
     placed_topic,
@@ -346,3 +347,25 @@ async def test_leases(api, ns):
     ]
     assert (await api.patch(f"{path}/b", steal, JSON_PATCH)).status == 200
     assert (await api.patch(f"{path}/b", steal, JSON_PATCH)).status == 422
+
+
+async def test_a_field_of_a_built_in_kind_that_is_null_is_not_given(api, ns):
+    spec = {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": None, "initContainers": None}
+    made = await api.create(PODS.format(ns=ns), {"metadata": {"name": "p", "finalizers": None}, "spec": spec})
+    assert made.body["spec"]["terminationGracePeriodSeconds"] == 30
+    assert "initContainers" not in made.body["spec"]
+    answer = await api.call("POST", PODS.format(ns=ns), {"metadata": {"name": "q"}, "spec": {"containers": None}})
+    assert [field for field, _ in causes(answer)] == ["spec.containers"]
+
+
+async def test_a_field_of_another_type_is_a_bad_request(api, ns):
+    container = {"name": "c", "image": "i"}
+    for metadata, spec in (
+        ({"finalizers": 5}, {"containers": [container]}),
+        ({"ownerReferences": 5}, {"containers": [container]}),
+        ({}, {"containers": 5}),
+        ({}, {"containers": [container], "terminationGracePeriodSeconds": "soon"}),
+        ({}, {"containers": [container], "volumes": [{"name": 5}]}),
+    ):
+        answer = await api.call("POST", PODS.format(ns=ns), {"metadata": {"name": "p", **metadata}, "spec": spec})
+        assert (answer.status, answer.body["reason"]) == (400, "BadRequest"), answer.body

@@ -1,4 +1,4 @@
-"""The built-in kinds: names, defaults, checks. Their objects are stored as given; what is checked is named here."""
+"""The built-in kinds: names, defaults, checks. What neither `forms` nor the checks here name is stored as given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite_local.apiserver import events, printers
+from kafkalite_local.apiserver import events, forms, printers
 from kafkalite_local.apiserver.errors import FieldError, bad_request, invalid
 from kafkalite_local.apiserver.types import ResourceType, ScalePaths
 
@@ -161,6 +161,7 @@ LEASES = ResourceType(
     unconditional_update=False,
     create_on_update=True,
     check=_check_lease,
+    form=forms.LEASE,
     columns=printers.LEASE,
 )
 NAMESPACES = ResourceType(
@@ -173,6 +174,7 @@ NAMESPACES = ResourceType(
     short_names=("ns",),
     status=True,
     prepare=_prepare_namespace,
+    form=forms.NAMESPACE,
     columns=printers.NAMESPACE,
 )
 PODS = ResourceType(
@@ -186,6 +188,7 @@ PODS = ResourceType(
     status=True,
     generation=True,
     prepare=_prepare_pod,
+    form=forms.POD,
     columns=printers.POD,
 )
 CRDS = ResourceType(
@@ -220,6 +223,7 @@ BUILTINS: Final = (
         namespaced=False,
         short_names=("no",),
         status=True,
+        form=forms.NODE,
         columns=printers.NODE,
     ),
     ResourceType(
@@ -233,6 +237,7 @@ BUILTINS: Final = (
         status=True,
         create_on_update=True,
         prepare=_prepare_service,
+        form=forms.SERVICE,
         columns=printers.SERVICE,
     ),
     ResourceType(
@@ -242,6 +247,7 @@ BUILTINS: Final = (
         singular="configmap",
         kind="ConfigMap",
         short_names=("cm",),
+        form=forms.CONFIG_MAP,
         columns=printers.CONFIG_MAP,
     ),
     ResourceType(
@@ -251,6 +257,7 @@ BUILTINS: Final = (
         singular="secret",
         kind="Secret",
         prepare=_prepare_secret,
+        form=forms.SECRET,
         columns=printers.SECRET,
     ),
     ResourceType(
@@ -270,6 +277,7 @@ BUILTINS: Final = (
         short_names=("pvc",),
         status=True,
         prepare=_prepare_claim,
+        form=forms.CLAIM,
         columns=printers.CLAIM,
     ),
     ResourceType(
@@ -284,6 +292,7 @@ BUILTINS: Final = (
         scale=_SCALE,
         generation=True,
         prepare=_prepare_stateful_set,
+        form=forms.STATEFUL_SET,
         columns=printers.STATEFUL_SET,
     ),
     ResourceType(
@@ -298,6 +307,7 @@ BUILTINS: Final = (
         scale=_SCALE,
         generation=True,
         prepare=_prepare_deployment,
+        form=forms.DEPLOYMENT,
         columns=printers.DEPLOYMENT,
     ),
     ResourceType(
@@ -310,6 +320,7 @@ BUILTINS: Final = (
         status=True,
         generation=True,
         unconditional_update=False,
+        form=forms.BUDGET,
         columns=printers.BUDGET,
     ),
 )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_local.apiserver import deletion
+from kafkalite_local.apiserver import metadata as meta
 from kafkalite_local.apiserver.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kafkalite_local.apiserver.registry import Registry
     from kafkalite_local.apiserver.store import Entry, Event, Store
@@ -20,6 +22,7 @@ Json = dict[str, Any]
 Key = tuple[str, str, str]
 
 CONTENTS = "kafkalite.io/contents"
+_LOG = logging.getLogger(__name__)
 
 
 class Collector:
@@ -33,6 +36,7 @@ class Collector:
         self._registry = registry
         self._wake = asyncio.Event()
         self._wake.set()
+        self._told: set[tuple[str, int]] = set()
         self._unsubscribe: Callable[[], None] = store.subscribe(self._on_event)
 
     def _on_event(self, event: Event) -> None:
@@ -57,22 +61,34 @@ class Collector:
         live = {entry.object["metadata"]["uid"]: entry for entry in entries}
         dependents: dict[str, list[Entry]] = {}
         for entry in entries:
-            for reference in entry.object["metadata"].get("ownerReferences") or ():
+            for reference in meta.owners_of(entry.object["metadata"]):
                 dependents.setdefault(reference.get("uid", ""), []).append(entry)
         for entry in entries:
-            references = entry.object["metadata"].get("ownerReferences") or ()
-            if references and "deletionTimestamp" not in entry.object["metadata"]:
-                self._collect_dependent(entry, live)
-            finalizers = entry.object["metadata"].get("finalizers") or ()
-            if "deletionTimestamp" in entry.object["metadata"] and finalizers:
-                self._collect_owner(entry, dependents.get(entry.object["metadata"]["uid"], []))
+            with self._sparing_the_others(entry):
+                metadata = entry.object["metadata"]
+                if meta.owners_of(metadata) and "deletionTimestamp" not in metadata:
+                    self._collect_dependent(entry, live)
+                if "deletionTimestamp" in metadata and meta.finalizers_of(metadata):
+                    self._collect_owner(entry, dependents.get(metadata["uid"], []))
         for storage, names in (("namespaces", True), ("customresourcedefinitions.apiextensions.k8s.io", False)):
             for entry in entries:
-                if entry.storage == storage and CONTENTS in (entry.object["metadata"].get("finalizers") or ()):
-                    self._empty(entry, entries, by_namespace=names)
+                if entry.storage == storage and CONTENTS in meta.finalizers_of(entry.object["metadata"]):
+                    with self._sparing_the_others(entry):
+                        self._empty(entry, entries, by_namespace=names)
+
+    @contextmanager
+    def _sparing_the_others(self, entry: Entry) -> Iterator[None]:
+        """An object that cannot be dealt with stays, and is told once in each of its versions; the others go on."""
+        try:
+            yield
+        except Exception:
+            told = (entry.object["metadata"]["uid"], entry.revision)
+            if told not in self._told:
+                self._told.add(told)
+                _LOG.exception("%s %s/%s cannot be collected", entry.storage, entry.namespace, entry.name)
 
     def _collect_dependent(self, entry: Entry, live: dict[str, Entry]) -> None:
-        references = entry.object["metadata"]["ownerReferences"]
+        references = meta.owners_of(entry.object["metadata"])
         absent = [reference for reference in references if not _owns(reference, entry, live)]
         if not absent:
             return
@@ -84,11 +100,12 @@ class Collector:
 
     def _collect_owner(self, entry: Entry, dependents: list[Entry]) -> None:
         metadata = entry.object["metadata"]
-        if deletion.ORPHAN in metadata["finalizers"]:
+        finalizers = meta.finalizers_of(metadata)
+        if deletion.ORPHAN in finalizers:
             for dependent in dependents:
                 self._disown(dependent, metadata["uid"])
             self._release(entry, deletion.ORPHAN)
-        elif deletion.FOREGROUND in metadata["finalizers"]:
+        elif deletion.FOREGROUND in finalizers:
             for dependent in dependents:
                 if "deletionTimestamp" not in dependent.object["metadata"]:
                     self._delete(dependent, "Foreground")
@@ -124,7 +141,7 @@ class Collector:
         options: Json = {"propagationPolicy": policy, "preconditions": {"uid": entry.object["metadata"]["uid"]}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        with suppress(ApiError):
+        with self._sparing_the_others(entry), suppress(ApiError):
             deletion.delete(self._store, resource, entry.namespace, entry.name, options)
 
     def _disown(self, entry: Entry, uid: str) -> None:
@@ -140,7 +157,7 @@ class Collector:
         if current is None:
             return
         value = current.copy()
-        finalizers = [item for item in value["metadata"].get("finalizers", ()) if item != finalizer]
+        finalizers = [item for item in meta.finalizers_of(value["metadata"]) if item != finalizer]
         if finalizers:
             value["metadata"]["finalizers"] = finalizers
         else:
@@ -158,5 +175,5 @@ def _owns(reference: Json, entry: Entry, live: dict[str, Entry]) -> bool:
 
 
 def _blocks(entry: Entry, uid: str) -> bool:
-    references = entry.object["metadata"].get("ownerReferences") or ()
+    references = meta.owners_of(entry.object["metadata"])
     return any(item.get("uid") == uid and item.get("blockOwnerDeletion") for item in references)

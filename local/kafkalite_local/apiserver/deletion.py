@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
+GRACE_S: Final = 30
 PERMANENT_NAMESPACES: Final = frozenset({"default", "kube-system"})
 
 
@@ -27,7 +28,7 @@ def is_over(value: Json) -> bool:
     metadata = value["metadata"]
     return (
         "deletionTimestamp" in metadata
-        and not metadata.get("finalizers")
+        and not meta.finalizers_of(metadata)
         and not metadata.get("deletionGracePeriodSeconds")
     )
 
@@ -47,7 +48,7 @@ def delete(
         raise forbidden(resource, name, "this namespace may not be deleted")
     value = head.copy()
     metadata = value["metadata"]
-    finalizers = list(metadata.get("finalizers", ()))
+    finalizers = meta.finalizers_of(metadata)
     policy = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
     if policy not in {"Background", "Foreground", "Orphan"}:
         raise bad_request(f"DeleteOptions is invalid: propagationPolicy: Unsupported value: {policy!r}")
@@ -93,15 +94,18 @@ def _grace_seconds(resource: ResourceType, value: Json, options: Json) -> int:
         raise bad_request("DeleteOptions is invalid: gracePeriodSeconds must be a whole number of at least 0")
     if resource is not PODS:
         return 0
-    finished = value.get("status", {}).get("phase") in {"Succeeded", "Failed"}
-    if not value.get("spec", {}).get("nodeName") or finished:
+    spec = value["spec"]
+    finished = (value.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    if not spec.get("nodeName") or finished:
         return 0
-    return int(given if given is not None else value["spec"].get("terminationGracePeriodSeconds", 30))
+    if given is None:
+        given = spec.get("terminationGracePeriodSeconds")
+    return given if isinstance(given, int) else GRACE_S
 
 
 def orphan_of(value: Json, uid: str) -> Json | None:
     """The object without its reference to the owner `uid`; None when it has none."""
-    references = value["metadata"].get("ownerReferences") or []
+    references = meta.owners_of(value["metadata"])
     kept = [reference for reference in references if reference.get("uid") != uid]
     if len(kept) == len(references):
         return None

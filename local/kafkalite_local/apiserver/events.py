@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkalite_local.apiserver import printers
+from kafkalite_local.apiserver import forms, printers
 from kafkalite_local.apiserver.types import ResourceType
 
 Json = dict[str, Any]
@@ -42,6 +42,7 @@ CORE = ResourceType(
     kind="Event",
     short_names=("ev",),
     create_on_update=True,
+    form=forms.EVENT,
     columns=printers.EVENT,
     stored_as="events",
 )
@@ -53,6 +54,7 @@ EVENTS_V1 = ResourceType(
     kind="Event",
     short_names=("ev",),
     create_on_update=True,
+    form=forms.EVENT,
     columns=printers.EVENT,
     stored_as="events",
     to_storage=_to_core,

@@ -101,6 +101,8 @@ def for_create(resource: ResourceType, metadata: Json) -> None:
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if not metadata.get("name"):
         prefix = metadata.get("generateName")
+        if prefix is not None and not isinstance(prefix, str):
+            raise bad_request(f"{resource.kind} cannot be handled: metadata.generateName is not a string")
         if not prefix:
             text = "Required value: name or generateName is required"
             raise invalid(resource, "", [FieldError("metadata.name", "FieldValueRequired", text)])
@@ -138,13 +140,35 @@ def check(resource: ResourceType, metadata: Json) -> None:
     if size > ANNOTATION_BYTES_MAX:
         text = f"Too long: may not be more than {ANNOTATION_BYTES_MAX} bytes"
         errors.append(FieldError("metadata.annotations", "FieldValueTooLong", text))
-    for index, owner in enumerate(metadata.get("ownerReferences") or ()):
+    finalizers, owners = metadata.get("finalizers") or [], metadata.get("ownerReferences") or []
+    if not (isinstance(finalizers, list) and all(isinstance(item, str) for item in finalizers)):
+        raise bad_request(f"{resource.kind} cannot be handled: metadata.finalizers is not a list of strings")
+    if not (isinstance(owners, list) and all(_is_reference(owner) for owner in owners)):
+        raise bad_request(f"{resource.kind} cannot be handled: metadata.ownerReferences is not a list of references")
+    for index, owner in enumerate(owners):
         for field in ("apiVersion", "kind", "name", "uid"):
-            if not (isinstance(owner, dict) and owner.get(field)):
+            if not owner.get(field):
                 where = f"metadata.ownerReferences[{index}].{field}"
                 errors.append(FieldError(where, "FieldValueRequired", "Required value: must not be empty"))
     if errors:
         raise invalid(resource, name, errors)
+
+
+def _is_reference(owner: Any) -> bool:
+    fields = ("apiVersion", "kind", "name", "uid")
+    return isinstance(owner, dict) and all(isinstance(owner.get(field), str | None) for field in fields)
+
+
+def finalizers_of(metadata: Json) -> list[str]:
+    """The finalizers of a stored object; none where an earlier release took something else for them."""
+    found = metadata.get("finalizers")
+    return [str(item) for item in found] if isinstance(found, list) else []
+
+
+def owners_of(metadata: Json) -> list[Json]:
+    """The owner references of a stored object, as `finalizers_of`."""
+    found = metadata.get("ownerReferences")
+    return [owner for owner in found if _is_reference(owner)] if isinstance(found, list) else []
 
 
 def check_versions(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kafkalite_local.apiserver import crds, deletion
+from kafkalite_local.apiserver import crds, deletion, forms
 from kafkalite_local.apiserver import metadata as meta
 from kafkalite_local.apiserver.builtins import CRDS, NAMESPACES
 from kafkalite_local.apiserver.cel_rules import check_rules
@@ -80,6 +80,7 @@ class Operations:
         value: Json = resource.to_storage(body) if resource.to_storage else body
         self._check_namespace(resource, namespace, metadata.get("name") or metadata.get("generateName") or "")
         meta.for_create(resource, metadata)
+        forms.conform(resource, value)
         self._tidy(resource, value, MISSING, options, patch=None)
         if resource.status and resource is not CRDS:
             value.pop("status", None)
@@ -153,6 +154,7 @@ class Operations:
         patch: bytes | None,
     ) -> Written:
         old = head.object
+        forms.conform(resource, value)
         self._tidy(resource, value, old, options, patch=patch)
         if subresource == "status":
             value = self._status_only(resource, head, value)

@@ -9,6 +9,7 @@ plane that forgets what it answered must not go on.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
 Attributes = tuple[dict[str, str], dict[str, str]]
 """Labels, and the fields that field selectors know."""
 
@@ -202,7 +204,10 @@ class Store:
     # --- watching ----------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call `listener` with every change from now on, in order. The answer ends the subscription."""
+        """Call `listener` with every change from now on, in order. The answer ends the subscription.
+
+        What a listener raises is logged, and keeps nothing from the others.
+        """
         identity = next(self._ids)
         self._listeners[identity] = listener
         return lambda: self._listeners.pop(identity, None) and None
@@ -303,7 +308,10 @@ class Store:
         self.revision = event.revision
         self._remember(event)
         for listener in list(self._listeners.values()):
-            listener(event)
+            try:
+                listener(event)
+            except Exception:  # the event is on the disk: whoever cannot digest it is no failure of the disk
+                _LOG.exception("a listener failed at %s %s/%s", event.storage, event.namespace, event.name)
         if not pending.done.done():
             pending.done.set_result(None)
 

@@ -9,7 +9,7 @@ from kafkalite_local.apiserver import printers
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kafkalite_local.apiserver.types import ResourceType
+    from kafkalite_local.apiserver.types import Column, ResourceType
 
 Json = dict[str, Any]
 
@@ -52,10 +52,18 @@ def table(
         ]
     )
     result["rows"] = [
-        {"cells": [column.cell(item) for column in columns], "object": _row_object(item, include, version)}
+        {"cells": [_cell(column, item) for column in columns], "object": _row_object(item, include, version)}
         for item in objects
     ]
     return result
+
+
+def _cell(column: Column, item: Json) -> Any:
+    """What the column shows; of an object that is not of its kind's form, nothing."""
+    try:
+        return column.cell(item)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return "<invalid>"
 
 
 def _row_object(value: Json, include: str, version: str) -> Json | None:

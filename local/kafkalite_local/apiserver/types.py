@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,6 +11,14 @@ if TYPE_CHECKING:
     from kafkalite_local.apiserver.schema import Schema
 
 Json = dict[str, Any]
+
+
+class Strings:
+    """The form of a map of strings."""
+
+
+Form: TypeAlias = "dict[str, Form] | list[Form] | tuple[type, ...] | type | Strings"
+"""What a value has to be: an object with these fields, a list of these, one of these types."""
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -56,7 +64,8 @@ class ResourceType:
         generation: Whether `metadata.generation` counts changes of the specification.
         unconditional_update: Whether a PUT may leave out the resource version.
         create_on_update: Whether a PUT creates.
-        schema: The structural schema of a custom resource; None for built-in kinds, which are stored as given.
+        schema: The structural schema of a custom resource; None for built-in kinds.
+        form: What is checked of a built-in kind; the rest of it is stored as given.
         to_storage: Converts a request's object into the stored form.
         from_storage: Converts a stored object into this version's form.
     """
@@ -77,6 +86,7 @@ class ResourceType:
     verbs: tuple[str, ...] = ALL_VERBS
     columns: tuple[Column, ...] = ()
     schema: Schema | None = None
+    form: Form | None = None
     custom: bool = False
     stored_as: str = ""
     prepare: Callable[[Json], None] | None = None

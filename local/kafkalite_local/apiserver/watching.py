@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kafkalite_local.apiserver.types import ResourceType
 
 Json = dict[str, Any]
+_LOG = logging.getLogger(__name__)
 
 BOOKMARK_INTERVAL_S: Final = 5.0
 """Shorter than the real server's minute: clients in local mode notice a dead stream sooner."""
@@ -104,6 +106,18 @@ class Watch:
                 "sendInitialEvents requires setting allowWatchBookmarks to true"
             )
 
+    def _listen(self, event: Event) -> None:
+        """Take an event; one that cannot be shown ends this watch, since its client must not miss it unknowingly."""
+        if self._overrun:
+            return
+        try:
+            self._on_event(event)
+        except Exception:
+            _LOG.exception("a watch of %s ends at %s/%s", event.storage, event.namespace, event.name)
+            error = ApiError(500, "InternalError", "Internal error occurred: see the log of the API server")
+            self._push_raw("ERROR", msgspec.json.encode(error.status()))
+            self._overrun = True
+
     def _on_event(self, event: Event) -> None:
         self._seen = event.revision
         if event.storage != self._resource.storage:
@@ -161,7 +175,7 @@ class Watch:
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
         response.enable_chunked_encoding()
-        unsubscribe = self._store.subscribe(self._on_event)
+        unsubscribe = self._store.subscribe(self._listen)
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timeout_s
         bookmark = loop.time() + self._bookmark_interval_s
