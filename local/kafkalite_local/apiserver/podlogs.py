@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
 from kafkalite_local.apiserver.errors import ApiError, bad_request, not_implemented
+from kafkalite_local.pod_names import log_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 Json = dict[str, Any]
-
-ANNOTATION: Final = "kafkalite.io/log-file"
-"""Names the file inside the log folder, where it is not found by the pod's name."""
 
 _UNKNOWN: Final = ("sinceSeconds", "sinceTime", "timestamps", "previous")
 _POLL_S: Final = 0.25
@@ -26,17 +24,10 @@ _CHUNK: Final = 1 << 16
 
 def log_file(folder: Path, pod: Json) -> Path:
     """The log file of a pod's process. Raises ApiError 404 when there is none."""
-    name = pod["metadata"]["name"]
-    candidates: list[str] = [(pod["metadata"].get("annotations") or {}).get(ANNOTATION, ""), f"{name}.log"]
-    if found := re.search(r"-(broker-\d+)$", name):
-        candidates.append(f"{found[1]}.log")
-    if (pod["metadata"].get("labels") or {}).get("app.kubernetes.io/component") == "operator" or "operator" in name:
-        candidates.append("operator.log")
-    for candidate in candidates:
-        file: Path = folder / candidate
-        if candidate and file.is_file() and file.resolve().is_relative_to(folder.resolve()):
-            return file
-    raise ApiError(404, "NotFound", f'the log file of pod "{name}" was not found')
+    file: Path = folder / f"{log_name(pod)}.log"
+    if not file.is_file() or not file.resolve().is_relative_to(folder.resolve()):
+        raise ApiError(404, "NotFound", f'the log file of pod "{pod["metadata"]["name"]}" was not found')
+    return file
 
 
 async def serve(request: web.Request, file: Path, query: Mapping[str, str]) -> web.StreamResponse:
@@ -60,6 +51,9 @@ async def serve(request: web.Request, file: Path, query: Mapping[str, str]) -> w
                 left = None if left is None else left - len(chunk)
                 await response.write(chunk)
             elif query.get("follow") == "true":
+                if os.fstat(stream.fileno()).st_size < stream.tell():
+                    stream.seek(0)  # it was rotated, which empties it
+                    continue
                 await asyncio.sleep(_POLL_S)
             else:
                 break

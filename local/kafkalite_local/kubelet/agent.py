@@ -15,10 +15,11 @@ import msgspec
 
 from kafkalite_local.kubelet import log_rotation, volumes
 from kafkalite_local.kubelet.node import register_node
-from kafkalite_local.kubelet.pod_spec import MARKER, claim_key, pod_key
+from kafkalite_local.kubelet.pod_spec import MARKER
 from kafkalite_local.kubelet.stateful_sets import StatefulSetController
 from kafkalite_local.kubelet.static_pods import StaticPods, is_mirror
 from kafkalite_local.kubelet.worker import Node, PodWorker
+from kafkalite_local.pod_names import claim_key, pod_key
 from kafkalite_local.processes import Watched
 from kafkalite_runtime.home import NODE_NAME, Home, ProcessRecord
 from kafkalite_runtime.kube import (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_local.pod_names import claim_key, pod_key
 from kafkalite_runtime.home import Home
 
 POD_IP = "127.0.0.1"
@@ -35,30 +36,6 @@ class Launch:
     argv: tuple[str, ...]
     env: dict[str, str]
     mounts: dict[str, Path]
-
-
-def pod_key(metadata: Mapping[str, Any]) -> str:
-    """Name of a pod in the folders of local mode: the pod's own in namespace `default`, else with the namespace."""
-    namespace = metadata.get("namespace") or "default"
-    return str(metadata["name"]) if namespace == "default" else f"{namespace}.{metadata['name']}"
-
-
-# A claim's folder and a pod's are named by one rule.
-claim_key = pod_key
-
-
-def log_name(pod: Mapping[str, Any]) -> str:
-    """`broker-0` and `operator` for the default cluster's pods, else the pod's key."""
-    metadata = pod["metadata"]
-    labels = metadata.get("labels") or {}
-    component = labels.get("app.kubernetes.io/component")
-    if component == "operator":
-        return "operator"
-    name = str(metadata["name"])
-    if component == "broker" and labels.get("kafkalite.io/cluster") == "kafkalite":
-        namespace = metadata.get("namespace") or "default"
-        return ("" if namespace == "default" else f"{namespace}.") + name.removeprefix("kafkalite-")
-    return pod_key(metadata)
 
 
 def the_container(pod: Mapping[str, Any]) -> JsonObject:

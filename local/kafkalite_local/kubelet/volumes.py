@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafkalite_local.kubelet.pod_spec import LaunchError, claim_key, field_of, pod_key
+from kafkalite_local.kubelet.pod_spec import LaunchError, field_of
+from kafkalite_local.pod_names import claim_key, pod_key
 from kafkalite_runtime.home import Home, write_atomically
 
 JsonObject = dict[str, Any]

@@ -16,9 +16,10 @@ import msgspec
 
 from kafkalite_local.kubelet import volumes
 from kafkalite_local.kubelet.container import Container, pod_status, restart_delay_s
-from kafkalite_local.kubelet.pod_spec import LaunchError, log_name, plan_launch, pod_key, the_container
+from kafkalite_local.kubelet.pod_spec import LaunchError, plan_launch, the_container
 from kafkalite_local.kubelet.probes import Probe, follow, port_offset
 from kafkalite_local.kubelet.status_writer import StatusWriter
+from kafkalite_local.pod_names import log_name, pod_key
 from kafkalite_local.processes import Exit, Watched, adopt, now_text, spawn
 from kafkalite_runtime.home import Home, ProcessRecord, write_atomically
 from kafkalite_runtime.kube import EventRecorder, KubeClient

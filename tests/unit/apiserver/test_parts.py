@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from datetime import UTC, datetime, timedelta
 
+import aiohttp
 import pytest
 
 from kafkalite_local.apiserver import openapi, printers
@@ -20,6 +21,7 @@ from kafkalite_local.apiserver.selectors import parse_selector
 from kafkalite_local.apiserver.server import ApiServer
 from kafkalite_local.apiserver.store import Store
 from kafkalite_local.apiserver.tables import wants_table
+from kafkalite_local.kubelet.log_rotation import rotate
 
 
 @pytest.mark.parametrize(
@@ -162,14 +164,47 @@ def test_a_kubeconfig_is_private_and_keeps_its_token(tmp_path):
 def test_log_files_stay_inside_their_folder(tmp_path):
     folder = tmp_path / "logs"
     folder.mkdir()
-    (folder / "broker-1.log").write_bytes(b"a\nb\nc\n")
+    (folder / "a.log").write_bytes(b"a\nb\nc\n")
     (tmp_path / "secret.log").write_text("no")
-    pod = {"metadata": {"name": "kafkalite-broker-1"}}
-    assert log_file(folder, pod).name == "broker-1.log"
-    assert [_tail_start(folder / "broker-1.log", lines) for lines in (None, "0", "1", "2", "9")] == [0, 6, 4, 2, 0]
-    for escape in ("../secret.log", "/etc/passwd"):
+    assert log_file(folder, {"metadata": {"name": "a"}}).name == "a.log"
+    assert [_tail_start(folder / "a.log", lines) for lines in (None, "0", "1", "2", "9")] == [0, 6, 4, 2, 0]
+    for escape in ("../secret", "/etc/passwd"):
         with pytest.raises(ApiError):
-            log_file(folder, {"metadata": {"name": "x", "annotations": {"kafkalite.io/log-file": escape}}})
+            log_file(folder, {"metadata": {"name": escape}})
+
+
+def test_a_pod_is_never_shown_the_log_of_another(tmp_path):
+    """Each writes where its kubelet's rule says, and is read there alone."""
+    labels = {"app.kubernetes.io/component": "broker", "kafkalite.io/cluster": "kafkalite"}
+    for name in ("broker-0", "operator", "x.broker-0"):
+        (tmp_path / f"{name}.log").touch()
+    broker = {"name": "kafkalite-broker-0", "labels": labels}
+    assert log_file(tmp_path, {"metadata": broker}).name == "broker-0.log"
+    assert log_file(tmp_path, {"metadata": broker | {"namespace": "x"}}).name == "x.broker-0.log"
+    assert log_file(tmp_path, {"metadata": {"name": "kafkalite-operator-local"}}).name == "operator.log"
+    for other in ({"namespace": "y"}, {"labels": labels | {"kafkalite.io/cluster": "b"}}, {"name": "my-operator"}):
+        with pytest.raises(ApiError):
+            log_file(tmp_path, {"metadata": broker | other})
+
+
+async def test_a_log_is_followed_through_its_rotation(tmp_path):
+    server = ApiServer(tmp_path / "control-plane.db")
+    await server.start()
+    log = tmp_path / "logs" / "p.log"
+    log.parent.mkdir()
+    log.write_text("before the rotation\n")
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    pods = f"{server.url}/api/v1/namespaces/default/pods"
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        async with session.post(pods, json=pod) as made:
+            assert made.status == 201
+        async with session.get(f"{pods}/p/log", params={"follow": "true"}) as shown:
+            assert await shown.content.readline() == b"before the rotation\n"
+            assert rotate(log.parent, 1) == [log]
+            with log.open("a") as writer:
+                writer.write("after\n")
+            assert await shown.content.readline() == b"after\n"
+    await server.stop()
 
 
 def test_every_kind_has_a_document():

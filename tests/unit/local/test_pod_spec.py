@@ -2,8 +2,9 @@ import copy
 
 import pytest
 
-from kafkalite_local.kubelet.pod_spec import LaunchError, log_name, plan_launch, pod_key
+from kafkalite_local.kubelet.pod_spec import LaunchError, plan_launch
 from kafkalite_local.kubelet.probes import Probe, port_offset
+from kafkalite_local.pod_names import log_name, pod_key
 from kafkalite_runtime.home import Home
 
 POD = {
@@ -147,6 +148,8 @@ def test_names():
     assert log_name(other) == "kafkalite-broker-1"
     operator = {"metadata": {"name": "kafkalite-operator-local", "labels": {"app.kubernetes.io/component": "operator"}}}
     assert log_name(operator) == "operator"
+    operator["metadata"]["name"] = "another-operator"
+    assert log_name(operator) == "another-operator"
 
 
 def test_probe_defaults_and_named_ports():
