@@ -63,7 +63,7 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._working: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._released: dict[str, str] = {}
+        self._released: set[tuple[str, str]] = set()
         self._draining = False
         self._done = asyncio.Event()
 
@@ -149,6 +149,7 @@ class Kubelet:
     def _resume(self) -> None:
         """Start workers for the pods that an earlier kubelet ran, without waiting for the API server."""
         self._static.load()
+        self._released = volumes.noted_deleted(self.home)
         for path in sorted(self.home.pods.glob("*/pod.json")):
             try:
                 pod: JsonObject = msgspec.json.decode(path.read_bytes())
@@ -323,14 +324,20 @@ class Kubelet:
         self._controller.claims = {}
         for claim in claims:
             self._on_claim("ADDED", claim)
+        self._release_claims()
 
     def _on_claim(self, type_: str, claim: JsonObject) -> None:
+        key = (claim_key(claim["metadata"]), str(claim["metadata"]["uid"]))
         if type_ == "DELETED":
-            self._released[claim_key(claim["metadata"])] = claim["metadata"]["uid"]
+            volumes.note_deleted(*key, self.home)
+            self._released.add(key)
             self._controller.claims = {k: v for k, v in self._controller.claims.items() if k != _name(claim)}
             self._release_claims()
         else:
             self._controller.claims[_name(claim)] = claim
+            if key in self._released:  # a list from before it was made had taken it for deleted
+                self._released.discard(key)
+                volumes.forget_deleted(*key, self.home)
             volumes.provision(claim, self.home)
             status, requests = claim.get("status") or {}, (claim["spec"].get("resources") or {}).get("requests")
             if status.get("phase") != "Bound" or status.get("capacity") != (requests or {}):
@@ -338,9 +345,14 @@ class Kubelet:
         self._controller.wake()
 
     def _release_claims(self) -> None:
-        used = {claim for worker in self._workers.values() for claim in volumes.claims_of(worker.pod)}
-        for name in [name for name in self._released if name not in used]:
-            volumes.reclaim(name, self._released.pop(name), self.home)
+        """Free the disk of the claims that are deleted, once no process uses it."""
+        wanted = {claim for worker in self._workers.values() for claim in volumes.claims_of(worker.pod)}
+        used = {volume for worker in self._workers.values() for volume in worker.volumes}
+        for name, uid in sorted(self._released - used):
+            # The folder of a newer claim of the name is another one: its pod is no reason to keep the old one.
+            if name not in wanted or volumes.owner_of(name, self.home) != uid:
+                volumes.reclaim(name, uid, self.home)
+                self._released.discard((name, uid))
 
     async def _bind(self, claim: JsonObject) -> None:
         """Be the provisioner: a folder, and a status that says so."""

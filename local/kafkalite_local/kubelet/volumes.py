@@ -2,6 +2,7 @@
 their pods.
 """
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from kafkalite_local.pod_names import claim_key, pod_key
 from kafkalite_runtime.home import Home, write_atomically
 
 JsonObject = dict[str, Any]
+DELETED = ".deleted"
 
 
 def claims_of(pod: Mapping[str, Any]) -> list[str]:
@@ -38,7 +40,7 @@ def prepare(pod: JsonObject, home: Home, config_maps: Mapping[tuple[str, str], J
     """
     folder = home.pods / pod_key(pod["metadata"])
     for claim in claims_of(pod):
-        if not (home.volumes / f".{claim}.uid").is_file():
+        if not owner_of(claim, home):
             raise LaunchError("ContainerCreating", f'persistentvolumeclaim "{claim}" not found')
         (home.volumes / claim).mkdir(parents=True, exist_ok=True)
     for volume in pod["spec"].get("volumes") or []:
@@ -94,21 +96,57 @@ def write_config_map(
 def provision(claim: JsonObject, home: Home) -> None:
     """Make the folder of a claim. A folder left by an earlier claim of the name is set aside: a new volume is empty."""
     name, uid = claim_key(claim["metadata"]), str(claim["metadata"]["uid"])
-    folder, owner = home.volumes / name, home.volumes / f".{name}.uid"
-    known = owner.read_text(encoding="ascii") if owner.is_file() else ""
+    folder, known = home.volumes / name, owner_of(name, home)
     if known and known != uid and folder.is_dir():
-        folder.rename(home.volumes / f".released-{name}-{known}")
+        folder.rename(set_aside(name, known, home))
     folder.mkdir(parents=True, exist_ok=True)
     if known != uid:
-        write_atomically(owner, uid.encode())
+        write_atomically(_owner(name, home), uid.encode())
+
+
+def owner_of(name: str, home: Home) -> str:
+    """The uid of the claim that a folder was made for, empty when there is no such folder."""
+    owner = _owner(name, home)
+    return owner.read_text(encoding="ascii") if owner.is_file() else ""
+
+
+def set_aside(name: str, uid: str, home: Home) -> Path:
+    """Where a folder is put whose claim is gone when the next one of its name comes."""
+    return home.volumes / f".released-{name}-{uid}"
+
+
+def note_deleted(name: str, uid: str, home: Home) -> None:
+    """Remember over a restart of the kubelet that a claim was deleted, and its folder has to go. As well as it can."""
+    with contextlib.suppress(OSError):  # on a full disk the kubelet still has it in its head
+        _note(name, uid, home).touch()
+
+
+def forget_deleted(name: str, uid: str, home: Home) -> None:
+    """The opposite: the claim is there."""
+    _note(name, uid, home).unlink(missing_ok=True)
+
+
+def noted_deleted(home: Home) -> set[tuple[str, str]]:
+    """Folders and uids of the claims that were deleted and whose folders are still there."""
+    found = (path.name.removesuffix(DELETED)[1:].rpartition(".") for path in home.volumes.glob(f".*{DELETED}"))
+    return {(name, uid) for name, _, uid in found}
 
 
 def reclaim(name: str, uid: str, home: Home) -> None:
-    """Remove the folder of a deleted claim (reclaim policy Delete) unless a newer claim owns it by now."""
-    owner = home.volumes / f".{name}.uid"
-    if owner.is_file() and owner.read_text(encoding="ascii") == uid:
+    """Remove the folder of a deleted claim (reclaim policy Delete), set aside or not; one of a newer claim stays."""
+    shutil.rmtree(set_aside(name, uid, home), ignore_errors=True)
+    if owner_of(name, home) == uid:
         shutil.rmtree(home.volumes / name, ignore_errors=True)
-        owner.unlink(missing_ok=True)
+        _owner(name, home).unlink(missing_ok=True)
+    forget_deleted(name, uid, home)
+
+
+def _owner(name: str, home: Home) -> Path:
+    return home.volumes / f".{name}.uid"
+
+
+def _note(name: str, uid: str, home: Home) -> Path:
+    return home.volumes / f".{name}.{uid}{DELETED}"
 
 
 def remove_pod_folder(pod: Mapping[str, Any], home: Home) -> None:

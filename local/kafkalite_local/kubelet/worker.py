@@ -71,6 +71,8 @@ class PodWorker:
         self.writer = StatusWriter(node.client, self.pod, uid=None if static else self.uid)
         self._record_path = node.home.pod_records / f"{self.key}.json"
         self._folder = node.home.pods / self.key
+        self.volumes: set[tuple[str, str]] = set()
+        """Folders of the claims that its process was started with, and the claims' uids."""
 
     # -- from outside ----------------------------------------------------------------------------------------
 
@@ -131,6 +133,7 @@ class PodWorker:
         if record is None or record.details.get("uid") != self.uid:
             return None
         self._describe_container()
+        self._note_volumes()
         self.container.restore(record.details)
         if adopt(self._record_path) is None and record.details.get("ended"):
             # It ended under the eyes of an earlier kubelet, which noted it; this one starts it again.
@@ -148,12 +151,17 @@ class PodWorker:
         self.container.name = str(spec["name"])
         self.container.image = str(spec.get("image") or "")
 
+    def _note_volumes(self) -> None:
+        home = self.node.home
+        self.volumes = {(name, volumes.owner_of(name, home)) for name in volumes.claims_of(self.pod)}
+
     async def _start(self) -> Watched | None:
         """A new process; None when it cannot be started now (it is tried again, at once when something changes)."""
         self._changed.clear()
         try:
             self._describe_container()
             volumes.prepare(self.pod, self.node.home, self.node.config_maps)
+            self._note_volumes()
             launch = plan_launch(self.pod, home=self.node.home, search=self.node.search, base_env=self.node.base_env)
             self._probes()
             (self._folder / "termination-log").write_bytes(b"")

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
-from kafkalite_local.kubelet import volumes
+from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
+from kafkalite_local.kubelet import agent, volumes
 from kafkalite_local.kubelet.log_rotation import rotate
 from kafkalite_local.kubelet.pod_spec import LaunchError
 from kafkalite_local.kubelet.static_pods import MIRROR, mirror_of, read_manifests
@@ -73,6 +76,92 @@ def test_reclaiming_spares_a_newer_claim(home):
     assert (home.volumes / "d").is_dir()
     volumes.reclaim("d", "two", home)
     assert not (home.volumes / "d").exists()
+
+
+class Kubelet(agent.Kubelet):
+    """Without an API server; `use` has a pod's process run on the folder of the claim as it is."""
+
+    def __init__(self, home):
+        write_kubeconfig(home.kubeconfig, "http://127.0.0.1:1", "t")
+        super().__init__(home)
+        self._resume()
+
+    def use(self):
+        worker = SimpleNamespace(pod=POD, volumes={("d", volumes.owner_of("d", self.home))})
+        self._workers["a"] = worker
+
+    def end(self):
+        self._workers.clear()
+        self._release_claims()
+
+    def tell(self, type_, uid):
+        self._on_claim(type_, claim(uid) | {"spec": {}, "status": {"phase": "Bound", "capacity": {}}})
+
+
+def data_of(home):
+    return sorted(path.read_text() for path in home.volumes.glob("*/data"))
+
+
+def write_data(home, text):
+    (home.volumes / "d" / "data").write_text(text)
+
+
+async def test_a_deleted_claim_frees_its_disk_when_nobody_uses_it(home):
+    kubelet = Kubelet(home)
+    kubelet.tell("ADDED", "one")
+    write_data(home, "one")
+    kubelet.use()
+    kubelet.tell("DELETED", "one")
+    assert data_of(home) == ["one"]
+    kubelet.end()
+    assert list(home.volumes.iterdir()) == []
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_a_folder_that_was_set_aside_goes_with_its_claim(home, late):
+    """The next claim of the name may be seen before the end of the last one, or of its pod."""
+    kubelet = Kubelet(home)
+    kubelet.tell("ADDED", "one")
+    write_data(home, "one")
+    kubelet.use()
+    if not late:
+        kubelet.tell("DELETED", "one")
+    kubelet.tell("ADDED", "two")
+    write_data(home, "two")
+    assert data_of(home) == ["one", "two"], "the process of the old pod may still write"
+    if late:
+        kubelet.use()  # a new one
+        kubelet.tell("DELETED", "one")
+    else:
+        kubelet.end()
+    assert data_of(home) == ["two"]
+    assert not [path for path in home.volumes.iterdir() if "one" in path.name]
+
+
+async def test_a_restarted_kubelet_frees_what_its_predecessor_had_to_keep(home):
+    kubelet = Kubelet(home)
+    kubelet.tell("ADDED", "one")
+    write_data(home, "one")
+    kubelet.use()
+    kubelet.tell("DELETED", "one")
+    kubelet = Kubelet(home)
+    assert data_of(home) == ["one"]
+    kubelet._on_claims([])
+    assert list(home.volumes.iterdir()) == []
+
+
+async def test_a_claim_that_was_only_missing_in_an_older_list_keeps_its_data(home):
+    kubelet = Kubelet(home)
+    kubelet.tell("ADDED", "one")
+    write_data(home, "one")
+    kubelet.use()
+    kubelet._on_claims([])
+    kubelet.tell("ADDED", "one")
+    kubelet.end()
+    assert data_of(home) == ["one"]
+    kubelet = Kubelet(home)
+    kubelet._on_claims([])
+    assert data_of(home) == ["one"], "that nobody knows a claim does not say that it was deleted"
 
 
 def test_termination_message_is_bounded(tmp_path):
