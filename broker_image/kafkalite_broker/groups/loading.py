@@ -59,6 +59,8 @@ async def read_records(log: Log, io_pool: Executor, apply: Callable[[Sequence[Re
         try:
             plan = log.plan_read(position, max_bytes=PIECE_BYTES, end=log.end_offset, minimum_one=True)
             piece = await loop.run_in_executor(io_pool, _read_piece, plan, position)
+            if not isinstance(plan, ReadResult):
+                log.keep_indexes(plan.loading)
         except OffsetOutOfRange:
             position = max(position, log.start_offset)
             await asyncio.sleep(0)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import chain, pairwise
+from itertools import chain, islice
+from operator import lt
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
+_OFFSET_MAX = 2**31 - 1
 
 
 class OffsetIndex:
@@ -53,6 +55,11 @@ class OffsetIndex:
         """An entry for the batch at `position`; kept in memory until `write`."""
         self.offsets.append(last_offset - self._base)
         self.positions.append(position)
+
+    def last_below(self, offset: int) -> tuple[int, int] | None:
+        """(last offset of a batch, its position) of the last entry below `offset`, or None."""
+        slot = bisect_left(self.offsets, offset - self._base) - 1
+        return (self._base + self.offsets[slot], self.positions[slot]) if slot >= 0 else None
 
     def lookup(self, offset: int) -> int:
         """A position at or before the batch that holds `offset`."""
@@ -94,6 +101,14 @@ class OffsetIndex:
             return False
         self.offsets, self.positions, self._written = offsets, positions, len(offsets)
         return True
+
+    def twin(self) -> OffsetIndex:
+        """Another one, empty, of the same file: `load` of it may run on any thread."""
+        return OffsetIndex(self._disk, self.path, self._base, self.max_entries * _OFFSET_ENTRY.size)
+
+    def adopt(self, twin: OffsetIndex) -> None:
+        """Takes the entries that a twin has read."""
+        self.offsets, self.positions, self._written = twin.offsets, twin.positions, len(twin.offsets)
 
     def reset(self) -> None:
         """Forgets everything, on disk too."""
@@ -153,6 +168,11 @@ class TimeIndex:
             self.timestamps.append(timestamp)
             self.offsets.append(offset - self._base)
 
+    def newest_up_to(self, offset: int) -> tuple[int, int] | None:
+        """(timestamp, last offset of its batch) of the last entry up to that offset, or None."""
+        slot = bisect_right(self.offsets, offset - self._base) - 1
+        return (self.timestamps[slot], self._base + self.offsets[slot]) if slot >= 0 else None
+
     def lookup(self, timestamp: int) -> int:
         """An offset below or at which no record has a timestamp ≥ `timestamp`; the base offset when there is none."""
         slot = bisect_left(self.timestamps, timestamp) - 1
@@ -184,16 +204,22 @@ class TimeIndex:
         data = read_file(self._disk, self.path)
         if data is None or len(data) % _TIME_ENTRY.size:
             return False
-        timestamps, offsets = array("q"), array("I")
-        for timestamp, offset in _TIME_ENTRY.iter_unpack(data):
-            if offset < 0:
-                return False
-            timestamps.append(timestamp)
-            offsets.append(offset)
-        if not _rising(timestamps) or not _rising(offsets):
+        timestamps, offsets = array("q", _column(data, 0, 8)), array("I", _column(data, 8, 12))
+        if sys.byteorder == "little":
+            timestamps.byteswap()
+            offsets.byteswap()
+        if not _rising(timestamps) or not _rising(offsets) or (offsets and offsets[-1] > _OFFSET_MAX):
             return False
         self.timestamps, self.offsets, self._written = timestamps, offsets, len(offsets)
         return True
+
+    def twin(self) -> TimeIndex:
+        """Another one, empty, of the same file: `load` of it may run on any thread."""
+        return TimeIndex(self._disk, self.path, self._base, self.max_entries * _TIME_ENTRY.size)
+
+    def adopt(self, twin: TimeIndex) -> None:
+        """Takes the entries that a twin has read."""
+        self.timestamps, self.offsets, self._written = twin.timestamps, twin.offsets, len(twin.offsets)
 
     def reset(self) -> None:
         """Forgets everything, on disk too."""
@@ -227,6 +253,15 @@ class TimeIndex:
         return self._file
 
 
+def _column(data: bytes, begin: int, end: int) -> bytearray:
+    """Bytes `begin` to `end` of every entry of a time index, one after the other."""
+    size = end - begin
+    column = bytearray(len(data) // _TIME_ENTRY.size * size)
+    for byte in range(size):
+        column[byte::size] = data[begin + byte :: _TIME_ENTRY.size]
+    return column
+
+
 def _rising(values: array[int]) -> bool:
     """Whether the values rise strictly."""
-    return all(low < high for low, high in pairwise(values))
+    return all(map(lt, values, islice(values, 1, None)))

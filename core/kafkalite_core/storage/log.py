@@ -1,7 +1,8 @@
 """One partition's log: segments, epochs, producers, and the tail of recent batches in memory.
 
-All methods are called on one thread; only `FlushTicket.run` and `ColdRead.run` may run elsewhere. Batches are stored
-as they came: the leader patches base offset and leader epoch, both outside the CRC, and walks no records.
+All methods are called on one thread; only `FlushTicket.run`, `ColdRead.run` and the steps of a `TimeSearch` may run
+elsewhere. Batches are stored as they came: the leader patches base offset and leader epoch, both outside the CRC, and
+walks no records.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.storage import appending, flushing, reading, retention, timestamps, truncation
+from kafkalite_core.storage import appending, flushing, reading, retention, truncation
 from kafkalite_core.storage.disk import disk_errors, join, remove_file, replace_file, sync_directory, sync_file
 from kafkalite_core.storage.epoch_cache import EpochCache
+from kafkalite_core.storage.index_loading import IndexLoading
 from kafkalite_core.storage.producer_state import ProducerStates
 from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
 from kafkalite_core.storage.tail import Tail, TailBudget
+from kafkalite_core.storage.timestamps import TimeSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,15 +213,41 @@ class Log:
         With `minimum_one` the first batch is returned even when it is larger. Raises `OffsetOutOfRange`.
         """
         plan = reading.plan_read(self, offset, max_bytes=max_bytes, end=end, minimum_one=minimum_one)
-        return plan if isinstance(plan, reading.ReadResult) else plan.run()
+        if isinstance(plan, reading.ReadResult):
+            return plan
+        result = plan.run()
+        self.keep_indexes(plan.loading)
+        return result
+
+    def search_by_time(self, timestamp_ms: int | None, *, end: int) -> TimeSearch:
+        """A look-up whose steps may run on another thread: by time, or of the newest record (None)."""
+        return TimeSearch(self, timestamp_ms, end)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, end: int) -> TimestampedOffset | None:
         """The first record below `end` with a timestamp ≥ `timestamp_ms`: (timestamp, offset, leader epoch)."""
-        return timestamps.offset_for_timestamp(self, timestamp_ms, end)
+        return TimeSearch(self, timestamp_ms, end).run()
 
     def max_timestamp(self, *, end: int) -> TimestampedOffset | None:
         """The first record below `end` that has the largest timestamp (ListOffsets -3, KIP-734)."""
-        return timestamps.max_timestamp(self, end)
+        return TimeSearch(self, None, end).run()
+
+    def indexes_of(self, segment: Segment) -> IndexLoading | None:
+        """None when the indexes of a segment are in memory; otherwise what reads them on a thread of choice."""
+        if not segment.loaded:
+            return IndexLoading(segment, self.generation)
+        self.touch_indexes(segment)
+        return None
+
+    def keep_indexes(self, loading: IndexLoading | None) -> None:
+        """Indexes were read on another thread: the next reads need not. Damaged ones are built anew."""
+        if loading is None or loading.whole is None or loading.generation != self.generation or self.closed:
+            return
+        segment = loading.segment
+        if segment.loaded or not any(one is segment for one in self.segments):
+            return
+        if loading.whole:
+            segment.take_indexes(loading.index, loading.time_index)
+        self.touch_indexes(segment)
 
     def touch_indexes(self, segment: Segment) -> None:
         """Makes the indexes of a segment available; those of the segment not used for longest are let go."""

@@ -1,4 +1,4 @@
-"""Reads: hot from the tail in memory, cold from a segment; look-ups by timestamp."""
+"""Reads: hot from the tail in memory, cold from a segment."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kafkalite_core.storage.segment import HEADER, HEADER_BYTES, LENGTH_OVERHEAD
 
 if TYPE_CHECKING:
     from kafkalite_core.storage.disk import Buffer, File
+    from kafkalite_core.storage.index_loading import IndexLoading
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.segment import Segment
 
@@ -44,6 +45,8 @@ class ColdRead:
     Attributes:
         generation: Truncation generation of the log at planning; a result of another generation is thrown away.
         spans: (file, path, position to search from, end of the bytes valid at planning) of the segments in question.
+        loading: The indexes of the first segment, where they are not in memory; `run` reads them before it searches,
+            and whoever planned gives them to `Log.keep_indexes` afterwards.
     """
 
     generation: int
@@ -52,6 +55,7 @@ class ColdRead:
     max_bytes: int
     end: int
     minimum_one: bool
+    loading: IndexLoading | None = None
 
     def size_bytes_max(self, batch_bytes_max: int) -> int:
         """How large the result is at most, if no batch is larger than that."""
@@ -63,8 +67,10 @@ class ColdRead:
 
         What is returned keeps at most twice its size in memory.
         """
-        for file, path, position, limit in self.spans:
-            found = self._read_span(file, path, position, limit)
+        loading = self.loading
+        indexed = 0 if loading is None or not loading.run() else loading.index.lookup(self.offset)
+        for number, (file, path, position, limit) in enumerate(self.spans):
+            found = self._read_span(file, path, position if number else max(position, indexed), limit)
             if found is not None:
                 return found
         return ReadResult([], 0, True)
@@ -154,8 +160,9 @@ def plan_read(log: Log, offset: int, *, max_bytes: int, end: int, minimum_one: b
         return ReadResult(hot[0], hot[1], False)
     segments = log.segments
     first = segment_index(segments, offset)
-    log.touch_indexes(segments[first])
-    spans = [(segments[first].file, segments[first].path, segments[first].index.lookup(offset), segments[first].size)]
+    loading = log.indexes_of(segments[first])
+    position = segments[first].index.lookup(offset) if loading is None else 0
+    spans = [(segments[first].file, segments[first].path, position, segments[first].size)]
     if offset >= segments[first].end_offset:  # compaction emptied the end of the segment: the next one answers
         spans += [(s.file, s.path, 0, s.size) for s in segments[first + 1 :] if s.size][:1]
-    return ColdRead(log.generation, tuple(spans), offset, max_bytes, end, minimum_one)
+    return ColdRead(log.generation, tuple(spans), offset, max_bytes, end, minimum_one, loading)

@@ -61,6 +61,24 @@ class BatchBrief(NamedTuple):
         return self.max_timestamp if self.record_count else -1
 
 
+def walk_briefs(file: File, path: str, position: int, stop: int, chunk_bytes: int) -> Iterator[BatchBrief]:
+    """The batches of a `.log` file from `position` (a batch boundary) to `stop`, on any thread."""
+    chunk, chunk_at = b"", position
+    while position + HEADER_BYTES <= stop:
+        inside = position - chunk_at
+        if inside + HEADER_BYTES > len(chunk):
+            with disk_errors(f"read {path}"):
+                chunk, chunk_at, inside = file.pread(chunk_bytes, position), position, 0
+            if len(chunk) < HEADER_BYTES:
+                return
+        base, length, epoch, _, _, _, delta, _, timestamp, *rest = HEADER.unpack_from(chunk, inside)
+        size = length + LENGTH_OVERHEAD_BYTES
+        if size < HEADER_BYTES or position + size > stop:
+            raise CorruptMessage(f"{path}: batch at {position} claims {size} bytes")
+        yield BatchBrief(position, size, base, base + delta, epoch, timestamp, *rest)
+        position += size
+
+
 class Segment:
     """One segment. `end_offset` and `size` are kept in memory; `synced_size` is what the disk surely has of it, and
     where `indexes_unsynced` it may not have the indexes of a sealed one.
@@ -191,20 +209,7 @@ class Segment:
         self, position: int, limit: int | None = None, *, chunk_bytes: int = _SCAN_CHUNK_BYTES
     ) -> Iterator[BatchBrief]:
         """The batches from `position` (a batch boundary) to `limit` or the end, without checks of content."""
-        stop = self.size if limit is None else limit
-        chunk, chunk_at = b"", position
-        while position + HEADER_BYTES <= stop:
-            inside = position - chunk_at
-            if inside + HEADER_BYTES > len(chunk):
-                chunk, chunk_at, inside = self.pread(chunk_bytes, position), position, 0
-                if len(chunk) < HEADER_BYTES:
-                    return
-            base, length, epoch, _, _, _, delta, _, timestamp, *rest = HEADER.unpack_from(chunk, inside)
-            size = length + LENGTH_OVERHEAD_BYTES
-            if size < HEADER_BYTES or position + size > stop:
-                raise CorruptMessage(f"{self.path}: batch at {position} claims {size} bytes")
-            yield BatchBrief(position, size, base, base + delta, epoch, timestamp, *rest)
-            position += size
+        return walk_briefs(self.file, self.path, position, self.size if limit is None else limit, chunk_bytes)
 
     def pread(self, size: int, position: int) -> bytes:
         """Bytes of the `.log` file."""
@@ -226,6 +231,12 @@ class Segment:
         self.loaded = True
         if not (self.index.load(self.size) and self.time_index.load()):
             self.rebuild_indexes()
+
+    def take_indexes(self, index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Takes indexes that were read on another thread."""
+        self.index.adopt(index)
+        self.time_index.adopt(time_index)
+        self.loaded = True
 
     def unload_indexes(self) -> None:
         """Gives back the memory of a sealed segment's indexes."""

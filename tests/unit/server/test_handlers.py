@@ -1,6 +1,7 @@
 """Every API's handler over a real socket on uvloop, with real replicas and logs."""
 
 import asyncio
+import threading
 from uuid import UUID
 
 import pytest
@@ -21,6 +22,7 @@ from kafkalite_core.protocol.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
+from kafkalite_core.storage.timestamps import SegmentSearch
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import (
     FETCH,
@@ -142,6 +144,27 @@ async def test_list_offsets_special_timestamps(tmp_path):
         ]  # fmt: skip
         assert await offsets(client, -1, -3, -4, version=6) == [(0, -1, 2), unsupported, unsupported]
         assert await offsets(client, -3, version=7) == [(0, 1000, 0)]
+
+
+@on_uvloop
+async def test_list_offsets_by_time_are_searched_for_on_a_thread_and_end_with_a_cut(tmp_path, monkeypatch):
+    threads = []
+    run = SegmentSearch.run
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=2)
+        await produce(client, *[(n, batch(b"a", b"b")) for n in range(2)])
+
+        def noting(self):
+            threads.append(threading.current_thread())
+            run(self)
+            if len(threads) == 1:
+                rig.driver().log.generation += 1
+
+        monkeypatch.setattr(SegmentSearch, "run", noting)
+        cut, found = await offsets(client, 1000, -3)
+        assert (cut, found) == ((ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1), (0, 1000, 0))
+        assert len(threads) == 2
+        assert threading.main_thread() not in threads
 
 
 @on_uvloop

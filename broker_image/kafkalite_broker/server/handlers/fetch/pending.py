@@ -258,6 +258,7 @@ class PendingFetch:
                 # The log was cut meanwhile: the client asks again.
                 wanted.give(None)
                 continue
+            wanted.driver.log.keep_indexes(wanted.cold.loading)
             # Otherwise cut, and perhaps written anew, while it was read.
             intact = wanted.driver.log.generation == wanted.cold.generation
             wanted.give(result if intact else None)
