@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.clock import wall_ms
 from kafkalite_broker.compression import compress, decompress
+from kafkalite_broker.descriptors import connections_max
 from kafkalite_broker.groups.manager import GroupManager
 from kafkalite_broker.groups.offsets_topic import OffsetsTopic
 from kafkalite_broker.log.cleaner import LogCleaner
@@ -103,8 +105,9 @@ class DataPlane:
         self._room_wanted_s = float("-inf")
         threads = broker_integer(config, "num.io.threads")
         self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
+        disk = LocalDisk(settings.data_directory)
         self.logs = LogManager(
-            LocalDisk(settings.data_directory),
+            disk,
             cluster_id=cluster_id,
             broker_id=settings.broker_id,
             wall_ms=wall_ms,
@@ -115,7 +118,7 @@ class DataPlane:
         )
         self._volume_sync = None
         self.logs.lock()
-        self._volume_sync = volume_sync_for(settings.data_directory)
+        self._volume_sync = volume_sync_for(disk)
         self._kernel_sync = kernel_sync_for(asyncio.get_running_loop())
         self.flusher = self._make_flusher(threads)
         self.partitions = PartitionManager(
@@ -131,6 +134,7 @@ class DataPlane:
                 wait_max_ms=broker_integer(config, "replica.fetch.wait.max.ms"),
                 max_bytes=broker_integer(config, "replica.fetch.response.max.bytes"),
                 partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
+                request_bytes_max=broker_integer(config, "socket.request.max.bytes"),
             ),
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
@@ -210,11 +214,19 @@ class DataPlane:
             RequestTable(handlers(services), self._telemetry, self._on_fatal),
             frame_bytes_max=broker_integer(self._config, "socket.request.max.bytes"),
             in_flight_bytes_max=broker_integer(self._config, "queued.max.request.bytes"),
-            connections_max=broker_integer(self._config, "max.connections"),
+            connections_max=self._connections_max(),
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
             inter_broker=self._settings.inter_broker.name,
             answers_wait=services.cold_answers.somebody_waits,
         )
+
+    def _connections_max(self) -> int:
+        wanted = broker_integer(self._config, "max.connections")
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        fit = connections_max(wanted, allowed)
+        if fit < wanted and "max.connections" in self._config:
+            log.warning("fewer connections than wanted: raise RLIMIT_NOFILE", wanted=wanted, fit=fit, allowed=allowed)
+        return fit
 
     async def recover(self, on_progress: Callable[[Left], None]) -> Recovered:
         """Open the data directory; `on_progress` is told what is left. Raises what `LogManager` does."""

@@ -12,6 +12,7 @@ import uvloop
 
 from kafkalite_broker.broker import FATAL_EXIT_CODE, Broker
 from kafkalite_broker.cluster.settings import BrokerSettings
+from kafkalite_broker.descriptors import raise_limit
 from kafkalite_broker.server.listener import ListenerError
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_runtime.logging import configure_logging, get_logger
@@ -29,6 +30,7 @@ def main() -> None:
     except KafkaLiteError as error:
         sys.stderr.write(f"kafkalite-broker: {error}\n")
         sys.exit(USAGE_EXIT_CODE)
+    raise_limit()
     sys.exit(uvloop.run(_run(settings)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -11,6 +12,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from kafkalite_broker.descriptors import files_max
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.storage.errors import ReadInterrupted
 
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LOCK_FILE: Final = ".lock"
-OPEN_FILES_MAX: Final = 8192
+EVICTED_AT_ONCE: Final = 64
+"""Files that one open looks at to come back below the bound."""
 _MODE: Final = 0o644
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 _write = os.write
 
@@ -40,15 +45,16 @@ class LocalFile:
         self._fd = descriptor
         self._pins = 0
         self._closed = False
-        self._unsynced = False
+        self._unsynced = 0
+        """0, or the number of the disk's syncs before the last write: the next one to begin covers it."""
 
     def append(self, data: bytes | bytearray | memoryview) -> int:
         """See `File`."""
         descriptor = self._pin()  # another thread may be short of descriptors just now
         try:
-            self._unsynced = True
             return _write(descriptor, data)
         finally:
+            self._unsynced = self._disk.syncs_begun + 1  # a sync that began before this may not have it
             self._unpin()
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -78,16 +84,16 @@ class LocalFile:
         """See `File`."""
         descriptor = self._pin()
         try:
-            self._unsynced = True
             os.ftruncate(descriptor, size)
         finally:
+            self._unsynced = self._disk.syncs_begun + 1
             self._unpin()
 
     def sync(self) -> None:
         """See `File`."""
         descriptor = self._pin()
         try:
-            self._unsynced = False
+            self._unsynced = 0
             os.fdatasync(descriptor)
         finally:
             self._unpin()
@@ -95,7 +101,7 @@ class LocalFile:
     def begin_sync(self) -> int:
         """The descriptor, for a sync that begins before `sync_begun` is called. Raises `ReadInterrupted`: closed."""
         descriptor = self._pin()
-        self._unsynced = False
+        self._unsynced = 0
         return descriptor
 
     def sync_begun(self) -> None:
@@ -122,7 +128,7 @@ class LocalFile:
 
     def evict(self) -> bool:
         """Closes the descriptor unless it is in use or has bytes that were not synced; called with the lock held."""
-        if self._pins or self._unsynced:
+        if self._pins or self._unsynced > self._disk.syncs_done:
             return False
         self._close_descriptor()
         return True
@@ -137,7 +143,7 @@ class LocalFile:
             if self._closed:
                 raise ReadInterrupted(f"{self._full_path} is closed")
             if self._fd < 0:
-                self._fd = os.open(self._full_path, _FLAGS)
+                self._fd = self._disk.descriptor_of(self._full_path, _FLAGS)
                 self._disk.acquired(self)
             self._pins += 1
             return self._fd
@@ -155,7 +161,11 @@ class LocalDisk:
     Args:
         root: The directory; it is made when absent.
         open_files_max: Descriptors kept open at most, files with unsynced bytes excepted; by default half of what the
-            process may have open, the rest being for connections.
+            process may have open, the rest being for connections (`kafkalite_broker.descriptors`).
+
+    Attributes:
+        syncs_begun: Syncs of the whole volume that have begun.
+        syncs_done: The last of them that has ended well: what was written before it began is on the disk.
     """
 
     def __init__(self, root: Path, *, open_files_max: int | None = None) -> None:
@@ -163,14 +173,15 @@ class LocalDisk:
         self.root = root
         self.lock = threading.RLock()
         self._prefix = f"{root}/"
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._open_files_max = open_files_max or (min(OPEN_FILES_MAX, allowed // 2) if allowed > 0 else OPEN_FILES_MAX)
+        self._open_files_max = open_files_max or files_max(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._open: OrderedDict[int, LocalFile] = OrderedDict()
+        self.syncs_begun = 0
+        self.syncs_done = 0
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         """See `Disk`."""
         full_path = self._prefix + path
-        descriptor = os.open(full_path, _FLAGS | (os.O_CREAT if create else 0), _MODE)
+        descriptor = self.descriptor_of(full_path, _FLAGS | (os.O_CREAT if create else 0))
         file = LocalFile(self, full_path, descriptor)
         with self.lock:
             self.acquired(file)
@@ -230,7 +241,7 @@ class LocalDisk:
 
     def sync_directory(self, directory: str) -> None:
         """See `Disk`."""
-        descriptor = os.open(self._prefix + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self.descriptor_of(self._prefix + directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -251,13 +262,47 @@ class LocalDisk:
     def acquired(self, file: LocalFile) -> None:
         """A descriptor was opened: the oldest ones beyond the bound are closed. Called with the lock held."""
         self._open[id(file)] = file
-        if len(self._open) <= self._open_files_max:
-            return
-        for key, candidate in list(self._open.items()):
-            if len(self._open) <= self._open_files_max:
-                return
-            if candidate is not file and candidate.evict():
+        if len(self._open) > self._open_files_max:
+            self._evict(len(self._open) - self._open_files_max, EVICTED_AT_ONCE, keep=file)
+
+    def _evict(self, wanted: int, looked_at_max: int, *, keep: LocalFile | None = None) -> int:
+        """Closes files, the oldest first; those that cannot be go to the end. Returns how many were closed."""
+        closed = 0
+        for _ in range(min(looked_at_max, len(self._open))):
+            key, candidate = next(iter(self._open.items()))
+            if candidate is not keep and candidate.evict():
                 del self._open[key]
+                closed += 1
+                if closed == wanted:
+                    break
+            else:
+                self._open.move_to_end(key)
+        return closed
+
+    def descriptor_of(self, full_path: str, flags: int) -> int:
+        """Opens. Where there are no descriptors left, files that are not in use give up theirs: that is no fault of
+        the disk.
+        """  # fmt: skip
+        try:
+            return os.open(full_path, flags, _MODE)
+        except OSError as error:
+            if error.errno not in _SHORT:
+                raise
+            with self.lock:
+                if not self._evict(EVICTED_AT_ONCE, len(self._open)):
+                    raise
+        return os.open(full_path, flags, _MODE)
+
+    def sync_begins(self) -> int:
+        """A sync of the whole volume begins; its number, for `sync_ended`."""
+        with self.lock:
+            self.syncs_begun += 1
+            return self.syncs_begun
+
+    def sync_ended(self, number: int) -> None:
+        """It ended without error."""
+        with self.lock:
+            self.syncs_done = max(self.syncs_done, number)
 
     def released(self, file: LocalFile) -> None:
         """A file was closed for good. Called with the lock held."""

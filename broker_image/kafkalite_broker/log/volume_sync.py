@@ -1,4 +1,4 @@
-"""One `syncfs` for the whole data volume, where that is safe (DESIGN section 13, rule 4)."""
+"""One `syncfs` for the whole data volume, where that is safe."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kafkalite_broker.log.disk import LocalDisk
 
 KERNEL_MIN: Final = (5, 17)
 """Older kernels may swallow a write-back error in syncfs."""
@@ -47,17 +49,24 @@ def volume_is_own(root: Path) -> bool:
 
 
 class VolumeSync:
-    """Syncs the file system of `root`; made before the first write, so that no error is missed. Thread-safe."""
+    """Syncs the file system of a data directory; made before the first write, so that no error is missed.
 
-    def __init__(self, root: Path) -> None:
+    Thread-safe.
+    """
+
+    def __init__(self, disk: LocalDisk) -> None:
+        root = disk.root
+        self._disk = disk
         self._descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._syncfs: Callable[[int], int] = ctypes.CDLL(None, use_errno=True).syncfs
 
     def run(self) -> None:
         """Blocks until everything written before the call is on disk; `OSError` when that failed."""
+        number = self._disk.sync_begins()
         if self._syncfs(self._descriptor) != 0:
             code = ctypes.get_errno()
             raise OSError(code, f"syncfs: {os.strerror(code)}")
+        self._disk.sync_ended(number)
 
     def close(self) -> None:
         """Closes the descriptor."""
@@ -66,6 +75,6 @@ class VolumeSync:
             self._descriptor = -1
 
 
-def volume_sync_for(root: Path) -> VolumeSync | None:
+def volume_sync_for(disk: LocalDisk) -> VolumeSync | None:
     """A `VolumeSync` where it is safe, else None (then every file is synced by itself)."""
-    return VolumeSync(root) if volume_is_own(root) else None
+    return VolumeSync(disk) if volume_is_own(disk.root) else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly
 from kafkalite_broker.replication.peer_address import PeerAddress
+from kafkalite_core.model.limits import SOCKET_REQUEST_BYTES_MAX
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from kafkalite_core.protocol.header import decode_response_header, encode_request_frame
@@ -41,14 +42,21 @@ log = get_logger(__name__)
 
 
 class FetchSettings:
-    """What to ask for: `replica.fetch.wait.max.ms` and the like."""
+    """What to ask for: `replica.fetch.wait.max.ms` and the like.
 
-    __slots__ = ("max_bytes", "partition_max_bytes", "wait_max_ms")
+    An answer may be larger than what was asked for by one batch, which came in a request of `socket.request.max.bytes`
+    at most.
+    """
 
-    def __init__(self, *, wait_max_ms: int, max_bytes: int, partition_max_bytes: int) -> None:
+    __slots__ = ("answer_bytes_max", "max_bytes", "partition_max_bytes", "wait_max_ms")
+
+    def __init__(
+        self, *, wait_max_ms: int, max_bytes: int, partition_max_bytes: int, request_bytes_max: int = 0
+    ) -> None:
         self.wait_max_ms = wait_max_ms
         self.max_bytes = max_bytes
         self.partition_max_bytes = partition_max_bytes
+        self.answer_bytes_max = max(request_bytes_max, SOCKET_REQUEST_BYTES_MAX) + max_bytes
 
 
 class Fetcher:
@@ -213,6 +221,7 @@ class Fetcher:
             if self._connection is not None:
                 self._connection.close()
             self._connection = await self._address.connect(endpoint)
+            self._connection.answer_bytes_max = self._settings.answer_bytes_max
             self._connected_to = endpoint
             self._begin_session()
         elif self._session_epoch != self._broker_epoch():

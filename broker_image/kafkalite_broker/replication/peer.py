@@ -33,6 +33,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def __init__(self) -> None:
         self.address = ""
+        self.answer_bytes_max = SOCKET_REQUEST_BYTES_MAX
         self.transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[memoryview] | None = None
         self._buffer = bytearray(BUFFER_BYTES)
@@ -71,8 +72,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         if received_bytes < LENGTH_BYTES:
             return
         size_bytes = int.from_bytes(self._buffer[:LENGTH_BYTES], "big", signed=True)
-        if not 0 < size_bytes <= SOCKET_REQUEST_BYTES_MAX:
-            self._fail(PeerError(f"answer of {size_bytes} bytes"))
+        if not 0 < size_bytes <= self.answer_bytes_max:
+            self._fail(PeerError(f"answer of {size_bytes} bytes, more than {self.answer_bytes_max}"))
             self.close()
             return
         frame_bytes = LENGTH_BYTES + size_bytes

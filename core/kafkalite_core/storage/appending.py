@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 _CRC_COVERS_FROM: Final = 21
 _MAGIC: Final = 2
 
-_PIN_RATIO: Final = 8
-"""A batch whose buffer is part of something more than so many times larger is copied for the tail, so that a small
-batch never keeps a large frame in memory."""
+_PIN_RATIO: Final = 2
+_PIN_OVERHEAD_BYTES: Final = 512
+"""A batch whose buffer is part of something larger than so many times it, and so much more, is copied for the tail: the
+tail's budget counts batches, and must not be exceeded by the frames that they came in."""
 
 
 def append_as_leader(log: Log, batch: bytearray | memoryview, leader_epoch: int, now_ms: int) -> tuple[int, ...]:
@@ -180,6 +181,6 @@ def check_batches(records: memoryview, end_offset: int, max_epoch: int) -> list[
 
 def _remember(log: Log, base_offset: int, next_offset: int, batch: Buffer) -> None:
     """Puts a batch into the tail, copied when it would keep a much larger buffer alive."""
-    if isinstance(batch, memoryview) and len(batch.obj) > _PIN_RATIO * len(batch) + 4096:  # type: ignore[arg-type]
+    if isinstance(batch, memoryview) and len(batch.obj) > _PIN_RATIO * len(batch) + _PIN_OVERHEAD_BYTES:  # type: ignore[arg-type]
         batch = bytes(batch)
     log.tail.add(base_offset, next_offset, batch)

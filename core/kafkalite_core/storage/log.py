@@ -258,8 +258,15 @@ class Log:
             self._trim_indexes()
 
     def _trim_indexes(self) -> None:
-        while len(self._loaded) > INDEXES_LOADED_MAX:
-            self._loaded.popitem(last=False)[1].unload_indexes()
+        excess = len(self._loaded) - INDEXES_LOADED_MAX
+        if excess <= 0:
+            return
+        for base, segment in list(self._loaded.items()):
+            if segment.unload_indexes():  # else it waits for a flush, and is looked at again
+                del self._loaded[base]
+                excess -= 1
+                if excess <= 0:
+                    return
 
     @property
     def size(self) -> int:

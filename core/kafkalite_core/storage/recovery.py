@@ -363,6 +363,7 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
         log.directory_version += 1
     if log.segments:
         log.active = log.segments[-1]
+        log.active.load_indexes()  # it was not the last one where those behind it had to go
         log.active.sealed = False
         log.start_offset = max(start_offset, log.segments[0].base_offset)
     else:
@@ -374,6 +375,8 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.recovery_point = min(log.start_offset, log.end_offset)
     if not log.parent_unsynced or start_offset:  # a log begun just now at 0 reports nothing as flushed
         _sync(log, clean=loading.clean)
+    for segment in log.segments[:-1]:
+        segment.unload_indexes()
     log.update_flushed_end()
 
 

@@ -238,12 +238,13 @@ class Segment:
         self.time_index.adopt(time_index)
         self.loaded = True
 
-    def unload_indexes(self) -> None:
-        """Gives back the memory of a sealed segment's indexes."""
+    def unload_indexes(self) -> bool:
+        """Gives back the memory of a sealed segment's indexes; False while they cannot be read again."""
         if self.sealed and self.loaded and self.synced_size == self.size:
             self.index.forget()
             self.time_index.forget()
             self.loaded = False
+        return not self.loaded
 
     def rebuild_indexes(self, index_interval: int = 4096) -> None:
         """Builds indexes, end offset and timestamps from the headers in the file."""
@@ -304,7 +305,9 @@ class Segment:
                 self.max_timestamp_offset = brief.last_offset
 
     def load(self, *, active: bool) -> bool:
-        """Takes up a segment that was closed cleanly: indexes, end offset, timestamps.
+        """Takes up a segment that was closed cleanly: end offset, timestamps, and of the active one the indexes.
+
+        A broker has thousands of sealed segments, whose indexes together need gigabytes: reads load what they need.
 
         False when the indexes or the file are damaged and the segment has to be scanned.
         """
@@ -329,6 +332,7 @@ class Segment:
         self.sealed = not active
         self.synced_size = self.size
         self.loaded = True
+        self.unload_indexes()
         return True
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.peer import BUFFER_BYTES, BUFFER_BYTES_MAX, LENGTH_BYTES, PeerConnection, PeerError
 
 
@@ -76,6 +77,20 @@ async def test_a_huge_buffer_is_not_kept(connection):
     await exchange(connection, frame(b"x" * BUFFER_BYTES_MAX))
     answer = await exchange(connection, frame(b"y"))
     assert len(answer.obj) == BUFFER_BYTES
+
+
+async def test_an_answer_that_is_larger_than_any_ends_the_connection_before_memory_is_taken(connection):
+    wire = connection.transport
+    connection.answer_bytes_max = 1000
+    assert len(await exchange(connection, frame(b"x" * 1000))) == 1000
+    with pytest.raises(PeerError, match="answer of 1001 bytes, more than 1000"):
+        await exchange(connection, frame(b"x" * 1001)[:100])
+    assert wire.aborted
+
+
+def test_a_batch_of_the_largest_request_fits_into_an_answer():
+    settings = FetchSettings(wait_max_ms=500, max_bytes=10, partition_max_bytes=10, request_bytes_max=150_000_000)
+    assert settings.answer_bytes_max >= 150_000_010
 
 
 async def test_what_was_not_asked_for_ends_the_connection_and_spares_the_answer(connection):

@@ -1,109 +1,22 @@
 """The real disk and the log manager."""
 
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_broker.data_plane import DataPlane
-from kafkalite_broker.log import strays, volume_sync
-from kafkalite_broker.log.disk import DirectoryLocked, LocalDisk, LockedDirectory
+from kafkalite_broker.log import strays
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import Seen, TopicRef
-from kafkalite_core.storage.errors import ForeignDirectory, ReadInterrupted
+from kafkalite_core.storage.errors import ForeignDirectory
 from kafkalite_core.storage.identity import restart_verdict
 from kafkalite_core.storage.log import Log
 
 REF = TopicRef("ns", "orders", "uid-1", "5f0c1c2e-0000-4000-8000-000000000001", "orders")
 CONFIG = resolve_topic_config({"segment.bytes": "1024", "file.delete.delay.ms": "0"})
-
-
-# ---------------------------------------------------------------------------------------------------- disk
-
-
-def test_local_disk(tmp_path):
-    disk = LocalDisk(tmp_path)
-    disk.makedirs("a/b")
-    with pytest.raises(FileNotFoundError):
-        disk.open("a/b/x")
-    file = disk.open("a/b/x", create=True)
-    assert file.append(b"hello") == 5
-    file.truncate(2)
-    file.append(memoryview(b"llo"))
-    file.sync()
-    file.drop_cached(0)
-    assert (file.pread(99, 0), file.pread(2, 1), file.size()) == (b"hello", b"el", 5)
-    disk.sync_directory("a/b")
-    disk.rename("a/b/x", "a/b/y")
-    assert disk.list("a/b") == ["y"]
-    assert disk.list("") == ["a"]
-    file.close()
-    file.close()
-    with pytest.raises(ReadInterrupted):
-        file.pread(1, 0)
-    with pytest.raises(ReadInterrupted):
-        file.sync()
-    disk.remove("a/b/y")
-    disk.remove("a/b")
-    assert disk.exists("a")
-    assert not disk.exists("a/b")
-    assert disk.free_bytes() > 0
-
-
-def test_descriptors_are_bounded_and_files_with_unsynced_bytes_keep_theirs(tmp_path):
-    disk = LocalDisk(tmp_path, open_files_max=3)
-    dirty = disk.open("dirty", create=True)
-    dirty.append(b"x")
-    descriptor = dirty._fd
-    files = [disk.open(f"f{n}", create=True) for n in range(10)]
-    assert disk.open_files <= 3
-    assert dirty._fd == descriptor
-    for n, file in enumerate(files):
-        file.append(bytes([n]))
-        file.sync()
-    assert [file.pread(1, 0)[0] for file in files] == list(range(10))
-    assert disk.open_files <= 3
-    dirty.sync()
-    disk.open("one more", create=True)
-    for file in [dirty, *files]:
-        file.close()
-    assert disk.open_files <= 1
-
-
-def test_only_one_process_holds_a_directory(tmp_path):
-    code = (
-        "import sys, pathlib; from kafkalite_broker.log.disk import LockedDirectory, DirectoryLocked\n"
-        "try: LockedDirectory(pathlib.Path(sys.argv[1]))\n"
-        "except DirectoryLocked: sys.exit(3)"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    with LockedDirectory(tmp_path):
-        assert subprocess.run(command, check=False).returncode == 3
-        with pytest.raises(DirectoryLocked):
-            LockedDirectory(tmp_path)
-    assert subprocess.run(command, check=False).returncode == 0
-
-
-def test_when_a_volume_may_be_synced_as_a_whole(tmp_path, monkeypatch):
-    mounts = "none / overlay rw 0 0\n/dev/sdb /data ext4 rw 0 0\n/dev/sdc /my\\040disk xfs rw 0 0\n"
-    assert volume_sync.file_system_at(mounts, "/data") == "ext4"
-    assert volume_sync.file_system_at(mounts, "/my disk") == "xfs"
-    assert volume_sync.file_system_at(mounts, "/other") == ""
-    assert volume_sync.kernel_version("5.17.0-rc1") == (5, 17)
-    assert volume_sync.kernel_version("strange") == (0, 0)
-    assert volume_sync.volume_sync_for(tmp_path) is None  # shares its file system with its parent
-    sync = volume_sync.VolumeSync(tmp_path)
-    sync.run()
-    sync.close()
-    with pytest.raises(OSError, match="syncfs"):
-        sync.run()
-
-
-# ---------------------------------------------------------------------------------------------------- manager
 
 
 def test_life_of_a_data_directory(manager, tools, clock):
