@@ -260,6 +260,9 @@ def test_what_brokers_need_outlives_the_release(helm: Helm):
     documents = helm.template({"brokers": {"serviceAccount": {"annotations": {"a": "b"}}}})
     for kind in ("ServiceAccount", "Role", "RoleBinding"):
         assert only(documents, kind, "kafkalite-broker")["metadata"]["annotations"].items() >= KEEP.items()
+    policies = helm.template({"networkPolicy": {"enabled": True}, "watchNamespaces": ["a", "b"]})
+    kept = [doc for doc in policies if doc["kind"] == "NetworkPolicy" and doc["metadata"].get("annotations") == KEEP]
+    assert places(kept, "NetworkPolicy") == ["a", "b"], "without it brokers would be open to everybody"
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def test_install_upgrade_rollback_uninstall(server: Server, tmp_path: Path):
     assert server.objects("deployments") == {}
     assert server.objects(CRD).keys() >= KEPT
     assert server.objects("serviceaccounts").keys() - {"default"} == {"kafkalite-broker"}
+    assert server.objects("networkpolicies").keys() == {"kl-kafkalite-broker"}, "brokers go on, closed as before"
 
 
 def test_clusters_and_topics_come_with_an_upgrade_and_stay(server: Server):
