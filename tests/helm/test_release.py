@@ -63,6 +63,24 @@ class Server:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=home)
         return {item["metadata"]["name"]: item for item in json.loads(done.stdout)["items"]}
 
+    def kubectl_run(self, *arguments: str, stdin: Any = None) -> str:
+        """Standard output of kubectl; `stdin` goes there as JSON."""
+        command = [self.kubectl, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
+        home = os.environ | {"HOME": str(self.helm.home)}
+        text = json.dumps(stdin) if stdin is not None else ""
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, env=home)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def make(self, kind: str, name: str, **spec: Any) -> None:
+        """A custom resource, as the operator, kubectl or a Kafka client makes one."""
+        metadata = {"name": name, "namespace": self.namespace}
+        body = {"apiVersion": "kafkalite.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        self.kubectl_run("apply", "-f", "-", stdin=body)
+
+    def spec(self, kind: str, name: str) -> dict[str, Any]:
+        return self.objects(kind)[name]["spec"]
+
     def clear(self) -> None:
         """No release and no definitions any more. The namespace stays: its end takes a controller manager."""
         for name in re.findall(r"^(\S+)", self.run("list", "--all", "--no-headers"), re.MULTILINE):
@@ -182,6 +200,100 @@ def test_another_release_has_to_ask_for_it(server: Server):
     assert "exists and cannot be imported into the current release" in server.install(name="other", fails=True)
     server.install("--take-ownership", name="other")
     assert server.objects("deployments").keys() == {"other-kafkalite-operator"}
+
+
+def test_whether_the_chart_makes_the_cluster_matters_to_no_topic(server: Server):
+    topics = {"a": {"partitions": 1}}
+    server.install()
+    for create in (False, True, False):
+        values = {"topics": topics, "cluster": {"create": create}}
+        server.run("upgrade", "kl", str(CHART), values=values)
+        assert "clusterRef" not in server.spec("kafkalitetopics", "a")
+
+    topics |= {"b": {"partitions": 1}}
+    for create in (True, False):
+        values = {"topics": topics, "cluster": {"create": create, "name": "main"}}
+        server.run("upgrade", "kl", str(CHART), values=values)
+        assert "clusterRef" not in server.spec("kafkalitetopics", "a"), "it stays where its records are"
+        assert server.spec("kafkalitetopics", "b")["clusterRef"] == {"name": "main"}
+
+
+def test_an_install_passes_over_nothing_that_the_values_say(server: Server):
+    """helm would say that all is well and leave what it takes up as it is."""
+    plain = {"name": "plain", "type": "internal", "port": 9092}
+    listeners = [plain, {"name": "nodes", "type": "nodeport", "port": 9094, "configuration": {}}]
+    values = {
+        "cluster": {"create": True, "spec": {"replicas": 3, "listeners": []}},
+        "topics": {"a": {"partitions": 2, "config": {"retention.ms": "1"}}},
+    }
+    server.install()
+    server.run("upgrade", "kl", str(CHART), values=values)
+    server.run("uninstall", "kl")
+    server.install(values=values)
+    server.run("uninstall", "kl")
+
+    changed = {
+        "cluster": {"create": True, "spec": {"replicas": 5, "listeners": listeners}},
+        "topics": {"a": {"partitions": 4, "config": {"retention.ms": "1", "segment.ms": "2"}}},
+    }
+    said = server.install(values=changed, fails=True)
+    assert "clusters or topics of an earlier release are there" in said
+    for line in (
+        "klc/kafkalite spec.replicas: 5 in the values, 3 there",
+        'klc/kafkalite spec.listeners: [{"name":"plain"',
+        "klt/a spec.partitions: 4 in the values, 2 there",
+        'klt/a spec.config.segment.ms: "2" in the values, nothing there',
+    ):
+        assert line in said
+    assert "retention.ms" not in said
+    assert server.objects("deployments") == {}, "it is refused before anything is made"
+
+    for what, spec in (("klc/kafkalite", changed["cluster"]["spec"]), ("klt/a", changed["topics"]["a"])):
+        server.kubectl_run("patch", what, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+    server.install(values=changed)
+
+
+def test_what_somebody_else_has_made_can_be_taken_up(server: Server):
+    """The first topic brings a cluster with it, whose maker is the operator."""
+    server.install()
+    server.make("KafkaLiteCluster", "kafkalite", replicas=3)
+    server.make("KafkaLiteTopic", "orders", partitions=3, replicas=3)
+    values = {"cluster": {"create": True}, "topics": {"orders": {"partitions": 6}}}
+    said = server.run("upgrade", "kl", str(CHART), values=values, fails=True)
+    assert "klc/kafkalite, klt/orders: there already" in said
+    assert "klt/orders spec.partitions: 6 in the values, 3 there" in said
+    commands = re.findall(r"^  kubectl (.*)$", said, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        server.kubectl_run(*command.split())
+    server.kubectl_run("patch", "klt", "orders", "--type=merge", '--patch={"spec":{"partitions":6}}')
+    server.run("upgrade", "kl", str(CHART), values=values)
+    server.run("upgrade", "kl", str(CHART), values={**values, "topics": {"orders": {"partitions": 9}}})
+    assert server.spec("kafkalitetopics", "orders")["partitions"] == 9
+
+
+def test_the_definitions_have_one_owner(server: Server):
+    server.install()
+    other = replace(server, namespace=f"{server.namespace}-other")
+    try:
+        for arguments in ((), ("--take-ownership",)):
+            said = other.install(*arguments, fails=True)
+            assert f"belong to release kl in namespace {server.namespace}: set crds.enabled=false here" in said
+        other.install(values={**VALUES, "crds": {"enabled": False}})
+        assert f"release kl is in namespace {server.namespace} already" in server.install(name="second", fails=True)
+    finally:
+        other.clear()
+
+
+def test_clusters_without_permissions_are_named(server: Server):
+    server.install()
+    server.make("KafkaLiteCluster", "kafkalite", replicas=3)
+    values = {"watchAllNamespaces": True, "brokers": {"namespaces": ["default"]}}
+    notes = server.run("upgrade", "kl", str(CHART), values=values)
+    warning = f"there are clusters in {server.namespace}, which brokers.namespaces does not list"
+    assert warning in " ".join(notes.split())
+    values["brokers"]["namespaces"].append(server.namespace)
+    assert "WARNING" not in server.run("upgrade", "kl", str(CHART), values=values)
 
 
 def test_a_dry_run_changes_nothing(server: Server):

@@ -1,12 +1,12 @@
 {{- define "kafkalite.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := printf "%s-%s" .Release.Name $name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- $full = .Values.fullnameOverride -}}
 {{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- $full = .Release.Name -}}
 {{- end -}}
+{{- regexReplaceAll "[-.]+$" (trunc 50 $full) "" -}}
 {{- end }}
 
 {{- define "kafkalite.operatorName" -}}
@@ -29,17 +29,17 @@
 {{ end -}}
 helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service | quote }}
 app.kubernetes.io/part-of: kafkalite
 app.kubernetes.io/name: kafkalite
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{/* What selects the operator's pods, and never changes. */}}
 {{- define "kafkalite.operatorSelector" -}}
 app.kubernetes.io/name: kafkalite
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 
@@ -98,12 +98,41 @@ app.kubernetes.io/component: operator
 {{- fail "metrics.prometheusRule.enabled needs metrics.podMonitor.enabled: true, or in metrics.prometheusRule.brokerSelector the labels that your scrape configuration gives to the brokers' series" -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.metrics.service.enabled (not (regexMatch "^[a-z][-a-z0-9]*$" (include "kafkalite.fullname" .))) -}}
+{{- fail (printf "the operator's Service would be named %s-operator, and a Service's name has lower-case letters, digits and hyphens, a letter first: set fullnameOverride" (include "kafkalite.fullname" .)) -}}
+{{- end -}}
 {{- if or .Values.cluster.create .Values.topics -}}
 {{- if and $watched (not (has .Release.Namespace $watched)) -}}
 {{- fail (printf "cluster and topics are made in the namespace of the release, %s, which is not watched: add it to watchNamespaces" .Release.Namespace) -}}
 {{- end -}}
+{{- if not (has .Release.Namespace (include "kafkalite.brokerNamespaces" . | fromJsonArray)) -}}
+{{- fail (printf "cluster and topics are made in the namespace of the release, %s, where no brokers may run: add it to brokers.namespaces" .Release.Namespace) -}}
+{{- end -}}
 {{- if not (.Capabilities.APIVersions.Has "kafkalite.io/v1alpha1") -}}
 {{- fail "cluster.create and topics need the custom resource definitions, which this cluster does not have yet: install the chart without them first, then run helm upgrade with them (helm template: add --api-versions kafkalite.io/v1alpha1)" -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.crds.enabled -}}
+{{- include "kafkalite.checkDefinitions" . -}}
+{{- end -}}
+{{- end }}
+
+{{/* Refuses a second owner of the definitions: each would overwrite those of the other. One that was uninstalled, which
+leaves them behind, is none. */}}
+{{- define "kafkalite.checkDefinitions" -}}
+{{- $definition := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "kafkalitetopics.kafkalite.io" -}}
+{{- $annotations := dig "metadata" "annotations" dict $definition -}}
+{{- $owner := get $annotations "meta.helm.sh/release-name" -}}
+{{- $place := get $annotations "meta.helm.sh/release-namespace" -}}
+{{- if and $owner (or (ne $owner .Release.Name) (ne $place .Release.Namespace)) -}}
+{{- range (lookup "apps/v1" "Deployment" $place "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "kafkalite") (eq (get $labels "app.kubernetes.io/component") "operator") (eq (get $labels "app.kubernetes.io/instance") $owner) -}}
+{{- if eq $place $.Release.Namespace -}}
+{{- fail (printf "release %s is in namespace %s already, and two would share a Lease and the brokers' service account: install this one into another namespace" $owner $place) -}}
+{{- end -}}
+{{- fail (printf "the custom resource definitions, which all namespaces share, belong to release %s in namespace %s: set crds.enabled=false here, and upgrade that release first" $owner $place) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
