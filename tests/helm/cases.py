@@ -138,7 +138,7 @@ CASES: dict[str, dict[str, Any]] = {
     "nodes may be read": {"rbac": {"readNodes": True}},
     "racks, all namespaces": {
         "watchAllNamespaces": True,
-        "brokers": {"namespaces": ["a", "b"]},
+        "brokers": {"namespaces": ["a", "kafka"]},
         "cluster": {"create": True, "spec": {"rack": {"topologyKey": "topology.kubernetes.io/zone"}}},
     },
     "dashboard": {"metrics": {"dashboard": {"enabled": True}}},

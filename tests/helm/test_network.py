@@ -8,7 +8,7 @@ from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.naming import broker_labels
 from kafkalite_core.resources.statefulset import stateful_set
 from tests.helm.cases import PEER
-from tests.helm.conftest import Helm, kinds, only, pod_template
+from tests.helm.conftest import API, Helm, kinds, only, pod_template
 
 ANYBODY, CLIENTS, SCRAPERS = "anybody", "clients", "scrapers"
 OPERATOR, BROKERS, TEST, API_SERVER = "operator", "brokers", "helm test", "API server"
@@ -128,6 +128,21 @@ def test_a_listener_more(helm: Helm):
     }
     assert (ANYBODY, BROKERS, "TCP 9405") in found
     assert {port for _, target, port in found if target == API_SERVER} == {"TCP 8443"}
+
+
+def test_ports_of_the_clusters_of_the_values_are_open_too(helm: Helm):
+    values = {
+        "networkPolicy": {"enabled": True},
+        "defaultCluster": {"spec": {"metrics": {"port": 9500}}},
+        "cluster": {
+            "create": True,
+            "spec": {"metrics": {"port": 9501}, "listeners": [{"name": "a", "type": "internal", "port": 9100}]},
+        },
+    }
+    found = {
+        port for source, target, port in flows(helm.template(values, API)) if (source, target) == (ANYBODY, BROKERS)
+    }
+    assert found == {"TCP 9092", "TCP 9100", "TCP 9404", "TCP 9500", "TCP 9501"}
 
 
 def test_the_ports_are_those_that_a_cluster_has_by_default(helm: Helm):

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from tests.helm.cases import EVERYTHING
-from tests.helm.conftest import API, CHART, Helm, kinds, only, pod_template
+from tests.helm.cases import EVERYTHING, PEER
+from tests.helm.conftest import API, CHART, Helm, kinds, load, only, pod_template
+from tests.unit.kube_calls import granted
 
 KEEP = {"helm.sh/resource-policy": "keep"}
 
@@ -91,12 +92,40 @@ def test_what_is_watched_has_its_permissions(helm: Helm, values: dict, watched: 
         assert places(documents, kind, "kafkalite-broker") == brokers
     assert places(documents, "Role", "release-kafkalite-operator-lease") == ["kafka"]
     if values.get("watchAllNamespaces"):
-        assert places(documents, "Role", "release-kafkalite-operator") == []
+        assert places(documents, "Role", "release-kafkalite-operator") == brokers
         role, binding = only(documents, "ClusterRole"), only(documents, "ClusterRoleBinding")
         assert binding["roleRef"]["name"] == role["metadata"]["name"] == "kafka-release-kafkalite-operator"
     else:
         assert places(documents, "Role", "release-kafkalite-operator") == (watched or "kafka").split(",")
         assert kinds(documents) & {"ClusterRole", "ClusterRoleBinding"} == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "elsewhere"),
+    [
+        ({"watchAllNamespaces": True, "brokers": {"namespaces": ["a", "b"]}}, None),
+        ({"watchNamespaces": ["a", "b", "c"], "brokers": {"namespaces": ["a", "b"]}}, "c"),
+    ],
+)
+def test_where_no_brokers_run_the_operator_writes_only_custom_resources_and_events(
+    helm: Helm, values: dict, elsewhere: str | None
+):
+    documents = helm.template(values)
+    [widest] = [
+        doc
+        for doc in documents
+        if doc["kind"] == ("Role" if elsewhere else "ClusterRole") and doc["metadata"].get("namespace") == elsewhere
+    ]
+    others = {each for each in granted(widest) if each[0] != "kafkalite.io"}
+    assert others == {("", "pods", "list"), ("", "pods", "watch"), ("", "events", "create"), ("", "events", "patch")}
+    for place in ("a", "b"):
+        [role] = [
+            doc
+            for doc in documents
+            if (doc["kind"], doc["metadata"].get("namespace"), doc["metadata"]["name"])
+            == ("Role", place, "release-kafkalite-operator")
+        ]
+        assert granted(role) >= {("apps", "statefulsets", "create"), ("", "pods", "delete")}
 
 
 def test_every_binding_leads_to_a_role_and_an_account_that_exist(helm: Helm):
@@ -163,6 +192,51 @@ def test_names(helm: Helm):
     assert name({"nameOverride": "log"}, "prod") == "prod-log-operator"
     assert name({"fullnameOverride": "log"}, "prod") == "log-operator"
     assert len(name({}, "r" * 53)) <= 63, "the longest name that helm gives to a release"
+
+
+@pytest.mark.parametrize("release", ["r" * 49 + "-log", "r" * 49 + ".log"])
+def test_a_name_that_is_cut_ends_in_a_letter_or_digit(helm: Helm, release: str):
+    words = [
+        "template",
+        release,
+        str(CHART),
+        "--namespace=kafka",
+        "--set=nameOverride=log,metrics.service.enabled=false",
+    ]
+    documents = load(helm.run(*words))
+    assert only(documents, "Deployment")["metadata"]["name"] == "r" * 49 + "-operator"
+
+
+def test_a_release_whose_name_no_service_may_have_is_told_what_to_set(helm: Helm):
+    for release in ("2024", "a.b"):
+        words = ["template", release, str(CHART), "--namespace=kafka"]
+        assert "set fullnameOverride" in helm.run(*words, fails=True)
+        helm.run(*words, "--set=fullnameOverride=mine")
+
+
+def test_names_that_look_like_numbers_stay_names(helm: Helm):
+    values = {
+        "watchNamespaces": ["2024", "1e3"],
+        "imagePullSecrets": ["007"],
+        "priorityClassName": "10",
+        "serviceAccount": {"name": "0x10"},
+        "topics": {"2024": {"partitions": 2}},
+        "networkPolicy": {"enabled": True, "metricsFrom": [PEER]},
+    }
+    words = ["template", "2024", str(CHART), "--namespace=1e3", "--set-string=fullnameOverride=true", API]
+    documents = load(helm.run(*words, values=values))
+    assert only(documents, "KafkaLiteTopic")["metadata"]["name"] == "2024"
+
+    def strange(value: object, path: str = "") -> list[str]:
+        if isinstance(value, dict):
+            return [each for name, child in value.items() for each in strange(child, f"{path}.{name}")]
+        if isinstance(value, list):
+            return [each for child in value for each in strange(child, path)]
+        names = (".name", ".namespace", "Name", ".app.kubernetes.io/instance")
+        return [path] if path.endswith(names) and not isinstance(value, str) else []
+
+    mine = [doc for doc in documents if doc["kind"] != "CustomResourceDefinition"]
+    assert [f"{doc['kind']}{path}" for doc in mine for path in strange(doc)] == []
 
 
 def test_images(helm: Helm):
@@ -239,6 +313,32 @@ def test_the_default_cluster(helm: Helm):
     assert variable(documents, "KAFKALITE_DEFAULT_CLUSTER") is None
 
 
+def test_the_kubelet_fills_nothing_into_the_default_cluster(helm: Helm):
+    """It makes one $ of two, and the rest of $(NAME) it leaves alone then."""
+    env = [{"name": "broker", "command": ["sh", "-c", "echo $(POD_NAME) $HOME $$"]}]
+    values = {"defaultCluster": {"spec": {"template": {"pod": {"spec": {"initContainers": env}}}}}}
+    text = variable(helm.template(values), "KAFKALITE_DEFAULT_CLUSTER")["value"]
+    assert "$(" not in text.replace("$$", "")
+    spec = json.loads(text.replace("$$", "$"))
+    assert spec["template"]["pod"]["spec"]["initContainers"] == env
+
+
+def test_the_pod_of_helm_test_runs_where_the_operator_may(helm: Helm):
+    told = {name: EVERYTHING[name] for name in ("nodeSelector", "tolerations", "priorityClassName")}
+    documents = load(helm.run("template", "release", str(CHART), "--namespace=kafka", values=told))
+    pod = only(documents, "Pod")["spec"]
+    assert {name: pod[name] for name in told} == told
+
+
+@pytest.mark.parametrize("name", ["kafkalite", "main"])
+def test_a_topic_names_its_cluster_only_where_that_is_not_the_one_it_has_without(helm: Helm, name: str):
+    """clusterRef can neither be added nor removed, and whether the chart makes the cluster must not matter to a topic."""
+    values = {"cluster": {"create": True, "name": name}, "topics": {"a": {"partitions": 2}}}
+    topic = only(helm.template(values, API), "KafkaLiteTopic")
+    assert topic["spec"].get("clusterRef") == ({"name": "main"} if name == "main" else None)
+    assert "clusterRef" not in only(helm.template({"topics": {"a": {}}}, API), "KafkaLiteTopic")["spec"]
+
+
 def test_a_cluster_and_topics_of_the_release(helm: Helm):
     values = {
         "cluster": {"create": True, "name": "main"},
@@ -271,6 +371,14 @@ def test_what_brokers_need_outlives_the_release(helm: Helm):
         ({"cluster": {"create": True}}, "install the chart without them first, then run helm upgrade with them"),
         ({"topics": {"a": {}}}, "install the chart without them first, then run helm upgrade with them"),
         ({"watchNamespaces": ["a"], "topics": {"a": {}}}, "is not watched: add it to watchNamespaces"),
+        (
+            {"watchAllNamespaces": True, "brokers": {"namespaces": ["a"]}, "cluster": {"create": True}},
+            "where no brokers may run: add it to brokers.namespaces",
+        ),
+        (
+            {"watchNamespaces": ["a", "default"], "brokers": {"namespaces": ["a"]}, "topics": {"t": {}}},
+            "where no brokers may run: add it to brokers.namespaces",
+        ),
         ({"watchNamespaces": ["a"], "watchAllNamespaces": True}, "exclude each other"),
         ({"watchNamespaces": ["a"], "brokers": {"namespaces": ["b"]}}, "b is not watched"),
         (

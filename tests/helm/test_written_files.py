@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -14,6 +16,9 @@ from tests.helm.schemas import problems
 from tests.unit.kube_calls import granted
 from tools.chart import MANIFESTS, definitions, manifests, without_helm
 from tools.chart.schema import definition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_every_written_file_is_up_to_date(helm: Helm):
@@ -79,21 +84,26 @@ def test_the_plain_manifests_are_the_chart(helm: Helm, kubectl: str):
     assert [problem for doc in [*plain.values(), namespace] for problem in problems(doc)] == []
 
 
-def test_an_overlay_moves_everything_to_another_namespace(kubectl: str, tmp_path_factory: pytest.TempPathFactory):
-    folder = ROOT / ".cache" / f"overlay-{tmp_path_factory.mktemp('overlay').name}"  # kustomize takes no absolute paths
+def overlaid(kubectl: str, name: str, overlay: dict) -> list[dict]:
+    """What an overlay over helm/manifests makes. kustomize takes no absolute paths."""
+    folder = ROOT / ".cache" / f"overlay-{name}"
     folder.mkdir()
     try:
-        overlay = {
-            "resources": ["../../helm/manifests"],
-            "namespace": "mine",
-            "images": [{"name": "kafkalite-operator", "newName": "registry.example/kafkalite-operator", "newTag": "1"}],
-            "replicas": [{"name": "kafkalite-operator", "count": 3}],
-        }
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
-        documents = kustomize(kubectl, folder)
+        return kustomize(kubectl, folder)
     finally:
         (folder / "kustomization.yaml").unlink(missing_ok=True)
         folder.rmdir()
+
+
+def test_an_overlay_moves_everything_to_another_namespace(kubectl: str, tmp_path: Path):
+    overlay = {
+        "resources": ["../../helm/manifests"],
+        "namespace": "mine",
+        "images": [{"name": "kafkalite-operator", "newName": "registry.example/kafkalite-operator", "newTag": "1"}],
+        "replicas": [{"name": "kafkalite-operator", "count": 3}],
+    }
+    documents = overlaid(kubectl, tmp_path.name, overlay)
     assert {doc["metadata"]["namespace"] for doc in documents if "namespace" in doc["metadata"]} == {"mine"}
     assert [doc["metadata"]["name"] for doc in documents if doc["kind"] == "Namespace"] == ["mine"]
     subjects = [subject for doc in documents if doc["kind"] == "RoleBinding" for subject in doc["subjects"]]
@@ -105,6 +115,28 @@ def test_an_overlay_moves_everything_to_another_namespace(kubectl: str, tmp_path
         entry.get("value") for entry in deployment["spec"]["template"]["spec"]["containers"][0]["env"]
     ]
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/kafkalite-operator:1"
+
+
+def test_an_overlay_of_both_folders_lets_the_operator_there_read_nodes(kubectl: str, tmp_path: Path):
+    """As docs/helm.md shows it."""
+    page = (ROOT / "docs" / "helm.md").read_text()
+    [shown] = [block for block in re.findall(r"```\n(resources:.*?)```", page, re.DOTALL) if "manifests/nodes" in block]
+    overlay = yaml.safe_load(shown.replace("../kafkalite/", "../../"))
+    documents = overlaid(kubectl, tmp_path.name, overlay)
+    bindings = [
+        doc for doc in documents if doc["kind"].endswith("Binding") and doc["metadata"]["name"].endswith("-nodes")
+    ]
+    assert sorted(doc["kind"] for doc in bindings) == ["ClusterRoleBinding", "RoleBinding"]
+    accounts = {
+        (doc["metadata"]["namespace"], doc["metadata"]["name"]) for doc in documents if doc["kind"] == "ServiceAccount"
+    }
+    for binding in bindings:
+        [subject] = binding["subjects"]
+        assert (subject["namespace"], subject["name"]) == ("mine", "kafkalite-operator")
+        assert (subject["namespace"], subject["name"]) in accounts
+        known = {(doc["kind"], doc["metadata"].get("namespace"), doc["metadata"]["name"]) for doc in documents}
+        role = binding["roleRef"]
+        assert (role["kind"], binding["metadata"].get("namespace"), role["name"]) in known
 
 
 # --- the Roles of every set of values --------------------------------------------------------------------------------
@@ -124,6 +156,7 @@ def test_the_roles_are_those_that_the_unit_tests_compare_with_the_code(helm: Hel
     nodes = {doc["kind"]: granted(doc) for doc in besides if doc["kind"] in {"Role", "ClusterRole"}}
     if not CASES[name].get("defaultCluster", {}).get("enabled", True):
         operator -= {("kafkalite.io", "kafkaliteclusters", "create")}
+    given: dict[str | None, set] = {}
     for role in helm.template(CASES[name], API):
         if (
             role["kind"] not in {"Role", "ClusterRole"}
@@ -133,6 +166,18 @@ def test_the_roles_are_those_that_the_unit_tests_compare_with_the_code(helm: Hel
         component = role["metadata"]["labels"]["app.kubernetes.io/component"]
         if role["metadata"]["name"].endswith("-nodes"):
             assert granted(role) == nodes[role["kind"]]
-            continue
-        is_lease = role["metadata"]["name"].endswith("-lease")
-        assert granted(role) == (broker if component == "broker" else lease if is_lease else operator)
+        elif role["metadata"]["name"].endswith("-lease"):
+            assert granted(role) == lease
+        elif component == "broker":
+            assert granted(role) == broker
+            given.setdefault(role["metadata"]["namespace"], set())
+        else:
+            given.setdefault(role["metadata"].get("namespace"), set()).update(granted(role))
+    everywhere = given.pop(None, set())
+    watched = [namespace for namespace in CASES[name].get("watchNamespaces", []) if namespace in given]
+    run = CASES[name].get("brokers", {}).get("namespaces") or watched or list(given)
+    for namespace, permitted in given.items():
+        if namespace in run:
+            assert permitted | everywhere == operator, namespace
+        else:
+            assert permitted < operator, namespace
