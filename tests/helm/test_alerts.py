@@ -182,6 +182,30 @@ CASES = [
         silent=(9,), fires={20: "20% of the batches for a are refused"}, labels=OF_CLUSTER | {"topic": "a"},
     ),
     Case(
+        "KafkaLiteFailedProduceRequests", "all are too large, which are not among all that arrived",
+        {
+            broker(TOPIC + "totalproducerequests_total", more=',topic="a"'): "0x60",
+            broker(TOPIC + "failedproducerequests_total", more=',topic="a"'): "0+20x60",
+        },
+        silent=(9,), fires={20: "100% of the batches for a are refused"}, labels=OF_CLUSTER | {"topic": "a"},
+    ),
+    Case(
+        "KafkaLiteFailedProduceRequests", "more are too large than are not",
+        {
+            broker(TOPIC + "totalproducerequests_total", more=',topic="a"'): "0+10x60",
+            broker(TOPIC + "failedproducerequests_total", more=',topic="a"'): "0+30x60",
+        },
+        silent=(9,), fires={20: "100% of the batches for a are refused"}, labels=OF_CLUSTER | {"topic": "a"},
+    ),
+    Case(
+        "KafkaLiteFailedProduceRequests", "none gets through for want of replicas",
+        {
+            broker(TOPIC + "totalproducerequests_total", more=',topic="a"'): "0+10x60",
+            broker(TOPIC + "failedproducerequests_total", more=',topic="a"'): "0+10x60",
+        },
+        silent=(9,), fires={20: "100% of the batches for a are refused"}, labels=OF_CLUSTER | {"topic": "a"},
+    ),
+    Case(
         "KafkaLiteEventLoopLag", "for long, not for a moment",
         {broker("kafkalite_event_loop_lag_seconds"): "0.5x60", broker("kafkalite_event_loop_lag_seconds", 1): "0x20 1 0x40"},
         silent=(5,), fires={30: "Broker kafka/c-broker-0 is late by 500ms"},
