@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite_core.resources.manifests import cluster_settings
+from kafkalite_core.resources.statefulset import stateful_set
 from tests.contract.conftest import (
     BROKERS,
     CLUSTERS,
@@ -254,6 +256,105 @@ async def test_bad_clusters_are_refused(api, ns, name, spec, field, message):
     [(where, what)] = causes(await api.call("POST", CLUSTERS.format(ns=ns), cluster(name, **spec)))
     assert where == field
     assert message in what
+
+
+CLUSTER_NAME = (
+    "Services are named after a cluster: its name has a-z, 0-9 and hyphens, a letter first and no hyphen last"
+)
+
+
+@pytest.mark.parametrize("name", ["1st", "a.b", "2024"])
+async def test_a_cluster_that_no_service_may_be_named_after_is_refused(api, ns, name):
+    answer = await api.call("POST", CLUSTERS.format(ns=ns), {**cluster(name), "status": {"clusterId": "x"}})
+    assert causes(answer) == [("<nil>", f'Invalid value: "object": {CLUSTER_NAME}')]
+
+
+HAS_LETTER = "ports are named after listeners: their first 15 characters have a letter and are not tcp-prometheus"
+DIFFER = "ports are named after listeners: their first 15 characters, in lower case and with hyphens, differ"
+
+
+def listeners(*names, kind="internal"):
+    return [{"name": name, "type": kind, "port": 9092 + place} for place, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("plain", "9094"), HAS_LETTER),
+        (("plain", "123456789-12345-a"), HAS_LETTER),
+        (("plain", "tcp-prometheus"), HAS_LETTER),
+        (("plain", "TCP_Prometheus-2"), HAS_LETTER),
+        (("A", "a"), DIFFER),
+        (("a_b", "a-b"), DIFFER),
+        (("external-clients-a", "external-clients-b"), DIFFER),
+        (("abcdefghijklmn", "abcdefghijklmn-x"), DIFFER),
+    ],
+)
+async def test_listeners_whose_ports_could_have_no_names_are_refused(api, ns, names, message):
+    """The StatefulSet would be refused, and nobody but the operator would hear of it."""
+    path = CLUSTERS.format(ns=ns)
+    refused = ("spec.listeners", f'Invalid value: "array": {message}')
+    assert causes(await api.call("POST", path, cluster(listeners=listeners(*names)))) == [refused]
+    on_nodes = cluster(listeners=listeners(*names, kind="hostport"))
+    assert (await api.call("POST", path, on_nodes)).status == 201, "local mode reads no names of ports"
+    assert port_names_clash(names)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("plain",),
+        ("client-a", "client-b", "CLIENT_C"),
+        ("a", "a-b", "ab", "a-b-c"),
+        ("tcp-prometheusx", "prometheus", "tcp"),
+        ("2024-01-01-a", "1a"),
+        ("_", "--"),
+        ("n" * 14 + "a", "n" * 14 + "bxx", "n" * 14),
+        tuple(f"{'n' * 13}{place:02}{'x' * 17}" for place in range(16)),
+    ],
+)
+async def test_listeners_whose_ports_have_names_are_taken(api, ns, names):
+    body = cluster(listeners=listeners(*names))
+    await api.create(CLUSTERS.format(ns=ns), body)
+    assert not port_names_clash(names)
+
+
+def port_names_clash(names):
+    """What Kubernetes would say of the StatefulSet."""
+    body = cluster(listeners=listeners(*names))
+    body["metadata"] |= {"namespace": "n", "uid": "u", "resourceVersion": "1"}
+    [container] = stateful_set(cluster_settings(body), 1)["spec"]["template"]["spec"]["containers"]
+    ports = [port["name"] for port in container["ports"]]
+    return len(set(ports)) < len(ports) or not all(re.search("[a-z]", port) for port in ports)
+
+
+METRICS_PORT = "metrics.port is the port of a listener; without listeners there is one on 9092"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"metrics": {"port": 9092}},
+        {"metrics": {"port": 9092}, "listeners": []},
+        {"metrics": {"port": 9093}, "listeners": listeners("a", "b")},
+        {"listeners": [{"name": "a", "type": "internal", "port": 9404}]},
+    ],
+)
+async def test_metrics_on_the_port_of_a_listener_are_refused(api, ns, spec):
+    answer = await api.call("POST", CLUSTERS.format(ns=ns), cluster(**spec))
+    assert causes(answer) == [("spec.metrics.port", f'Invalid value: "object": {METRICS_PORT}')]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"metrics": {"port": 9405}},
+        {"metrics": {"port": 9092}, "listeners": [{"name": "a", "type": "internal", "port": 9404}]},
+        {"metrics": {"port": 9092}, "listeners": listeners("a", kind="hostport")},
+    ],
+)
+async def test_metrics_on_a_port_of_their_own_are_taken(api, ns, spec):
+    await api.create(CLUSTERS.format(ns=ns), cluster(**spec))
 
 
 def rules(schema):

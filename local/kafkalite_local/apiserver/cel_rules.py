@@ -13,7 +13,7 @@ from kafkalite_local.apiserver.errors import FieldError
 from kafkalite_local.apiserver.schema import MISSING, Schema, list_counterpart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Json = dict[str, Any]
 
@@ -56,7 +56,8 @@ class Expression:
         import cel
 
         context = cel.Context(variables=variables)
-        context.add_function("substring", _substring)
+        for name, function in _STRINGS.items():
+            context.add_function(name, function)
         return self.program.execute(context)
 
 
@@ -104,7 +105,8 @@ def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
 def _compiled(text: str) -> Expression:
     import cel
 
-    return Expression(program=cel.compile(text), views=views(text), extended=".substring(" in text)
+    extended = any(f".{name}(" in text for name in _STRINGS)
+    return Expression(program=cel.compile(text), views=views(text), extended=extended)
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -113,6 +115,18 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
     if not 0 <= start <= len(text) or not start <= stop <= len(text):
         raise ValueError(f"index out of range: {start}")
     return text[start:stop]
+
+
+def _lower_ascii(text: str) -> str:
+    """Of the strings library: other letters stay as they are."""
+    return text.encode().lower().decode()
+
+
+_STRINGS: dict[str, Callable[..., Any]] = {
+    "lowerAscii": _lower_ascii,
+    "replace": lambda text, old, new: text.replace(old, new),
+    "substring": _substring,
+}
 
 
 def check_rules(schema: Schema, value: Any, old: Any, errors: list[FieldError]) -> None:

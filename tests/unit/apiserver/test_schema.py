@@ -204,6 +204,8 @@ def test_a_rule_is_shown_what_it_can_see(rule, seen):
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
+        ("self.name.lowerAscii().replace('b', 'xy') == 'axyc'", None),
+        ("'ÄA_'.lowerAscii().replace('_', '-') == 'Äa-'", None),
         ("self.name.substring(1) == 'bc'", None),
         ("self.name.substring(1, 2) == 'b'", None),
         ("self.name.substring(3) == ''", None),
