@@ -43,6 +43,7 @@ EVERYTHING: dict[str, Any] = {
     "brokers": {
         "image": {"repository": "registry.example/kafkalite-broker", "digest": "sha256:" + "a" * 64},
         "serviceAccount": {"annotations": {"a/b": "c"}},
+        "admissionPolicy": {"enabled": True},
     },
     "defaultCluster": {
         "spec": {

@@ -142,6 +142,21 @@ def test_every_binding_leads_to_a_role_and_an_account_that_exist(helm: Helm):
         assert ("ServiceAccount", "kafka", pod_template(documents)["spec"]["serviceAccountName"]) in known
 
 
+def test_policies_of_admission_are_named_after_their_release_and_bound_to_its_brokers(helm: Helm):
+    assert not any("Admission" in doc["kind"] for doc in helm.template())
+    documents = helm.template({"brokers": {"admissionPolicy": {"enabled": True}}, "watchNamespaces": ["a", "b"]})
+    bindings = [doc for doc in documents if doc["kind"] == "ValidatingAdmissionPolicyBinding"]
+    policies = [doc for doc in documents if doc["kind"] == "ValidatingAdmissionPolicy"]
+    names = {"kafka-release-kafkalite-broker-clusters", "kafka-release-kafkalite-broker-leases"}
+    assert {doc["metadata"]["name"] for doc in policies} == {doc["spec"]["policyName"] for doc in bindings} == names
+    for doc in bindings:
+        [place] = doc["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert place == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+    assert all(doc["metadata"]["annotations"] == KEEP for doc in [*bindings, *policies])
+    values = {"brokers": {"admissionPolicy": {"enabled": True}}}
+    assert "needs Kubernetes 1.30 or later" in helm.refused(values, "--kube-version=1.29")
+
+
 def test_the_token_is_mounted_into_the_operator_alone(helm: Helm):
     documents = helm.template()
     assert only(documents, "ServiceAccount", "release-kafkalite-operator")["automountServiceAccountToken"] is False

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 NAMED = os.environ.get("KAFKALITE_HELM_KUBECONFIG", "")
 VALUES: dict[str, Any] = {"networkPolicy": {"enabled": True}}
 CRD = "customresourcedefinitions"
+ADMISSION = "validatingadmissionpolicies,validatingadmissionpolicybindings"
 KEPT = {f"{kind}.kafkalite.io" for kind in ("kafkalitetopics", "kafkaliteclusters", "kafkalitebrokers")}
 
 
@@ -65,12 +67,20 @@ class Server:
 
     def kubectl_run(self, *arguments: str, stdin: Any = None) -> str:
         """Standard output of kubectl; `stdin` goes there as JSON."""
+        done = self._kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def kubectl_said(self, *arguments: str, stdin: Any = None) -> str:
+        """All that kubectl said, whether it succeeded or not."""
+        done = self._kubectl(*arguments, stdin=stdin)
+        return done.stdout + done.stderr
+
+    def _kubectl(self, *arguments: str, stdin: Any) -> subprocess.CompletedProcess[str]:
         command = [self.kubectl, f"--kubeconfig={self.kubeconfig}", f"--namespace={self.namespace}", *arguments]
         home = os.environ | {"HOME": str(self.helm.home)}
         text = json.dumps(stdin) if stdin is not None else ""
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, env=home)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60, env=home)
 
     def make(self, kind: str, name: str, **spec: Any) -> None:
         """A custom resource, as the operator, kubectl or a Kafka client makes one."""
@@ -85,6 +95,7 @@ class Server:
         """No release and no definitions any more. The namespace stays: its end takes a controller manager."""
         for name in re.findall(r"^(\S+)", self.run("list", "--all", "--no-headers"), re.MULTILINE):
             self.run("uninstall", name)
+        self.kubectl_run("delete", ADMISSION, "--all")
         command = [self.kubectl, f"--kubeconfig={self.kubeconfig}", "delete", CRD, *sorted(KEPT), "--ignore-not-found"]
         try:
             subprocess.run(command, capture_output=True, check=True, timeout=60)
@@ -283,6 +294,64 @@ def test_the_definitions_have_one_owner(server: Server):
         assert f"release kl is in namespace {server.namespace} already" in server.install(name="second", fails=True)
     finally:
         other.clear()
+
+
+ANNOTATE = ("annotate", "klc/kafkalite", "kafkalite.io/paused=true")
+LEASE = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": ""},
+    "spec": {"holderIdentity": "i"},
+}
+
+
+def test_a_broker_may_write_no_more_than_it_does(server: Server):
+    """RBAC lets it patch clusters and Leases; which of them, and what, the admission policies say."""
+    server.install(values={"brokers": {"admissionPolicy": {"enabled": True}}})
+    server.make("KafkaLiteCluster", "kafkalite", replicas=3, config={"a": "b"}, rack={"topologyKey": "zone"})
+    operators = {**LEASE, "metadata": {"name": "kafkalite-operator"}}
+    server.kubectl_run("create", "-f", "-", stdin=operators)
+    broker = f"--as=system:serviceaccount:{server.namespace}:kafkalite-broker"
+
+    def patch(what: str, body: Any, *more: str) -> tuple[str, ...]:
+        return ("patch", what, "--type=merge", f"--patch={json.dumps(body)}", *more)
+
+    end = time.monotonic() + 60  # the API server hears of a policy a moment after it was made
+    while "changes no metadata" not in server.kubectl_said(*ANNOTATE, "--overwrite", broker):
+        assert time.monotonic() < end
+    refused = {
+        "nothing of a cluster's spec but its config": [
+            patch("klc/kafkalite", {"spec": {"image": "mine"}}, broker),
+            patch("klc/kafkalite", {"spec": {"template": {"pod": {"spec": {"hostPID": True}}}}}, broker),
+            patch("klc/kafkalite", {"spec": {"rack": None}}, broker),
+            patch("klc/kafkalite", {"spec": {"replicas": 1, "config": {"c": "d"}}}, broker),
+        ],
+        "changes no metadata of a cluster": [
+            ("label", "klc/kafkalite", "a=b", broker),
+            patch("klc/kafkalite", {"metadata": {"finalizers": ["a/b"]}}, broker),
+        ],
+        "Leases of brokers alone": [
+            patch("lease/kafkalite-operator", {"spec": {"holderIdentity": "me"}}, broker),
+        ],
+    }
+    for message, commands in refused.items():
+        for command in commands:
+            said = server.kubectl_said(*command)
+            assert message in said, (command, said)
+    said = server.kubectl_said("create", "-f", "-", broker, stdin={**LEASE, "metadata": {"name": "c-broker-x"}})
+    assert "Leases of brokers alone" in said
+
+    server.kubectl_run(*patch("klc/kafkalite", {"spec": {"config": {"a": None, "c": "d"}}}, broker))
+    server.kubectl_run(*patch("klc/kafkalite", {"spec": {"config": None}}, broker))
+    # kubectl reads what it patches, and brokers need not read a status alone.
+    server.kubectl_run("create", "role", "more", "--verb=get", "--resource=kafkaliteclusters.kafkalite.io/status")
+    account = f"--serviceaccount={server.namespace}:kafkalite-broker"
+    server.kubectl_run("create", "rolebinding", "more", "--role=more", account)
+    server.kubectl_run(*patch("klc/kafkalite", {"status": {"nextBrokerEpoch": 1}}, "--subresource=status", broker))
+    server.kubectl_run("create", "-f", "-", broker, stdin={**LEASE, "metadata": {"name": "kafkalite-broker-10"}})
+    server.kubectl_run(*patch("lease/kafkalite-broker-10", {"spec": {"holderIdentity": "me"}}, broker))
+    server.kubectl_run(*patch("klc/kafkalite", {"spec": {"image": "mine"}}))  # everybody else as before
+    server.kubectl_run(*ANNOTATE, "--overwrite")
 
 
 def test_clusters_without_permissions_are_named(server: Server):

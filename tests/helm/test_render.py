@@ -16,7 +16,10 @@ from tests.helm.cases import CASES
 from tests.helm.conftest import API, CHART, ROOT, Helm, load, only, pod_template
 from tests.helm.schemas import problems
 
-CLUSTER_SCOPED = {"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+CLUSTER_SCOPED = {
+    "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
 LABELS = {f"app.kubernetes.io/{name}" for name in ("name", "instance", "version", "component", "part-of", "managed-by")}
 
 

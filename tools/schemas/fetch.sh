@@ -7,8 +7,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=$(realpath -m "${1:-$here/../../.cache/schemas}")
-readonly GROUPS_USED=(api__v1 apis__apiextensions.k8s.io__v1 apis__apps__v1 apis__networking.k8s.io__v1 apis__policy__v1
-  apis__rbac.authorization.k8s.io__v1)
+readonly GROUPS_USED=(api__v1 apis__admissionregistration.k8s.io__v1 apis__apiextensions.k8s.io__v1 apis__apps__v1
+  apis__networking.k8s.io__v1 apis__policy__v1 apis__rbac.authorization.k8s.io__v1)
 readonly PROMETHEUS_KINDS=(servicemonitors podmonitors prometheusrules)
 
 mkdir -p "$out"
