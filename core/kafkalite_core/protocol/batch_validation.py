@@ -25,6 +25,10 @@ from kafkalite_core.protocol.record_batch import (
 ZSTD_PRODUCE_VERSION = 7
 UNLIMITED = 2**63 - 1
 
+RECORDS_CHECKED_MAX = 1 << 19
+"""Records of one batch that are checked one by one: less than a second. A megabyte has room for 150,000, and what is
+compressed holds a few times as many; a few kilobytes may claim to unfold to millions."""
+
 _MAGIC_POSITION = 16
 _LENGTH_POSITION = 8
 
@@ -77,7 +81,7 @@ def analyze_client_batch(
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its CRC")
     _check_header(header, produce_version)
     if checks is not None:
-        _check_records(records, header, checks, decompress)
+        check_records(records, header, checks, decompress)
     return header
 
 
@@ -126,9 +130,16 @@ def _check_header(header: BatchHeader, produce_version: int) -> None:
         raise BrokerError(ErrorCode.INVALID_RECORD, reason)
 
 
-def _check_records(
+def check_records(
     records: memoryview, header: BatchHeader, checks: RecordChecks, decompress: Decompress | None
 ) -> None:
+    """Check each record of a batch whose header is sound; may be called on any thread. Raises `BrokerError`."""
+    if header.record_count > RECORDS_CHECKED_MAX:
+        text = (
+            f"the batch has {header.record_count} records, a topic whose records are checked (cleanup.policy=compact) "
+            f"takes {RECORDS_CHECKED_MAX}: lower batch.size of the producer"
+        )
+        raise BrokerError(ErrorCode.INVALID_RECORD, text)
     if header.codec != CODEC_NONE and decompress is None:
         text = f"records of codec {header.codec} cannot be checked"
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)

@@ -1,6 +1,7 @@
 import pytest
 
 from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.protocol import batch_validation
 from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, compute_crc, parse_batch_header
@@ -117,3 +118,21 @@ def test_records_are_numbered_without_gaps():
 def test_malformed_records_are_found_by_the_walk():
     batch = edited((65, b"\x7e"))  # key length
     assert code_of(batch, checks=RecordChecks()) == ErrorCode.INVALID_RECORD
+
+
+def test_more_records_than_can_be_looked_at_are_not_even_decompressed(monkeypatch):
+    monkeypatch.setattr(batch_validation, "RECORDS_CHECKED_MAX", 3)
+
+    def refused(count, decompress):
+        records = [SimpleRecord(1, b"k", b"v")] * count
+        batch = build_batch(records, codec=4, compress=compress)
+        try:
+            analyze_client_batch(
+                batch, produce_version=9, max_message_bytes=9999, checks=RecordChecks(), decompress=decompress
+            )
+        except BrokerError as error:
+            return error.message
+        return ""
+
+    assert refused(3, decompress) == ""
+    assert "lower batch.size" in refused(4, None)

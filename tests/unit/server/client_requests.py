@@ -16,8 +16,21 @@ def produce_request(*parts, topic="orders", acks=-1, timeout_ms=5000):
 
 
 async def produce(client, *parts, version=9, **options):
-    response = await client.ask(PRODUCE, version, produce_request(*parts, **options))
-    return [part for topic in response.responses for part in topic.partition_responses]
+    """Answers in the order of the parts. A partition that comes again does so in a further request, as clients do it."""
+    requests = []
+    for part in parts:
+        turn = sum(part[0] == other[0] for request in requests for other in request)
+        if turn == len(requests):
+            requests.append([])
+        requests[turn].append(part)
+    answers = [
+        answer
+        for request in requests
+        for topic in (await client.ask(PRODUCE, version, produce_request(*request, **options))).responses
+        for answer in topic.partition_responses
+    ]
+    sent = [part for request in requests for part in request]
+    return [answers[next(n for n, one in enumerate(sent) if one is part)] for part in parts]
 
 
 def fetch_request(*offsets, topic="orders", topic_id=None, wait_ms=0, min_bytes=1, max_bytes=1 << 20, **part):

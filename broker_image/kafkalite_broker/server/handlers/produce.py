@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.compression import decompress
 from kafkalite_broker.server.handlers.bounds import within_bounds
+from kafkalite_broker.server.handlers.record_checks import RECORDS_AT_ONCE, Append, CheckedAppends
 from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch
+from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch, check_records
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.produce import (
     LeaderIdAndEpoch,
@@ -18,13 +21,16 @@ from kafkalite_core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kafkalite_core.protocol.record_batch import CODEC_NONE
 from kafkalite_core.replica.events import ProduceRequested
 
 if TYPE_CHECKING:
+    from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
     from kafkalite_broker.telemetry import PartitionTelemetry
-    from kafkalite_core.protocol.produce import PartitionProduceData
+    from kafkalite_core.protocol.produce import PartitionProduceData, TopicProduceData
+    from kafkalite_core.protocol.record_batch import BatchHeader
     from kafkalite_core.replica.events import ProduceAnswered
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -35,18 +41,21 @@ KEYS_REQUIRED = RecordChecks(require_key=True)
 class PendingProduce:
     """One Produce request until the last of its partitions is answered."""
 
-    __slots__ = ("_open", "_records_bytes", "_request", "_services", "_topics")
+    __slots__ = ("_appends", "_open", "_records_bytes", "_records_read", "_request", "_services", "_topics")
 
-    def __init__(self, request: Request, services: Services) -> None:
+    def __init__(self, request: Request, services: Services, appends: CheckedAppends) -> None:
         self._request = request
         self._services = services
+        self._appends = appends
         self._topics: list[TopicProduceResponse] = []
         self._records_bytes = 0
+        self._records_read = 0
         self._open = 1
 
     def start(self) -> None:
         """Hand every batch to its partition. Answers may come back before this returns."""
         body = self._request.body
+        repeated = _repeated(body.topic_data)
         for topic in body.topic_data:
             responses = []
             for data in topic.partition_data:
@@ -54,6 +63,10 @@ class PendingProduce:
                 responses.append(response)
                 self._open += 1
                 try:
+                    if (topic.name, data.index) in repeated:
+                        # Apache Kafka drops all of them but the last one without a word.
+                        text = f"{topic.name}-{data.index} is named more than once in one request"
+                        raise BrokerError(ErrorCode.INVALID_REQUEST, text)
                     self._append(topic.name, data, response)
                 except BrokerError as error:
                     self._refuse(topic.name, response, error)
@@ -71,18 +84,62 @@ class PendingProduce:
         if data.records is None or len(data.records) == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
         records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
-        self._records_bytes += len(records)
         config = partition.config
         header = analyze_client_batch(
             records,
             produce_version=self._request.version,
             max_message_bytes=config.max_message_bytes,
             segment_bytes=config.segment_bytes,
-            checks=KEYS_REQUIRED if "compact" in config.cleanup_policy else None,
-            decompress=decompress,
         )
         if header.is_transactional:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
+        check = None
+        if "compact" in config.cleanup_policy:
+            check = partial(check_records, records, header, KEYS_REQUIRED, decompress)
+            if header.codec == CODEC_NONE and self._records_read + header.record_count <= RECORDS_AT_ONCE:
+                self._records_read += header.record_count
+                check()
+                check = None
+        if check is None and not self._appends.waits_for(partition):
+            self._records_bytes += len(records)
+            self._step(topic, partition, records, header, response)
+        else:
+            go_on = partial(self._checked, topic, partition, records, header, response)
+            self._appends.append(partition, Append(check, go_on))
+
+    def _checked(
+        self,
+        topic: str,
+        partition: PartitionDriver,
+        records: memoryview,
+        header: BatchHeader,
+        response: PartitionProduceResponse,
+        error: Exception | None,
+    ) -> None:
+        """After a while: the batch is as it should be, or `error` says why not."""
+        self._records_bytes += len(records)
+        try:
+            if error is not None:
+                raise error
+            if self._services.partitions.leader_of(topic, response.index) is not partition:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic} was made anew")
+            self._step(topic, partition, records, header, response)
+        except BrokerError as refused:
+            self._refuse(topic, response, refused)
+        except Exception as failure:
+            # Others wait behind this batch.
+            self._request.failed(failure)
+        if self._open:
+            self._request.waits(appended_bytes=self._records_bytes)
+
+    def _step(
+        self,
+        topic: str,
+        partition: PartitionDriver,
+        records: memoryview,
+        header: BatchHeader,
+        response: PartitionProduceResponse,
+    ) -> None:
         body = self._request.body
         partition.telemetry.produced()
         partition.step(
@@ -157,6 +214,14 @@ class PendingProduce:
         ]
 
 
+def _repeated(topics: list[TopicProduceData]) -> set[tuple[str, int]]:
+    """Partitions that a request names more than once."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return set()
+    named = Counter((topic.name, data.index) for topic in topics for data in topic.partition_data)
+    return {partition for partition, count in named.items() if count > 1}
+
+
 class Answer:
     """Token of one partition's batch: leads the answer back to its place in the request."""
 
@@ -190,10 +255,11 @@ class ProduceHandler:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._appends = CheckedAppends(services)
 
     def __call__(self, request: Request) -> None:
         """Append now; answer when `acks` is satisfied."""
         topics = request.body.topic_data
         if not within_bounds(request, len(topics) + sum(len(topic.partition_data) for topic in topics)):
             return
-        PendingProduce(request, self._services).start()
+        PendingProduce(request, self._services, self._appends).start()
