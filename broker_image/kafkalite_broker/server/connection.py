@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
     # ------------------------------------------------------------ answers
 
     def let_go(self, size_bytes: int) -> None:
-        """A request that waits holds so much less."""
+        """A request that waits holds so much less, or, if negative, more."""
         self._budget.give_back(size_bytes)
 
     def slot_finished(self, size_bytes: int) -> None:

@@ -105,16 +105,20 @@ class Request:
         except Exception as error:
             self.failed(error)
 
-    def waits(self, appended_bytes: int = 0) -> None:
+    def waits(self, appended_bytes: int = 0, kept_bytes: int | None = None) -> None:
         """The answer comes later, and nobody needs the frame for it: its bytes are free for the frames of others.
 
         A message, several times as large as it was in the frame, goes on to be counted with that if it is not small.
 
         Args:
             appended_bytes: So much of the frame is not in the message any longer: it belongs to a log.
+            kept_bytes: What the request holds, where it has let go of its message; counted whatever the frame was.
         """
-        kept_bytes = self.size_bytes - appended_bytes
-        self._slot.let_go(kept_bytes if kept_bytes > WAITING_BYTES_FREE else 0)
+        if kept_bytes is not None:
+            self._slot.holds(kept_bytes)
+            return
+        left_bytes = self.size_bytes - appended_bytes
+        self._slot.let_go(left_bytes if left_bytes > WAITING_BYTES_FREE else 0)
 
     @property
     def is_first(self) -> bool:

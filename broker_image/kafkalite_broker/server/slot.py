@@ -44,6 +44,12 @@ class Slot:
             self._size_bytes = kept_bytes
             self._connection.let_go(given_bytes)
 
+    def holds(self, size_bytes: int) -> None:
+        """The request waits, and holds so much instead of its frame, which may be more."""
+        if not self.done:
+            given_bytes, self._size_bytes = self._size_bytes - size_bytes, size_bytes
+            self._connection.let_go(given_bytes)
+
     def abandon(self) -> None:
         """The connection is gone: nothing is kept for the answer any longer, however long the client would wait."""
         on_abandoned = self.on_abandoned

@@ -3,9 +3,11 @@
 import asyncio
 from uuid import UUID
 
+from kafkalite_broker.replication.driver import PartitionDriver
+from kafkalite_broker.server.handlers.fetch import pending
 from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.protocol.fetch import FetchRequest
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkalite_core.storage.errors import DiskFailure
 from tests.unit.replication.rig import Rig, batch, on_uvloop, until
 from tests.unit.server.client_requests import (
@@ -104,6 +106,39 @@ async def test_a_waiting_fetch_hears_when_its_partition_goes(tmp_path):
         rig.delete_topic(ref)
         _, response = await client.receive(FETCH, 12)
         assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@on_uvloop
+async def test_of_a_partition_that_is_named_again_the_last_word_counts(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=2)
+        one = batch()
+        await produce(client, (0, one), (0, one), (1, one))
+
+        def again(*offsets, **options):
+            request = fetch_request(0, 0, **options)
+            named = [FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000) for offset in offsets]
+            request.topics.append(FetchTopic(topic="orders", partitions=named))
+            return request
+
+        response = await client.ask(FETCH, 12, again(2, 1))
+        parts = [part for topic in response.responses for part in topic.partitions]
+        assert [(part.partition_index, len(part.records) // len(one)) for part in parts] == [(0, 1), (1, 1)]
+        asked = []
+        fetch_one = PartitionDriver.fetch
+        monkeypatch.setattr(PartitionDriver, "fetch", lambda self, event: asked.append(self) or fetch_one(self, event))
+        client.send(FETCH, 12, again(*[2] * 500, wait_ms=60_000, min_bytes=len(one) * 5))
+        await until(lambda: len(rig.services.waiting) == 1)
+        assert len(asked) == 2
+
+
+@on_uvloop
+async def test_no_fetch_waits_for_days(tmp_path, monkeypatch):
+    monkeypatch.setattr(pending, "WAIT_MAX_S", 0.01)
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        (part,) = await fetch(client, 0, wait_ms=2**31 - 1)
+        assert (part.error_code, bytes(part.records or b"")) == (0, b"")
 
 
 @on_uvloop

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 
+from kafkalite_broker.server.handlers.fetch.pending import WAITING_PARTITION_BYTES
 from tests.unit.replication.rig import Rig, batch, on_uvloop, until
 from tests.unit.server.client_requests import FETCH, PRODUCE, fetch_request, produce_request
 from tests.unit.server.test_fetch_sessions import FollowerClient, lead
@@ -101,4 +102,5 @@ async def test_fetches_that_wait_are_counted_only_if_they_name_much(tmp_path):
         assert rig.server.budget.used_bytes == 0
         client.send(FETCH, 12, fetch_request(*[0] * 200, wait_ms=60_000))
         await until(lambda: len(rig.services.waiting) == 4)
-        assert rig.server.budget.used_bytes > 4096
+        assert rig.server.budget.used_bytes == 200 * WAITING_PARTITION_BYTES
+    await until(lambda: rig.server.budget.used_bytes == 0)

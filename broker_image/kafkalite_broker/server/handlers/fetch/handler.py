@@ -39,7 +39,7 @@ class FetchHandler:
             PendingFetch(request, self._services, asker, session.take(request), session).start()
         else:
             request.attachment = None
-            wanted = list(wanted_by(request))
+            wanted = wanted_by(request)
             for one in wanted:
                 one.find(self._services)
             PendingFetch(request, self._services, asker, wanted).start()

@@ -24,6 +24,13 @@ HINTS_FROM_VERSION = 16
 FETCH_BYTES_MAX = 57_671_680
 """Kafka's `fetch.max.bytes`: one answer is never larger, whatever the client allows, one batch excepted."""
 
+WAIT_MAX_S = 300.0
+"""What a fetch holds is counted while it waits, so it may not do so for days, as a client may ask."""
+
+WAITING_PARTITION_BYTES = 1 << 10
+WAITING_PARTITIONS_FREE = 100
+"""Memory of a partition that a fetch waits for, and how many a fetch may wait for without being counted."""
+
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_TOPIC_ID = UUID(int=0)
 
@@ -73,7 +80,10 @@ class PendingFetch:
         if self._attempt() or body.max_wait_ms <= 0:
             self._respond()
             return
-        self._request.waits()
+        # What waits is `wanted`, of which a partition takes far more than in the frame.
+        body.topics, body.forgotten_topics_data = [], []
+        count = 0 if self._session is not None else len(self._wanted)
+        self._request.waits(kept_bytes=count * WAITING_PARTITION_BYTES if count > WAITING_PARTITIONS_FREE else 0)
         self._waiting = True
         self._request.on_abandoned(self._abandoned)
         if self._session is not None:
@@ -82,7 +92,7 @@ class PendingFetch:
             for wanted in self._wanted:
                 if wanted.driver is not None:
                     wanted.driver.wait(self, for_log_end=self._asker.is_follower)
-        self._services.waiting.add(self, self._loop.time() + body.max_wait_ms / 1000.0)
+        self._services.waiting.add(self, self._loop.time() + min(body.max_wait_ms / 1000.0, WAIT_MAX_S))
 
     def add(self, wanted: Wanted) -> None:
         """A partition of the session moved that was at rest when the request came."""
@@ -114,7 +124,7 @@ class PendingFetch:
             self._request.failed(error)
 
     def expire(self) -> None:
-        """`max_wait_ms` is over: answer with what there is."""
+        """`max_wait_ms`, or what is allowed of it, is over: answer with what there is."""
         if self.done:
             return
         try:

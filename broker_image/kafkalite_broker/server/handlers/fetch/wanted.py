@@ -11,7 +11,6 @@ from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
 from kafkalite_core.storage.reading import ReadResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from uuid import UUID
 
     from kafkalite_broker.replication.driver import PartitionDriver
@@ -205,10 +204,15 @@ def _held_bytes(part: Buffer) -> int:
     return len(cast("bytes", part.obj)) if isinstance(part, memoryview) else len(part)
 
 
-def wanted_by(request: Request) -> Iterable[Wanted]:
-    """The partitions that a request names, in its order."""
+def wanted_by(request: Request) -> list[Wanted]:
+    """The partitions that a request names, in its order; of one that is named again the last word counts, as in Kafka.
+
+    Otherwise a small request could have one partition read, and looked at with each of its moves, thousands of times.
+    """
     by_id = request.version >= TOPIC_IDS_FROM_VERSION
+    found: dict[tuple[UUID | str, int], Wanted] = {}
     for topic in request.body.topics:
-        topic_id = topic.topic_id if by_id else None
+        topic_id, name = (topic.topic_id, "") if by_id else (None, topic.topic)
         for question in topic.partitions:
-            yield Wanted("" if by_id else topic.topic, topic_id, question)
+            found[topic_id or name, question.partition] = Wanted(name, topic_id, question)
+    return list(found.values())
