@@ -1,5 +1,6 @@
 """Writes decoders: one straight-line function per message and layout."""
 
+from kafkalite_core.protocol.primitives import TAGS_MAX
 from kafkalite_core.protocol.schema.notation import Array, Field, Struct
 from tools.generate_codec.emitter import Emitter
 from tools.generate_codec.layout import (
@@ -147,9 +148,9 @@ class DecoderWriter:
             if not tagged:
                 self.out.line(f"position = {self.out.use('skip_tags')}(view, position, {tags})")
                 return
-            self.out.line(f"if {tags} > 127:")
+            self.out.line(f"if {tags} > {TAGS_MAX}:")
             with self.out.block():
-                self.out.line(f"{tags}, position = {self.out.use('read_long_uvarint')}(view, position, {tags})")
+                self.out.line(f"{tags}, position = {self.out.use('read_tag_count')}(view, position, {tags})")
             self._tag_loop(tagged, path, tags)
 
     def _tag_loop(self, tagged: list[Field], path: str, tags: str) -> None:

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.protocol.api_spec import ApiSpec
 
-PRODUCE_KEY = 0
 API_VERSIONS_KEY = 18
 
 WAITING_BYTES_FREE = 4 << 10
 """What a request that waits may hold without being counted. No more than 64 of a connection wait at a time."""
 
 QUESTION_BYTES_MAX = 2 << 20
-"""Requests that carry no records are small. Reading one with a million names would hold the event loop for seconds,
-and the broker would lose its lease."""
+"""Requests that carry neither records nor what the members of a group tell each other are small. Reading one with a
+million names would hold the event loop for seconds, and the broker would lose its lease."""
+
+LARGE_APIS = frozenset({0, 8, 11, 14})
+"""Produce, OffsetCommit, JoinGroup, SyncGroup: as large as a frame may be."""
 
 log = get_logger(__name__)
 
@@ -207,6 +209,12 @@ class RequestTable:
     def dispatch(self, frame: bytearray, slot: Slot) -> None:
         """Handle one frame. Whatever is wrong with it closes the connection, and this connection only."""
         view = memoryview(frame)
+        key = int.from_bytes(view[:2], "big", signed=True)
+        if len(frame) > QUESTION_BYTES_MAX and key not in LARGE_APIS:
+            # Not even the header is read: there may be a million tagged fields in it.
+            name = f"API key {key}" if key not in API else API[key].name
+            slot.close(f"{name} of {len(frame)} bytes, at most {QUESTION_BYTES_MAX} are read")
+            return
         try:
             header, offset = decode_request_header(view)
             spec = API.get(header.api_key)
@@ -216,9 +224,6 @@ class RequestTable:
                 return
             if not spec.min_version <= header.api_version <= spec.max_version:
                 self._unsupported_version(spec, header, slot)
-                return
-            if len(frame) > QUESTION_BYTES_MAX and header.api_key != PRODUCE_KEY:
-                slot.close(f"{spec.name} of {len(frame)} bytes, at most {QUESTION_BYTES_MAX} are read")
                 return
             body = spec.decode_request(view[offset:], header.api_version)
         except KafkaLiteError as error:

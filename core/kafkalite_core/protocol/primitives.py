@@ -28,6 +28,8 @@ ZERO_UUID = UUID(int=0)
 # request of that size some 0.2 seconds, during which a broker does nothing else.
 MAX_MESSAGE_ELEMENTS = 1 << 17
 REQUEST_PADDING_MAX = 16
+# Tagged fields of one section. Apache Kafka has four at most where it has any; every element of an array has a section.
+TAGS_MAX = 32
 # An int16 length; longer strings do not exist in the protocol's classic encoding, and no compact string needs more.
 MAX_STRING_LENGTH = 32767
 # Of a sentence for people; in UTF-8 it is at most four times as long, which a string can hold.
@@ -270,12 +272,22 @@ def read_tag(view: memoryview, position: int) -> tuple[int, int, int]:
     return tag, position, end
 
 
-def skip_tags(view: memoryview, position: int, first: int) -> int:
-    """Skip a section of tagged fields (KIP-482), none of which is known; `first` is its first byte, read already."""
+def read_tag_count(view: memoryview, position: int, first: int) -> tuple[int, int]:
+    """Read the rest of a number of tagged fields whose `first` byte is more than `TAGS_MAX`; refuse too many."""
     count = first
     if first > 127:
         count, position = read_long_uvarint(view, position, first)
-    for _ in range(count):  # every round takes two bytes or fails
+    if count > TAGS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one section, at most {TAGS_MAX} are read")
+    return count, position
+
+
+def skip_tags(view: memoryview, position: int, first: int) -> int:
+    """Skip a section of tagged fields (KIP-482), none of which is known; `first` is its first byte, read already."""
+    count = first
+    if first > TAGS_MAX:
+        count, position = read_tag_count(view, position, first)
+    for _ in range(count):
         _, _, position = read_tag(view, position)
     return position
 

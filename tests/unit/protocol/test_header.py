@@ -30,6 +30,12 @@ def test_tagged_fields_of_the_header_are_skipped():
     assert data[header_of(data)[1] :] == b"body"
 
 
+def test_too_many_tagged_fields_of_the_header_are_refused():
+    data = encode_request_header(API[3], 9, 1, None)[:-1] + b"\xff\x7f" + b"\x00\x00" * 0x3FFF
+    with pytest.raises(ProtocolError, match="16383 tagged fields"):
+        header_of(data)
+
+
 def test_the_header_of_an_unknown_api_or_version_ends_at_the_client_id():
     newer = encode_request_header(API[18], 9, 1, "java")
     header, position = header_of(newer)

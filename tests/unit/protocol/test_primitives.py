@@ -50,6 +50,27 @@ def test_unknown_tagged_fields_are_skipped_wherever_they_stand():
     assert produce.decode_request(memoryview(tagged + b"\x00"), 9) == request
 
 
+MANY_TAGS = bytes([primitives.TAGS_MAX + 1]) + b"\x0c\x00" * (primitives.TAGS_MAX + 1)
+TOO_MANY = f"{primitives.TAGS_MAX + 1} tagged fields in one section"
+
+
+def test_more_tagged_fields_than_any_message_has_are_refused_wherever_they_stand():
+    request = produce.ProduceRequest(acks=1, topic_data=[produce.TopicProduceData(name="a")])
+    plain = b"".join(produce.encode_request(request, 9))
+    known = b"".join(fetch.encode_request(fetch.FetchRequest(), 15))
+    fit = bytes([primitives.TAGS_MAX]) + b"\x0c\x00" * primitives.TAGS_MAX
+    assert produce.decode_request(memoryview(plain[:-1] + fit), 9) == request
+    assert fetch.decode_request(memoryview(known[:-1] + fit), 15) == fetch.FetchRequest()
+    for decode, data, version in (
+        (produce.decode_request, plain[:-2] + MANY_TAGS + b"\x00", 9),  # of an element
+        (produce.decode_request, plain[:-1] + MANY_TAGS, 9),
+        (fetch.decode_request, known[:-1] + MANY_TAGS, 15),  # where some are known
+        (fetch.decode_request, known[:-1] + b"\xa1\x80\x00" + MANY_TAGS[1:], 15),
+    ):
+        with pytest.raises(ProtocolError, match=TOO_MANY):
+            decode(memoryview(data), version)
+
+
 def test_a_tagged_field_of_another_size_than_announced_is_refused():
     request = fetch.FetchRequest(replica_state=fetch.ReplicaState(replica_id=1, replica_epoch=2))
     data = bytearray(b"".join(fetch.encode_request(request, 15)))

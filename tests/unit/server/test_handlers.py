@@ -7,26 +7,25 @@ from uuid import UUID
 import pytest
 from prometheus_client import generate_latest
 
-from kafkalite_broker.compression import compress
 from kafkalite_broker.server import dispatch
 from kafkalite_broker.server.handlers import bounds
-from kafkalite_broker.server.handlers import produce as produce_module
-from kafkalite_broker.server.handlers.record_checks import RECORDS_AT_ONCE
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.api_versions import ApiVersionsRequest
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
 from kafkalite_core.protocol.init_producer_id import InitProducerIdRequest
+from kafkalite_core.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkalite_core.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from kafkalite_core.protocol.offset_commit import OffsetCommitRequest
 from kafkalite_core.protocol.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
+from kafkalite_core.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkalite_core.storage.timestamps import SegmentSearch
-from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
+from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref
 from tests.unit.server.client_requests import (
     FETCH,
     LIST_OFFSETS,
@@ -38,177 +37,7 @@ from tests.unit.server.client_requests import (
     produce_request,
 )
 
-# ---------------------------------------------------------------------------------------------------- produce
-
-
-@on_uvloop
-async def test_produce_answers_each_partition_for_itself(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead(partitions=3)
-        bad = bytearray(batch())
-        bad[-1] ^= 1
-        answers = await produce(client, (0, batch()), (1, bytes(bad)), (7, batch()), (2, None))
-        assert [(part.index, part.error_code, part.base_offset) for part in answers] == [
-            (0, 0, 0),
-            (1, ErrorCode.CORRUPT_MESSAGE, -1),
-            (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
-            (2, ErrorCode.INVALID_RECORD, -1),
-        ]
-        counters = rig.telemetry.topic("orders")
-        assert (counters.messages_in, counters.failed_produce_requests) == (1, 3)
-
-
-@on_uvloop
-async def test_a_partition_that_comes_twice_in_one_produce_is_refused(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead(partitions=2)
-        response = await client.ask(PRODUCE, 9, produce_request((0, batch()), (1, batch()), (0, batch())))
-        answers = response.responses[0].partition_responses
-        assert [part.error_code for part in answers] == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
-        assert "orders-0 is named more than once" in answers[0].error_message
-        assert (rig.driver().log.end_offset, rig.driver(number=1).log.end_offset) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("records", "version", "code", "text"),
-    [
-        pytest.param(batch(b"x" * 2000), 9, ErrorCode.MESSAGE_TOO_LARGE, "max.message.bytes", id="too large"),
-        pytest.param(
-            batch(codec=4, compress=lambda _, data: data), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, None, id="zstd"
-        ),
-        pytest.param(
-            batch(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
-            9, ErrorCode.INVALID_TXN_STATE, "transactions", id="transactional",
-        ),
-        pytest.param(batch() + batch(), 9, ErrorCode.INVALID_RECORD, "more than one", id="two batches"),
-        pytest.param(b"", 9, ErrorCode.INVALID_RECORD, "no records", id="no bytes"),
-    ],
-)  # fmt: skip
-def test_produce_refuses_with_a_code_and_a_sentence(tmp_path, records, version, code, text):
-    @on_uvloop
-    async def run():
-        async with Rig(tmp_path) as rig, rig.client() as client:
-            await rig.lead(config={"max.message.bytes": "1000"})
-            (part,) = await produce(client, (0, records), version=version)
-            assert part.error_code == code
-            assert text is None or text in part.error_message
-            assert rig.driver().log.end_offset == 0
-
-    run()
-
-
-@on_uvloop
-async def test_a_compacted_topic_wants_keys(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead(config={"cleanup.policy": "compact"})
-        keyless = bytes(build_batch([SimpleRecord(1, None, b"v")]))
-        refused, taken = await produce(client, (0, keyless), (0, batch()))
-        assert (refused.error_code, taken.error_code) == (ErrorCode.INVALID_RECORD, 0)
-
-
-ZSTD = 4
-SQUEEZED = bytes(build_batch([SimpleRecord(1, b"k", b"v")] * 3, codec=ZSTD, compress=compress))
-MANY = bytes(build_batch([SimpleRecord(1, b"k", b"v")] * (RECORDS_AT_ONCE + 1)))
-
-
-class SlowChecks:
-    """Checks of records wait for the test."""
-
-    def __init__(self, monkeypatch):
-        self.threads = []
-        self.may_go_on = threading.Event()
-        check = produce_module.check_records
-
-        def checking(*arguments):
-            self.threads.append(threading.current_thread())
-            if self.threads[-1] is not threading.main_thread():
-                assert self.may_go_on.wait(60)
-            check(*arguments)
-
-        monkeypatch.setattr(produce_module, "check_records", checking)
-
-
-@pytest.mark.parametrize("first", [SQUEEZED, MANY], ids=["compressed", "many"])
-def test_many_records_are_checked_on_a_thread_and_what_comes_behind_waits(tmp_path, monkeypatch, first):
-    @on_uvloop
-    async def run():
-        checks = SlowChecks(monkeypatch)
-        async with Rig(tmp_path) as rig, rig.client() as client:
-            await rig.lead(partitions=2, config={"cleanup.policy": "compact"})
-            keyless = bytes(build_batch([SimpleRecord(1, None, b"v")], codec=ZSTD, compress=compress))
-            client.send(PRODUCE, 9, produce_request((0, first)))
-            client.send(PRODUCE, 9, produce_request((0, batch())))
-            client.send(PRODUCE, 9, produce_request((0, keyless)))
-            client.send(PRODUCE, 9, produce_request((1, batch())))
-            client.send(PRODUCE, 9, produce_request((0, batch())))
-            await until(lambda: rig.driver(number=1).log.end_offset == 1)
-            assert rig.driver().log.end_offset == 0
-            assert first is SQUEEZED or rig.server.budget.used_bytes >= len(first)
-            checks.may_go_on.set()
-            answers = [(await client.receive(PRODUCE, 9))[1] for _ in range(5)]
-            parts = [answer.responses[0].partition_responses[0] for answer in answers]
-            count = 3 if first is SQUEEZED else RECORDS_AT_ONCE + 1
-            assert [(part.error_code, part.base_offset) for part in parts] == [
-                (0, 0), (0, count), (ErrorCode.INVALID_RECORD, -1), (0, 0), (0, count + 1),
-            ]  # fmt: skip
-            assert sum(thread is not threading.main_thread() for thread in checks.threads) == 2
-            await until(lambda: rig.server.budget.used_bytes == 0)
-
-    run()
-
-
-@on_uvloop
-async def test_a_batch_whose_topic_goes_while_it_is_checked_is_refused(tmp_path, monkeypatch):
-    checks = SlowChecks(monkeypatch)
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        ref = topic_ref()
-        rig.see_broker(0, rig.port)
-        rig.see_topic(ref, {0: entry(0, replicas=(0,))}, config={"cleanup.policy": "compact"})
-        client.send(PRODUCE, 9, produce_request((0, SQUEEZED)))
-        await until(lambda: checks.threads)
-        rig.delete_topic(ref)
-        checks.may_go_on.set()
-        _, response = await client.receive(PRODUCE, 9)
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@on_uvloop
-async def test_records_of_one_request_are_checked_on_a_thread_once_they_are_many(tmp_path, monkeypatch):
-    checks = SlowChecks(monkeypatch)
-    checks.may_go_on.set()
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead(partitions=4, config={"cleanup.policy": "compact"})
-        half = bytes(build_batch([SimpleRecord(1, b"k", b"v")] * (RECORDS_AT_ONCE // 2)))
-        answers = await produce(client, *[(n, half) for n in range(4)])
-        assert [part.error_code for part in answers] == [0] * 4
-        assert [thread is threading.main_thread() for thread in checks.threads].count(True) == 2
-
-
-@on_uvloop
-async def test_acks_0_has_no_answer_and_a_failure_closes_the_connection(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead()
-        client.send(PRODUCE, 9, produce_request((0, batch()), acks=0))
-        assert (await produce(client, (0, batch())))[0].base_offset == 1
-        client.send(PRODUCE, 9, produce_request((9, batch()), acks=0))
-        assert await client.closed()
-        await until(lambda: rig.server.budget.used_bytes == 0)
-
-
-@on_uvloop
-async def test_a_waiting_produce_keeps_no_batch_and_is_answered_when_the_topic_goes(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        rig.see_broker(0, rig.port)
-        rig.see_broker(1, 1)
-        ref = topic_ref()
-        rig.see_topic(ref, {0: entry(0)})
-        client.send(PRODUCE, 9, produce_request((0, batch())))
-        await until(lambda: rig.driver().log.end_offset == 1)
-        rig.delete_topic(ref)
-        _, response = await client.receive(PRODUCE, 9)
-        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert rig.server.budget.used_bytes == 0
-
+COMMIT, JOIN, SYNC = 8, 11, 14
 
 # ---------------------------------------------------------------------------------------------------- offsets
 
@@ -411,9 +240,22 @@ def test_a_request_that_names_too_much_closes_its_connection(tmp_path, monkeypat
 @on_uvloop
 async def test_a_question_of_many_megabytes_is_not_even_read(tmp_path, monkeypatch):
     monkeypatch.setattr(dispatch, "QUESTION_BYTES_MAX", 100)
+    large = bytes(200)
     async with Rig(tmp_path) as rig, rig.client() as client:
         await rig.lead()
         assert (await produce(client, (0, batch(b"x" * 200))))[0].error_code == 0
+        sync = SyncGroupRequest(
+            group_id="g", member_id="m", assignments=[SyncGroupRequestAssignment(member_id="m", assignment=large)]
+        )
+        join = JoinGroupRequest(
+            group_id="g",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=large)],
+        )
+        commit = OffsetCommitRequest(group_id="g" * 200)
+        for key, version, request in ((SYNC, 3, sync), (JOIN, 5, join), (COMMIT, 7, commit)):
+            assert await client.ask(key, version, request)
+        monkeypatch.setattr(dispatch, "decode_request_header", None)
         client.send(METADATA, 9, MetadataRequest(topics=[MetadataRequestTopic(name="t" * 200)]))
         assert await client.closed()
 

@@ -12,8 +12,8 @@ from kafkalite_core.protocol.primitives import (
     read_compact_count,
     read_compact_string,
     read_count,
-    read_long_uvarint,
     read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_string,
     write_tag,
@@ -206,8 +206,8 @@ def _decode_response_3(view: memoryview) -> tuple[ApiVersionsResponse, int]:
     finalized_features: list[FinalizedFeatureKey] = []
     zk_migration_ready: bool = False
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:

@@ -15,11 +15,11 @@ from kafkalite_core.protocol.primitives import (
     read_compact_nullable_string,
     read_compact_string,
     read_count,
-    read_long_uvarint,
     read_nullable_string,
     read_numbers,
     read_string,
     read_tag,
+    read_tag_count,
     skip_tags,
     to_uuid,
     write_compact_nullable_sentence,
@@ -382,8 +382,8 @@ def _decode_response_5(view: memoryview) -> tuple[CreateTopicsResponse, int]:
         position += 1
         topics__topic_config_error_code: int = 0
         if topics_tags:
-            if topics_tags > 127:
-                topics_tags, position = read_long_uvarint(view, position, topics_tags)
+            if topics_tags > 32:
+                topics_tags, position = read_tag_count(view, position, topics_tags)
             for _ in range(topics_tags):
                 topics_tags_tag, position, topics_tags_end = read_tag(view, position)
                 if topics_tags_tag == 0:
@@ -457,8 +457,8 @@ def _decode_response_7(view: memoryview) -> tuple[CreateTopicsResponse, int]:
         position += 1
         topics__topic_config_error_code: int = 0
         if topics_tags:
-            if topics_tags > 127:
-                topics_tags, position = read_long_uvarint(view, position, topics_tags)
+            if topics_tags > 32:
+                topics_tags, position = read_tag_count(view, position, topics_tags)
             for _ in range(topics_tags):
                 topics_tags_tag, position, topics_tags_end = read_tag(view, position)
                 if topics_tags_tag == 0:

@@ -18,11 +18,11 @@ from kafkalite_core.protocol.primitives import (
     read_compact_nullable_string,
     read_compact_string,
     read_count,
-    read_long_uvarint,
     read_nullable_records,
     read_numbers,
     read_string,
     read_tag,
+    read_tag_count,
     skip_tags,
     to_uuid,
     write_compact_nullable_records,
@@ -553,8 +553,8 @@ def _decode_request_12(view: memoryview) -> tuple[FetchRequest, int]:
     position += 1
     cluster_id: str | None = None
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:
@@ -648,8 +648,8 @@ def _decode_request_13(view: memoryview) -> tuple[FetchRequest, int]:
     position += 1
     cluster_id: str | None = None
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:
@@ -742,8 +742,8 @@ def _decode_request_15(view: memoryview) -> tuple[FetchRequest, int]:
     cluster_id: str | None = None
     replica_state: ReplicaState | None = None
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:
@@ -1466,8 +1466,8 @@ def _decode_response_12(view: memoryview) -> tuple[FetchResponse, int]:
             responses__partitions__current_leader: LeaderIdAndEpoch | None = None
             responses__partitions__snapshot_id: SnapshotId | None = None
             if responses__partitions_tags:
-                if responses__partitions_tags > 127:
-                    responses__partitions_tags, position = read_long_uvarint(view, position, responses__partitions_tags)
+                if responses__partitions_tags > 32:
+                    responses__partitions_tags, position = read_tag_count(view, position, responses__partitions_tags)
                 for _ in range(responses__partitions_tags):
                     responses__partitions_tags_tag, position, responses__partitions_tags_end = read_tag(view, position)
                     if responses__partitions_tags_tag == 0:
@@ -1599,8 +1599,8 @@ def _decode_response_13(view: memoryview) -> tuple[FetchResponse, int]:
             responses__partitions__current_leader: LeaderIdAndEpoch | None = None
             responses__partitions__snapshot_id: SnapshotId | None = None
             if responses__partitions_tags:
-                if responses__partitions_tags > 127:
-                    responses__partitions_tags, position = read_long_uvarint(view, position, responses__partitions_tags)
+                if responses__partitions_tags > 32:
+                    responses__partitions_tags, position = read_tag_count(view, position, responses__partitions_tags)
                 for _ in range(responses__partitions_tags):
                     responses__partitions_tags_tag, position, responses__partitions_tags_end = read_tag(view, position)
                     if responses__partitions_tags_tag == 0:
@@ -1732,8 +1732,8 @@ def _decode_response_16(view: memoryview) -> tuple[FetchResponse, int]:
             responses__partitions__current_leader: LeaderIdAndEpoch | None = None
             responses__partitions__snapshot_id: SnapshotId | None = None
             if responses__partitions_tags:
-                if responses__partitions_tags > 127:
-                    responses__partitions_tags, position = read_long_uvarint(view, position, responses__partitions_tags)
+                if responses__partitions_tags > 32:
+                    responses__partitions_tags, position = read_tag_count(view, position, responses__partitions_tags)
                 for _ in range(responses__partitions_tags):
                     responses__partitions_tags_tag, position, responses__partitions_tags_end = read_tag(view, position)
                     if responses__partitions_tags_tag == 0:
@@ -1805,8 +1805,8 @@ def _decode_response_16(view: memoryview) -> tuple[FetchResponse, int]:
     position += 1
     node_endpoints: list[NodeEndpoint] = []
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:

@@ -15,11 +15,11 @@ from kafkalite_core.protocol.primitives import (
     read_compact_nullable_string,
     read_compact_string,
     read_count,
-    read_long_uvarint,
     read_nullable_records,
     read_nullable_string,
     read_string,
     read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_nullable_records,
     write_compact_nullable_sentence,
@@ -528,8 +528,8 @@ def _decode_response_10(view: memoryview) -> tuple[ProduceResponse, int]:
             position += 1
             responses__partition_responses__current_leader: LeaderIdAndEpoch | None = None
             if responses__partition_responses_tags:
-                if responses__partition_responses_tags > 127:
-                    responses__partition_responses_tags, position = read_long_uvarint(
+                if responses__partition_responses_tags > 32:
+                    responses__partition_responses_tags, position = read_tag_count(
                         view, position, responses__partition_responses_tags
                     )
                 for _ in range(responses__partition_responses_tags):
@@ -576,8 +576,8 @@ def _decode_response_10(view: memoryview) -> tuple[ProduceResponse, int]:
     position += 1
     node_endpoints: list[NodeEndpoint] = []
     if tags:
-        if tags > 127:
-            tags, position = read_long_uvarint(view, position, tags)
+        if tags > 32:
+            tags, position = read_tag_count(view, position, tags)
         for _ in range(tags):
             tags_tag, position, tags_end = read_tag(view, position)
             if tags_tag == 0:
