@@ -186,6 +186,8 @@ class Joining:
         group.rename(member, member_id)
         group.update(member, protocols_of(request), rebalance_timeout_of(request), request.session_timeout_ms)
         member.client_id, member.client_host = event.client_id, event.client_host
+        # It is not new, even if it never had an answer: while it waits its silence is no sign of death.
+        member.is_new = False
         self._wait(event, request, group, member)
         rebalancing.start_session(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:

@@ -228,3 +228,15 @@ def test_a_replaced_member_that_has_not_synced_is_still_waited_for_under_its_new
     driver.join(instance="two", session=100_000)
     driver.advance(60_000)
     assert driver.heartbeat(first, generation, instance="one") == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_member_that_comes_back_in_its_first_rebalance_may_wait_longer_than_its_session():
+    driver = Driver()
+    first = driver.answer(driver.join(instance="one", session=100_000)).member_id
+    killed = driver.join(instance="two")
+    again = driver.join(instance="two")
+    assert driver.answer(killed).error_code == ErrorCode.FENCED_INSTANCE_ID
+    driver.advance(2 * SESSION_MS)
+    assert driver.answer(again) is None
+    driver.join(first, instance="one", session=100_000)
+    assert (driver.answer(again).error_code, driver.answer(again).generation_id) == (0, 2)
