@@ -111,14 +111,18 @@ class MoodyWriter(Writer):
         if self.dice.random() < 0.5:
             raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "no")
 
-    async def set_config(self, name, changes, *, deadline_s, validate_only=False):
+    async def set_config(self, name, decide, *, deadline_s, validate_only=False):
         self._refuse()
         topic = self.rig.cache.topic(name)
-        if topic is not None and not validate_only:
+        if topic is None:
+            return {}
+        changes = decide(topic)
+        if not validate_only:
             config = {key: text for key, text in {**topic.config, **changes}.items() if text is not None}
             self.rig.see_topic(topic.ref, dict(topic.partitions), config=config)
+        return changes
 
-    async def set_cluster_config(self, changes, *, deadline_s, validate_only=False):
+    async def set_cluster_config(self, decide, *, deadline_s, validate_only=False):
         raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "no")
 
     async def request_election(self, name, partitions, *, unclean, deadline_s):

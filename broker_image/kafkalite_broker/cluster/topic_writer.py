@@ -26,6 +26,7 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.topic import TopicSpec
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources import topic_objects
+from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.naming import topic_object_name, topic_object_names
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import (
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from kafkalite_core.model.cluster import Cluster
     from kafkalite_core.model.partition import Topic, TopicRef
     from kafkalite_runtime.kube import KubeClient
+
+    Changes = dict[str, str | None]
 
 WRITES_AT_ONCE_MAX = 16
 """Objects that one broker writes at the same time: beyond it the API server only gets slower, for everybody."""
@@ -301,30 +304,31 @@ class TopicWriter:
     async def set_config(
         self,
         topic_name: str,
-        changes: Mapping[str, str | None],
+        decide: Callable[[Topic], Changes],
         *,
         deadline_s: float,
         validate_only: bool = False,
-    ) -> None:
-        """Set or remove (None) keys of a topic's configuration; other keys stay as they are."""
-        topic = await self._known(topic_name, deadline_s)
-        body = topic_objects.config_change(topic.ref.uid, changes)
+    ) -> Changes:
+        """Set or remove (None) keys of a topic's configuration as `decide` says; other keys stay as they are.
 
-        async def attempt(_unsure: bool, limit_s: float) -> bool | None:
+        Returns the changes. They are decided on what the API server has, and anew when somebody else was faster: the
+        cache may be behind what another broker has answered already.
+        """
+        topic = await self._known(topic_name, deadline_s)
+
+        async def attempt(_unsure: bool, limit_s: float) -> Changes | None:
+            found = await self._read_incarnation(topic, limit_s)
+            changes = decide(parse_topic(found))
+            if not changes:
+                return changes
+            body, name = topic_objects.config_change(found, changes), topic.ref.object_name
             try:
                 changed = await self._client.merge_patch(
-                    TOPICS,
-                    self._namespace,
-                    topic.ref.object_name,
-                    body,
-                    strict=True,
-                    dry_run=validate_only,
-                    deadline_s=limit_s,
+                    TOPICS, self._namespace, name, body, strict=True, dry_run=validate_only, deadline_s=limit_s
                 )
             except KubeNotFound:
                 raise unknown_topic(topic_name) from None
             except KubeConflict:
-                await self._read_incarnation(topic, limit_s)
                 return None
             except KubeInvalid:
                 # A patch that names the uid of an earlier object of this name is invalid too, not a conflict.
@@ -332,9 +336,9 @@ class TopicWriter:
                 raise
             if not validate_only:
                 self._took(changed)
-            return True
+            return changes
 
-        await self._persistence.until_answered(f"the change of topic {topic_name!r}", deadline_s, attempt)
+        return await self._persistence.until_answered(f"the change of topic {topic_name!r}", deadline_s, attempt)
 
     async def request_election(
         self, topic_name: str, partitions: Collection[int] | None, *, unclean: bool, deadline_s: float
@@ -359,23 +363,31 @@ class TopicWriter:
     # ------------------------------------------------------------------------------------------------ cluster
 
     async def set_cluster_config(
-        self, changes: Mapping[str, str | None], *, deadline_s: float, validate_only: bool = False
-    ) -> None:
-        """Set or remove (None) keys of the cluster's `spec.config`, which holds for every broker."""
+        self, decide: Callable[[Mapping[str, str]], Changes], *, deadline_s: float, validate_only: bool = False
+    ) -> Changes:
+        """Set or remove keys of the cluster's `spec.config`, which holds for every broker; as `set_config`."""
 
-        async def attempt(_unsure: bool, limit_s: float) -> bool:
-            await self._client.merge_patch(
-                CLUSTERS,
-                self._namespace,
-                self._cluster,
-                {"spec": {"config": dict(changes)}},
-                strict=True,
-                dry_run=validate_only,
-                deadline_s=limit_s,
-            )
-            return True
+        async def attempt(_unsure: bool, limit_s: float) -> Changes | None:
+            found = await self._client.get(CLUSTERS, self._namespace, self._cluster, deadline_s=limit_s)
+            changes = decide(parse_cluster(found).config)
+            if not changes:
+                return changes
+            body = topic_objects.config_change(found, changes)
+            try:
+                await self._client.merge_patch(
+                    CLUSTERS,
+                    self._namespace,
+                    self._cluster,
+                    body,
+                    strict=True,
+                    dry_run=validate_only,
+                    deadline_s=limit_s,
+                )
+            except KubeConflict:
+                return None
+            return changes
 
-        await self._persistence.until_answered("the change of the cluster's configuration", deadline_s, attempt)
+        return await self._persistence.until_answered("the change of the cluster's configuration", deadline_s, attempt)
 
     # ------------------------------------------------------------------------------------------------- common
 

@@ -94,9 +94,16 @@ def reassignment(
     return operations
 
 
-def config_change(uid: str, changes: Mapping[str, str | None]) -> dict[str, Any]:
-    """Set or remove (None) keys of `spec.config` of that very object, as a merge patch; other keys stay."""
-    return {"metadata": {"uid": uid}, "spec": {"config": dict(changes)}}
+def config_change(found: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, Any]:
+    """Set or remove (None) keys of `spec.config` of that very object, as a merge patch; other keys stay.
+
+    A conflict when the object has changed since it was found: a list to which a word was added is written as a whole.
+    """
+    metadata = found["metadata"]
+    return {
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"config": dict(changes)},
+    }
 
 
 ALL_PARTITIONS = "all"

@@ -18,7 +18,7 @@ from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.resources.naming import ANNOTATION_CREATION_ID, topic_object_names, topic_slug
 from kafkalite_core.resources.topics import parse_topic
-from kafkalite_runtime.kube import CLUSTERS, TOPICS, KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube import TOPICS, KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
 from tests.unit.broker_cluster.conftest import NAMESPACE
 
 ONE = {"partitions": 1, "replicas": 1, "config": {}}
@@ -174,7 +174,7 @@ async def test_validation_alone_stores_nothing_and_finds_the_same_faults(world, 
     with refused(ErrorCode.INVALID_PARTITIONS, "256"):
         await side.writer.create("big", partitions=300, replicas=1, config={}, deadline_s=5, validate_only=True)
     await side.writer.grow("orders", 4, deadline_s=5, validate_only=True)
-    await side.writer.set_config("orders", {"retention.ms": "5"}, deadline_s=5, validate_only=True)
+    await side.writer.set_config("orders", lambda _: {"retention.ms": "5"}, deadline_s=5, validate_only=True)
     (found,) = await listed(world)
     assert found["spec"]["partitions"] == 1
     assert "config" not in found["spec"]
@@ -297,37 +297,6 @@ async def test_growth_without_answer_is_settled(world, side, fault):
     await side.writer.grow("orders", 2, {1: [0]}, deadline_s=5)
     (found,) = await listed(world)
     assert found["spec"]["partitions"] == 2
-
-
-# -------------------------------------------------------------------------------------------------- configuration
-
-
-async def test_keys_are_set_and_removed_one_by_one(world, side):
-    await side.writer.create("orders", partitions=1, replicas=1, config={"a.b": "1", "c": "2"}, deadline_s=5)
-    await asyncio.gather(
-        side.writer.set_config("orders", {"retention.ms": "7", "c": None}, deadline_s=5),
-        side.writer.set_config("orders", {"segment.ms": "8"}, deadline_s=5),
-    )
-    (found,) = await listed(world)
-    assert found["spec"]["config"] == {"a.b": "1", "retention.ms": "7", "segment.ms": "8"}
-    assert side.cache.topic("orders").config == found["spec"]["config"]
-    with refused(ErrorCode.INVALID_CONFIG, "min.insync.replicas"):
-        await side.writer.set_config("orders", {"min.insync.replicas": "9"}, deadline_s=5)
-
-
-async def test_a_configuration_never_reaches_the_next_topic_of_that_name(world, side):
-    await side.writer.create("orders", **ONE, deadline_s=5)
-    await world.client.delete(TOPICS, NAMESPACE, "orders")
-    await world.create_topic("orders", entry=None)
-    with refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        await side.writer.set_config("orders", {"retention.ms": "7"}, deadline_s=5)
-
-
-async def test_the_clusters_configuration(world, side):
-    await world.create_cluster()
-    await side.writer.set_cluster_config({"num.partitions": "4", "nothing": None}, deadline_s=5)
-    found = await world.client.get(CLUSTERS, NAMESPACE, "kafkalite")
-    assert found["spec"]["config"] == {"num.partitions": "4"}
 
 
 # ------------------------------------------------------------------------------------------------------- elections

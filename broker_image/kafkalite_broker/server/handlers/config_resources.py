@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from kafkalite_broker.server.services import Services
     from kafkalite_core.model.config import ConfigKey
+    from kafkalite_core.model.partition import Topic
     from kafkalite_core.protocol import alter_configs, incremental_alter_configs
 
     Resource = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
@@ -99,22 +100,25 @@ async def _alter(
 ) -> None:
     if resource.resource_type == ResourceType.TOPIC:
         name = resource.resource_name
-        topic = services.cache.topic(name)
-        if topic is None:
+        if services.cache.topic(name) is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {name!r} does not exist")
-        changes = plan(resource, TOPIC_KEYS, topic.config, topic.config.keys())
-        replicas = max((len(entry.replicas) for entry in topic.partitions.values()), default=None)
-        _refuse(check_topic_config(_set_in(changes), replicas=replicas))
-        if changes:
-            await _change_topic(services, name, changes, end_s, validate_only)
+
+        def of_topic(topic: Topic) -> dict[str, str | None]:
+            changes = plan(resource, TOPIC_KEYS, topic.config, topic.config.keys())
+            replicas = max((len(entry.replicas) for entry in topic.partitions.values()), default=None)
+            _refuse(check_topic_config(_set_in(changes), replicas=replicas))
+            return changes
+
+        await _change_topic(services, name, of_topic, end_s, validate_only)
     elif resource.resource_type == ResourceType.BROKER:
-        cluster = services.cluster()
-        current = {} if cluster is None else cluster.config
         allowed = _allowed_on(resource.resource_name)
-        changes = plan(resource, BROKER_KEYS, current, allowed & current.keys())
-        _check_broker(resource.resource_name, changes, allowed)
-        if changes:
-            await _change_cluster(services, changes, end_s, validate_only)
+
+        def of_cluster(current: Mapping[str, str]) -> dict[str, str | None]:
+            changes = plan(resource, BROKER_KEYS, current, allowed & current.keys())
+            _check_broker(resource.resource_name, changes, allowed)
+            return changes
+
+        await _change_cluster(services, of_cluster, end_s, validate_only)
     else:
         raise BrokerError(
             ErrorCode.INVALID_REQUEST,
@@ -164,9 +168,11 @@ def _check_broker(broker: str, changes: Mapping[str, str | None], allowed: froze
 
 
 async def _change_topic(
-    services: Services, name: str, changes: dict[str, str | None], end_s: float, validate_only: bool
+    services: Services, name: str, decide: Callable[[Topic], dict[str, str | None]], end_s: float, validate_only: bool
 ) -> None:
-    await services.topic_writer.set_config(name, changes, deadline_s=end_s - monotonic(), validate_only=validate_only)
+    changes = await services.topic_writer.set_config(
+        name, decide, deadline_s=end_s - monotonic(), validate_only=validate_only
+    )
 
     def shown() -> bool:
         topic = services.cache.topic(name)
@@ -178,13 +184,18 @@ async def _change_topic(
 
 
 async def _change_cluster(
-    services: Services, changes: dict[str, str | None], end_s: float, validate_only: bool
+    services: Services,
+    decide: Callable[[Mapping[str, str]], dict[str, str | None]],
+    end_s: float,
+    validate_only: bool,
 ) -> None:
-    await services.topic_writer.set_cluster_config(changes, deadline_s=end_s - monotonic(), validate_only=validate_only)
+    changes = await services.topic_writer.set_cluster_config(
+        decide, deadline_s=end_s - monotonic(), validate_only=validate_only
+    )
 
     def shown() -> bool:
         cluster = services.cluster()
         return cluster is not None and shows(cluster.config, changes)
 
-    if not validate_only:
+    if changes and not validate_only:
         await services.topic_changes.until(shown, end_s - monotonic())

@@ -93,7 +93,8 @@ class Description:
 
     def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
         name = resource.resource_name
-        names = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        # An empty list asks for all keys, as a null does.
+        names = frozenset(resource.configuration_keys) if resource.configuration_keys else None
         match resource.resource_type:
             case ResourceType.TOPIC:
                 topic = self._services.cache.topic(name)
