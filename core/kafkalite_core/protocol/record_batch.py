@@ -236,6 +236,8 @@ def _read_record(payload: memoryview, position: int, header: BatchHeader) -> tup
     if position != end:
         raise ProtocolError(f"a record ends {end - position} bytes early")
     timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + timestamp_delta
+    if not -(2**63) <= timestamp < 2**63:
+        raise ProtocolError(f"a record's timestamp {timestamp} does not fit 64 bits")
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 

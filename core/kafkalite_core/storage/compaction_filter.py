@@ -2,13 +2,16 @@
 
 A record stays when it is the last one of its key in the part that the key map covers, or lies beyond that part. A
 tombstone that stays for the first time gives its batch a delete horizon, now + `delete.retention.ms`, in the field
-baseTimestamp with attribute bit 6; after the horizon it goes. Offsets, timestamps, keys, values and headers of what
-stays never change, nor do base offset, last offset, leader epoch and producer of a batch.
+baseTimestamp with attribute bit 6; after the horizon it goes. A horizon that was copied from the leader does not count:
+who reads the value here, which the first pass over this log takes, must have time to come to the tombstone.
+Offsets, timestamps, keys, values and headers of what stays never change, nor do base offset, last offset, leader epoch
+and producer of a batch.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from struct import error as struct_error
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from crc32c import crc32c
@@ -36,6 +39,9 @@ Row: TypeAlias = tuple[int, int, int, bytes | None, bool]
 
 DELETE_HORIZON: Final = 0x40
 """Attribute bit: baseTimestamp is the delete horizon, from which the records' timestamp deltas count."""
+
+HORIZON_MAX_MS: Final = 2**63 - 1
+"""The latest horizon that a header holds: of a `delete.retention.ms` that means "for ever"."""
 
 _CODEC_MASK: Final = 0x07
 _CRC_START: Final = 21
@@ -177,6 +183,7 @@ def filter_batch(
     header: BatchHeader,
     keys: KeyMap,
     *,
+    first_dirty: int,
     now_ms: int,
     delete_retention_ms: int,
     keep_header: bool,
@@ -185,7 +192,8 @@ def filter_batch(
 ) -> bytes | None:
     """What compaction leaves of a batch: itself when everything stays, None when nothing does.
 
-    With `keep_header` a batch without records is left instead of nothing. Raises `ProtocolError`.
+    Below `first_dirty` an earlier pass over this log has been. With `keep_header` a batch without records is left
+    instead of nothing. Raises `ProtocolError`.
     """
     if header.is_control:
         return batch
@@ -193,7 +201,8 @@ def filter_batch(
         return batch if keep_header else None
     payload = records_of(batch, header, decompress)
     rows = walk_records(payload, header.record_count)
-    expired = header.attributes & DELETE_HORIZON and now_ms >= header.base_timestamp
+    horizon_counts = header.attributes & DELETE_HORIZON and header.next_offset <= first_dirty
+    expired = horizon_counts and now_ms >= header.base_timestamp
     kept = []
     tombstones = False
     base, covered_end, latest = header.base_offset, keys.covered_end, keys.offsets
@@ -213,11 +222,11 @@ def filter_batch(
     if not kept:
         return empty_batch(header) if keep_header else None
     # Not before all of the batch is covered: who reads an older value now must have time to come to the tombstone.
-    marks = tombstones and not header.attributes & DELETE_HORIZON and header.next_offset <= covered_end
+    marks = tombstones and not horizon_counts and header.next_offset <= covered_end
     if len(kept) == len(rows) and not marks:
         return batch
     if marks:
-        return _rebuild(header, payload, kept, now_ms + delete_retention_ms, compress)
+        return _rebuild(header, payload, kept, min(now_ms + delete_retention_ms, HORIZON_MAX_MS), compress)
     return _rebuild(header, payload, kept, None, compress)
 
 
@@ -242,7 +251,7 @@ def _rebuild(
     stamps = [_timestamp_at(payload, row[0]) for row in kept]
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(delta for delta, _, _ in stamps)
+        max_timestamp = max(_as_int64(header.base_timestamp + delta) for delta, _, _ in stamps)
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if horizon_ms is None:
         records = _join_runs(payload, kept)
@@ -291,17 +300,27 @@ def _shift_timestamps(payload: bytes, kept: list[Row], stamps: list[tuple[int, i
     out = bytearray()
     for (_, end, *_), (delta, attributes, rest) in zip(kept, stamps, strict=True):
         head = bytearray(payload[attributes : attributes + 1])
-        write_varint(head, delta + shift_ms)
+        write_varint(head, _as_int64(delta + shift_ms))
         write_varint(out, len(head) + end - rest)
         out += head
         out += payload[rest:end]
     return bytes(out)
 
 
+def _as_int64(value: int) -> int:
+    """What 64 bits keep of a sum of timestamps, as Kafka's clients add. Only those of a hostile client need it: they
+    mean to everyone what they meant before, and do not keep a log from being compacted.
+    """
+    return (value + 2**63) % 2**64 - 2**63
+
+
 def _assemble(header: BatchHeader, records: bytes) -> bytes:
-    """Header and records, with length and CRC."""
+    """Header and records, with length and CRC. Raises `ProtocolError`."""
     header = header._replace(batch_length=HEADER_SIZE - LOG_OVERHEAD + len(records), crc=0)
-    batch = bytearray(HEADER.pack(*header)) + records
+    try:
+        batch = bytearray(HEADER.pack(*header)) + records
+    except struct_error as error:
+        raise ProtocolError(f"the batch at {header.base_offset} does not fit its header any more: {error}") from error
     with memoryview(batch) as view:
         header = header._replace(crc=crc32c(view[_CRC_START:]))
     HEADER.pack_into(batch, 0, *header)

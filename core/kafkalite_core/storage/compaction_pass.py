@@ -185,8 +185,8 @@ def compact(
         spare_bytes: Free space of the disk that must remain.
 
     Raises (what jobs raised, thrown in): `StorageError` when the disk is full, `CorruptMessage` and `ProtocolError` for
-    a log that cannot be compacted, `DiskFailure`. In all cases but the last the log is whole, and what was left over of
-    the pass is removed.
+    a log that cannot be compacted, `DiskFailure`. In all cases but the last, defects included, the log is whole, and
+    what was left over of the pass is removed.
     """
     return _Pass(log, plan, map_bytes, now_ms, spare_bytes).run()
 
@@ -222,9 +222,11 @@ class _Pass:
         except (_Stopped, ReadInterrupted) as stopped:
             result.reason = str(stopped)
             yield from self._tidy()
-        except (StorageError, CorruptMessage, ProtocolError) as error:
+        except DiskFailure:
+            raise
+        except Exception as error:
             yield from self._tidy()
-            if not self._void:
+            if not self._void or not isinstance(error, (StorageError, CorruptMessage, ProtocolError)):
                 raise
             result.reason = str(error)  # bytes were cut off while they were read
         return result
@@ -235,8 +237,9 @@ class _Pass:
 
     def _tidy(self) -> Generator[Job, None, None]:
         output, self._output = self._output, None
-        if output is not None and not self._log.closed:
-            yield output.discard
+        if output is None:
+            return
+        yield output.segment.close if self._log.closed else output.discard
 
     def _job(self, job: Job) -> Generator[Job, None, None]:
         """Has a job run, and looks whether the log is still the same."""
@@ -317,6 +320,7 @@ class _Pass:
                 batch,
                 header,
                 self._keys,
+                first_dirty=self._plan.first_dirty,
                 now_ms=self._now_ms,
                 delete_retention_ms=retention_ms,
                 keep_header=last_of_producer,

@@ -109,6 +109,12 @@ def test_timestamps_have_bounds(timestamp, code):
     assert code_of(batch, checks=checks) == code
 
 
+def test_a_timestamp_fits_64_bits():
+    batch = edited((27, (2**63 - 1).to_bytes(8)), records=[SimpleRecord(1, b"k", b"v"), SimpleRecord(2, b"k", b"v")])
+    assert code_of(batch) == ErrorCode.NONE
+    assert code_of(batch, checks=RecordChecks()) == ErrorCode.INVALID_RECORD
+
+
 def test_records_are_numbered_without_gaps():
     batch = edited((64, b"\x02"))  # the only record's offset delta
     assert code_of(batch) == ErrorCode.NONE

@@ -50,11 +50,12 @@ def keys_of(*batches, max_bytes=1 << 20, first=0):
     return keys
 
 
-def filtered(batch, keys, now_ms=0, retention=1000, keep_header=False):
+def filtered(batch, keys, now_ms=0, retention=1000, keep_header=False, first_dirty=0):
     left = filter_batch(
         batch,
         parse_batch_header(batch),
         keys,
+        first_dirty=first_dirty,
         now_ms=now_ms,
         delete_retention_ms=retention,
         keep_header=keep_header,

@@ -134,6 +134,54 @@ def test_nothing_is_rewritten_where_nothing_changes(keeper):
     assert not [name for name in keeper.disk.list(keeper.name) if "cleaned" in name]
 
 
+def test_a_defect_of_a_pass_leaves_nothing_behind(keeper, monkeypatch):
+    log = keeper.open()
+    fill(log, 20)
+    expected = state(log)
+
+    real = compaction_pass.filter_batch
+
+    def cleaned():
+        return [name for name in keeper.disk.list(keeper.name) if "cleaned" in name]
+
+    def fail(batch, header, *rest, **options):
+        if cleaned():
+            raise ValueError("a defect")
+        return real(batch, header, *rest, **options)
+
+    monkeypatch.setattr(compaction_pass, "filter_batch", fail)
+    with pytest.raises(ValueError, match="a defect"):
+        run(log)
+    assert not cleaned()
+    assert state(log) == expected
+    monkeypatch.undo()
+    assert run(log).reason == ""
+    assert state(log) == expected
+
+
+def test_who_reads_from_a_replica_has_time_to_come_to_a_tombstone_whose_leader_let_it_go(keeper):
+    leader = keeper.open()
+    put(leader, (b"a", b"value" * 100))
+    put(leader, (b"b", b"other" * 100))
+    put(leader, (b"a", None))
+    fill(leader, 20)
+    keeper.name = "copy-0"
+    copy = keeper.open()
+    copy.append_as_follower(memoryview(batches(leader)[0]), max_epoch=1, now_ms=1)
+    run(leader, now_ms=10)
+    for batch in batches(leader):
+        if parse_batch_header(batch).base_offset >= copy.end_offset:
+            copy.append_as_follower(memoryview(batch), max_epoch=1, now_ms=1)
+    done = run(copy, now_ms=5000).cleaned_to
+    assert [(key, value) for _, _, key, value, _ in everything(copy) if key == b"a"] == [(b"a", None)]
+    fill(copy, 20, tag=b"w")
+    done = run(copy, checkpoint=done, now_ms=5999).cleaned_to
+    assert b"a" in {record[2] for record in everything(copy)}
+    fill(copy, 20, tag=b"x")
+    run(copy, checkpoint=done, now_ms=6000)
+    assert b"a" not in {record[2] for record in everything(copy)}
+
+
 def test_the_last_batch_of_a_producer_stays_and_its_sequence_is_known(keeper):
     log = keeper.open()
     for n in range(6):

@@ -1,11 +1,14 @@
 """Which records of a batch compaction keeps, and the batch that is left."""
 
 import random
+import struct
 
 import pytest
+from crc32c import crc32c
 
 from kafkalite_broker.compression import decompress
 from kafkalite_core.protocol.errors import ProtocolError
+from kafkalite_core.protocol.primitives import read_varint
 from kafkalite_core.protocol.record_batch import (
     parse_batch_header,
     rewrite_log_append_time,
@@ -15,6 +18,8 @@ from kafkalite_core.storage.compaction_filter import (
     ENTRY_OVERHEAD_BYTES,
     KeyMap,
     digest,
+    filter_batch,
+    walk_records,
 )
 from tests.unit.storage.compaction_tools import batch_of, content, filtered, keys_of
 
@@ -48,11 +53,67 @@ def test_a_tombstone_gets_a_horizon_and_goes_after_it():
     assert header.base_timestamp == 2 * 10**12 + 1000
     assert content(marked) == content(batch)
     assert header.max_timestamp == 10**12 + 7
-    assert filtered(marked, keys, now_ms=2 * 10**12 + 999) is marked
-    left = filtered(marked, keys, now_ms=2 * 10**12 + 1000)
+    assert filtered(marked, keys, now_ms=2 * 10**12 + 999, first_dirty=3) is marked
+    left = filtered(marked, keys, now_ms=2 * 10**12 + 1000, first_dirty=3)
     assert content(left) == [content(batch)[0], content(batch)[2]]
     assert parse_batch_header(left).base_timestamp == header.base_timestamp
-    assert filtered(left, keys, now_ms=3 * 10**12) is left
+    assert filtered(left, keys, now_ms=3 * 10**12, first_dirty=3) is left
+
+
+@pytest.mark.parametrize("first_dirty", [0, 2])
+def test_a_horizon_that_came_from_the_leader_is_given_anew_by_the_first_pass(first_dirty):
+    batch = batch_of((b"a", b"1"), (b"b", None), (b"c", b"3"))
+    keys = keys_of(batch)
+    copied = filtered(batch, keys, now_ms=10_000)
+    left = filtered(copied, keys, now_ms=50_000, first_dirty=first_dirty)
+    assert parse_batch_header(left).base_timestamp == 51_000
+    assert content(left) == content(batch)
+    assert len(content(filtered(left, keys, now_ms=51_000, first_dirty=3))) == 2
+
+
+@pytest.mark.parametrize("stamp", [-1, 5000, 2**63 - 1])
+def test_a_tombstone_may_be_kept_for_ever(stamp):
+    batch = batch_of((b"a", b"1"), (b"b", None), stamps=[5000, stamp])
+    keys = keys_of(batch)
+    marked = filtered(batch, keys, now_ms=10**12, retention=2**63 - 1)
+    assert parse_batch_header(marked).base_timestamp == 2**63 - 1
+    assert content(marked) == content(batch)
+    assert filtered(marked, keys, now_ms=10**15, retention=2**63 - 1, first_dirty=2) is marked
+
+
+@pytest.mark.parametrize("now_ms", [0, 10**12])
+def test_timestamps_beyond_64_bits_stop_nothing_and_mean_what_they_meant(now_ms):
+    """A topic that was not compacted takes them; Java's sums wrap around."""
+    batch = bytearray(batch_of((b"a", b"1"), (b"b", b"2"), (b"c", None), stamps=[5000, 5007, 9000]))
+    struct.pack_into(">q", batch, 27, 2**63 - 5)
+    struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    newer = batch_of((b"a", b"3"), base=3)
+    left = filtered(bytes(batch), keys_of(bytes(batch), newer), now_ms=now_ms)
+    header = parse_batch_header(left)
+    assert header.max_timestamp == 2**63 - 5 + 4000 - 2**64
+    rows = walk_records(left[61:], 2)
+    sums = [header.base_timestamp + read_varint(memoryview(left[61:]), row[0] + 2)[0] for row in rows]
+    assert [(total + 2**63) % 2**64 - 2**63 for total in sums] == [2**63 + 2 - 2**64, 2**63 - 5 + 4000 - 2**64]
+
+
+def test_a_batch_that_grows_too_large_for_its_header_is_refused():
+    class Huge(bytes):
+        def __len__(self):
+            return 2**31
+
+    batch = batch_of((b"a", b"1"), (b"b", b"2"), codec=1)
+    with pytest.raises(ProtocolError, match="does not fit its header"):
+        filter_batch(
+            batch,
+            parse_batch_header(batch),
+            keys_of(batch, batch_of((b"a", b"3"), base=2)),
+            first_dirty=0,
+            now_ms=0,
+            delete_retention_ms=0,
+            keep_header=False,
+            decompress=decompress,
+            compress=lambda _codec, data: Huge(data),
+        )
 
 
 def test_a_superseded_tombstone_goes_at_once():
