@@ -17,6 +17,7 @@ from kafkalite_core.storage.checkpoints import (
 )
 from kafkalite_core.storage.errors import CorruptCheckpoint
 from kafkalite_core.storage.partition_metadata import directory_name, parse_directory_name
+from kafkalite_core.storage.replay import checkpoint_producers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,7 +68,13 @@ class Checkpoints:
         return known
 
     def take(self, logs: Mapping[TopicPartition, Log], high_watermarks: Mapping[Log, int]) -> CheckpointValues:
-        """The values of now. A log without a high watermark keeps the one that is on disk."""
+        """The values of now. A log without a high watermark keeps the one that is on disk.
+
+        What the open logs know of producers is written here if need be. Raises `DiskFailure`.
+        """
+        for log in logs.values():
+            if not log.closed:
+                checkpoint_producers(log)
         taken_at = (self.recovery_points.take(), self.high_watermarks.take(), self.log_starts.take())
         known = self.high_watermarks.values
         marks = {key: high_watermarks.get(log, known.get(key, log.start_offset)) for key, log in logs.items()}

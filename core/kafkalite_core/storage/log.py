@@ -11,12 +11,12 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.storage import appending, flushing, reading, retention, truncation
-from kafkalite_core.storage.disk import disk_errors, join, remove_file, replace_file, sync_directory, sync_file
+from kafkalite_core.storage import appending, flushing, reading, replay, retention, truncation
+from kafkalite_core.storage.disk import disk_errors, sync_directory, sync_file
 from kafkalite_core.storage.epoch_cache import EpochCache
 from kafkalite_core.storage.index_loading import IndexLoading
 from kafkalite_core.storage.producer_state import ProducerStates
-from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, Segment, file_name, offset_of
+from kafkalite_core.storage.segment import SNAPSHOT_SUFFIX, Segment, offset_of
 from kafkalite_core.storage.tail import Tail, TailBudget
 from kafkalite_core.storage.timestamps import TimeSearch
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 INDEXES_LOADED_MAX: Final = 8
 """Sealed segments per log whose indexes are kept in memory."""
-
-SNAPSHOTS_KEPT: Final = 3
-"""Producer snapshots per log; an older state is rebuilt from the log's start."""
 
 
 class AppendInfo(NamedTuple):
@@ -83,6 +80,7 @@ class Log:
         end_offset: Offset of the next record.
         flushed_end: Everything below is on disk; the log end itself under relaxed flush (S8).
         recovery_point: Everything below is on disk, whatever the flush configuration.
+        snapshot_size: Size of the active segment when the producers in it were last written, 0 before that.
         generation: Rises with every truncation; flush tickets and cold reads of an older one are void (S8).
         pending_swap: The replacement of segments by a compacted one that is under way, or None.
     """
@@ -98,6 +96,7 @@ class Log:
         self.active: Segment
         self.epochs = EpochCache()
         self.producers = ProducerStates()
+        self.snapshot_size = 0
         self.tail = Tail(environment.tail_budget)
         self.start_offset = start_offset
         self.end_offset = start_offset
@@ -181,7 +180,7 @@ class Log:
         except StorageError:
             old.sealed = False
             raise
-        self._write_snapshot(self.end_offset)
+        replay.write_snapshot(self)
         self._loaded[old.base_offset] = old
         self._trim_indexes()
         return segment
@@ -378,7 +377,7 @@ class Log:
         active.write_indexes()
         for index in (active.index, active.time_index):
             sync_file(index.file(), index.path)
-        self._write_snapshot(self.end_offset, durable=True)
+        replay.write_snapshot(self, durable=True)
         self.directory_version += 1
         ticket = flushing.begin_flush(self)
         if ticket is not None:
@@ -400,16 +399,6 @@ class Log:
             segment.close()
 
     # ------------------------------------------------------------------------------------------------ snapshots
-
-    def _write_snapshot(self, offset: int, *, durable: bool = False) -> None:
-        path = join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
-        try:
-            replace_file(self.disk, path, self.producers.encode(), durable=durable)
-        except StorageError:
-            return  # an older snapshot and the log say the same
-        self.directory_version += 1
-        for old in self.snapshots()[:-SNAPSHOTS_KEPT]:
-            remove_file(self.disk, join(self.directory, file_name(old, SNAPSHOT_SUFFIX)))
 
     def snapshots(self) -> list[int]:
         """Offsets of the producer snapshots on disk, rising."""

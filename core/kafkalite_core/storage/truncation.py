@@ -110,6 +110,7 @@ def _announce(log: Log, offset: int) -> None:
 def _begin_cut(log: Log) -> None:
     log.generation += 1
     log.tail.clear()
+    log.snapshot_size = 0
 
 
 @contextmanager

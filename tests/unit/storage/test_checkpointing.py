@@ -7,6 +7,7 @@ import pytest
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
 from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.partition_metadata import read_metadata
 
@@ -162,3 +163,14 @@ def test_a_broker_that_was_killed_on_a_full_disk_starts_again(manager, tools, mo
     monkeypatch.setattr(two.disk, "free_bytes", lambda: free)
     two.open()
     assert not (two.disk.root / ".reserve").exists()
+
+
+def test_a_checkpoint_writes_what_was_learnt_of_producers_since_the_segment_began(opened):
+    one = opened()
+    log, _ = one.obtain(REF, 0, resolve_topic_config({"segment.bytes": "4096"}))
+    record = SimpleRecord(1, b"k", bytes(200))
+    for n in range(9):
+        batch = build_batch([record], producer_id=7, producer_epoch=0, base_sequence=n)
+        log.append_as_leader(batch, leader_epoch=1, now_ms=1)
+        one.checkpoint({log: 0})
+    assert log.snapshots() == [8]
