@@ -1,9 +1,9 @@
 """Compaction of the logs of a broker: which one is next, and its pass on a thread of its own.
 
-The dirtiest log that is due comes first. What a pass decides and renames happens on the loop's thread, in steps of
-well under a millisecond per segment; reading, filtering, writing and syncing in small pieces on the cleaner's thread.
-After each piece the cleaner rests for as long as the piece took, since its Python holds the interpreter's lock: so the
-event loop has at least half of the processor.
+The dirtiest log that is due comes first; one for which there was no room lets the others pass. What a pass decides and
+renames happens on the loop's thread, in steps of well under a millisecond per segment; reading, filtering, writing and
+syncing in small pieces on the cleaner's thread. After each piece the cleaner rests for as long as the piece took, since
+its Python holds the interpreter's lock: so the event loop has at least half of the processor.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ SPARE_BYTES: Final = 64 << 20
 
 RESTS_PER_WORK: Final = 1.0
 BACKOFF_MIN_S: Final = 0.05
+POSTPONED_S: Final = 300.0
+"""So long a log whose pass found no room, or was broken off, is left alone. Most of a pass is lost then, and there are
+others, for which there may be room."""
 
 
 class LogCleaner:
@@ -48,6 +51,7 @@ class LogCleaner:
         wall_ms: Wall clock.
         telemetry: Figures.
         on_fatal: Told the error after which the process must end (R12).
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class LogCleaner:
         wall_ms: Callable[[], int],
         telemetry: CleanerTelemetry,
         on_fatal: Callable[[BaseException], None],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._logs = logs
         self._high_watermarks = high_watermarks
@@ -72,8 +77,10 @@ class LogCleaner:
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="cleaner")
         self._in_progress: set[str] = set()
         self._uncleanable: set[Log] = set()
-        self._looked_s = monotonic()
-        telemetry.idle_ms = lambda: (monotonic() - self._looked_s) * 1000.0
+        self._postponed_to_s: dict[Log, float] = {}
+        self._clock = clock
+        self._looked_s = clock()
+        telemetry.idle_ms = lambda: (clock() - self._looked_s) * 1000.0
 
     async def run(self) -> None:
         """Compacts whatever is due, for ever. Nothing when `log.cleaner.enable` is false."""
@@ -90,32 +97,37 @@ class LogCleaner:
                 await asyncio.sleep(self._backoff_s)
 
     async def clean_once(self) -> bool:
-        """One pass over the log that needs it most; False when there is none, or none that could be compacted."""
+        """One pass over the log that needs it most, whether it succeeds or not; False when there is none."""
         choice = self._choose()
         if choice is None:
             return False
         log, plan = choice
         self._in_progress.add(log.directory)
         try:
-            return await self._clean(log, plan)
+            if not await self._clean(log, plan):
+                self._postpone(log)
         except DiskFailure as error:
             self._on_fatal(error)
             return False
         except StorageError as error:
+            self._postpone(log)
             log_events.warning("no room to compact, trying again later", directory=log.directory, error=str(error))
-            return False
         except Exception as error:
             # Damaged batches, or a defect: the log stays as it is, and others go on.
             log_events.error("log cannot be compacted until the next start", directory=log.directory, exc_info=error)
             self._uncleanable.add(log)
-            return True
         finally:
             self._in_progress.discard(log.directory)
+        return True
+
+    def _postpone(self, log: Log) -> None:
+        self._postponed_to_s[log] = self._clock() + POSTPONED_S
 
     def _choose(self) -> tuple[Log, CompactionPlan] | None:
         """The dirtiest log that is due, as Kafka's `grabFilthiestCompactedLog`."""
         now_ms = self._wall_ms()
-        self._looked_s = monotonic()
+        self._looked_s = now_s = self._clock()
+        self._postponed_to_s = {log: until for log, until in self._postponed_to_s.items() if until > now_s}
         self._uncleanable = {log for log in self._uncleanable if not log.closed}
         best: tuple[Log, CompactionPlan] | None = None
         max_ratio, max_delay_ms = 0.0, 0
@@ -125,12 +137,15 @@ class LogCleaner:
             plan = plan_compaction(log, self._logs.cleaner_offset(log), high_watermark=mark, now_ms=now_ms)
             max_ratio = max(max_ratio, plan.dirty_ratio)
             max_delay_ms = max(max_delay_ms, plan.overdue_ms)
+            if log in self._postponed_to_s:
+                continue
             if plan.due and (best is None or plan.dirty_ratio > best[1].dirty_ratio):
                 best = log, plan
         self._telemetry.looked(max_dirty_ratio=max_ratio, max_delay_ms=max_delay_ms, uncleanable=len(self._uncleanable))
         return best
 
     async def _clean(self, log: Log, plan: CompactionPlan) -> bool:
+        """One pass; False when it was broken off."""
         began_s = monotonic()
         work = compact(
             log, plan, map_bytes=self._map_bytes, now_ms=self._wall_ms(), spare_bytes=SPARE_BYTES

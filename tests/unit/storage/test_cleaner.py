@@ -10,7 +10,7 @@ import pytest
 
 from kafkalite_broker.compression import compress, decompress
 from kafkalite_broker.log import cleaner as cleaner_module
-from kafkalite_broker.log.cleaner import LogCleaner
+from kafkalite_broker.log.cleaner import POSTPONED_S, LogCleaner
 from kafkalite_broker.log.cleaner_telemetry import CleanerTelemetry
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import TopicRef
@@ -62,6 +62,7 @@ async def cleaning(manager, clock, *, marks=None, **config):
         wall_ms=clock,
         telemetry=CleanerTelemetry(),
         on_fatal=fatal.append,
+        clock=lambda: clock.mono_ms / 1000.0,
     )
     try:
         yield cleaner
@@ -224,15 +225,66 @@ async def test_a_full_disk_ends_the_pass_and_leaves_nothing_behind(open_manager,
 
     monkeypatch.setattr("kafkalite_broker.log.disk._write", write)
     async with cleaning(open_manager, clock) as cleaner:
-        assert not await cleaner.clean_once()
+        assert await cleaner.clean_once()
         assert not [name for name in open_manager.disk.list("orders-0") if "cleaned" in name]
         assert state_of(log) == state
         full = False
         monkeypatch.setattr(cleaner_module, "SPARE_BYTES", 1 << 60)
-        assert not await cleaner.clean_once()
-        monkeypatch.setattr(cleaner_module, "SPARE_BYTES", 0)
+        clock.mono_ms += 1000 * POSTPONED_S
         assert await cleaner.clean_once()
+        assert state_of(log) == state
+        monkeypatch.setattr(cleaner_module, "SPARE_BYTES", 0)
+        assert not await cleaner.clean_once(), "it waits"
+        assert figures(cleaner)["kafka_log_logcleanermanager_max_dirty_percent"] == 100
+        clock.mono_ms += 1000 * POSTPONED_S - 1
+        assert not await cleaner.clean_once(), "it waits"
+        clock.mono_ms += 1
+        assert await cleaner.clean_once()
+        assert open_manager.cleaner_offset(log) == log.active.base_offset
     assert state_of(log)[0] == state[0]
+
+
+async def test_a_log_that_finds_no_room_lets_the_others_pass(open_manager, clock, monkeypatch):
+    logs = [open_manager.obtain(REF, number, COMPACTED)[0] for number in range(3)]
+    for log, count in zip(logs, (30, 60, 60), strict=True):
+        put(log, count)
+    async with cleaning(open_manager, clock) as cleaner:
+        assert await cleaner.clean_once()
+        dirtiest = next(log for log in logs if open_manager.cleaner_offset(log) is not None)
+        put(dirtiest, 200, tag="w")
+        free_bytes = open_manager.disk.free_bytes
+        large = []
+
+        def free():
+            return 0 if dirtiest.directory in cleaner._in_progress and large.append(1) is None else free_bytes()
+
+        monkeypatch.setattr(open_manager.disk, "free_bytes", free)
+        monkeypatch.setattr(cleaner_module, "SPARE_BYTES", 0)
+        passes = [await cleaner.clean_once() for _ in range(4)]
+        assert (passes, len(large)) == ([True, True, True, False], 1)
+    assert all(open_manager.cleaner_offset(log) == log.active.base_offset for log in logs if log is not dirtiest)
+
+
+async def test_a_log_whose_pass_was_broken_off_lets_the_others_pass(open_manager, clock):
+    logs = [open_manager.obtain(REF, number, COMPACTED)[0] for number in range(2)]
+    for log in logs:
+        put(log, 60)
+    async with cleaning(open_manager, clock) as cleaner:
+        submit = cleaner._pool.submit
+        cut = []
+
+        def spy(job, *rest):
+            if not cut:
+                cut.extend(log for log in logs if log.directory in cleaner._in_progress)
+                cut[0].truncate_to(40)
+            return submit(job, *rest)
+
+        cleaner._pool.submit = spy
+        assert [await cleaner.clean_once() for _ in range(3)] == [True, True, False]
+        assert [log for log in logs if open_manager.cleaner_offset(log) is None] == cut
+        clock.mono_ms += 1000 * POSTPONED_S
+        assert [await cleaner.clean_once() for _ in range(2)] == [True, False]
+    assert all(open_manager.cleaner_offset(log) == log.active.base_offset for log in logs)
 
 
 async def test_reads_planned_before_a_swap_are_right_or_interrupted(open_manager, clock):
