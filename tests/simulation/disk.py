@@ -57,6 +57,7 @@ class SimFile:
             size = len(data)
         position = len(inode.data)
         inode.data += data
+        inode.modified_ms = disk.wall_ms()
         disk.room -= size
         if inode.marks is not None:
             self._note_batches(inode.marks, data, position)
@@ -84,10 +85,15 @@ class SimFile:
         """See `File`."""
         return len(self._inode.data)
 
+    def modified_ms(self) -> int:
+        """See `File`."""
+        return self._inode.modified_ms
+
     def truncate(self, size: int) -> None:
         """See `File`."""
         disk, inode = self._disk, self._inode
         disk.step()
+        inode.modified_ms = disk.wall_ms()
         if size >= len(inode.data):
             return
         if size < inode.synced:
@@ -155,8 +161,16 @@ class SimDisk:
         process: Whose disk operations these are.
     """
 
-    def __init__(self, *, room: int, bite: Callable[[str], None], on_batch: Callable[[Tag, Mark], None]) -> None:
+    def __init__(
+        self,
+        *,
+        room: int,
+        wall_ms: Callable[[], int],
+        bite: Callable[[str], None],
+        on_batch: Callable[[Tag, Mark], None],
+    ) -> None:
         self.room = room
+        self.wall_ms = wall_ms
         self.bite = bite
         self.on_batch = on_batch
         self.sync_errors = 0
@@ -204,6 +218,7 @@ class SimDisk:
             self.step()
             self._name_finds_room(path)
             node = directory.entries[name] = Inode(is_log=name.endswith(".log"))
+            node.modified_ms = self.wall_ms()
             directory.note("set", name, node=node)
         assert isinstance(node, Inode), path
         return SimFile(self, directory, node)

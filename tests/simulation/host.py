@@ -42,7 +42,12 @@ class Host:
         self.object_name = broker_name(CLUSTER, broker_id)
         self.clock = clock
         self.fsync_ms = fsync_ms
-        self.disk = SimDisk(room=room, bite=self.world.bite, on_batch=cluster.oracles.batch_written)
+        self.disk = SimDisk(
+            room=room,
+            wall_ms=lambda: self.clock.wall_ms(self.world.now),
+            bite=self.world.bite,
+            on_batch=cluster.oracles.batch_written,
+        )
         self.chance = self.world.rng(f"host {broker_id}")
         self.broker: Broker | None = None
         self.incarnations = 0

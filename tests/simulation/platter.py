@@ -41,11 +41,12 @@ class Mark(NamedTuple):
 class Inode:
     """A file's content. `old` is what is durable after a cut that was not synced; `lost` was never written."""
 
-    __slots__ = ("data", "floor", "lost", "marks", "old", "synced")
+    __slots__ = ("data", "floor", "lost", "marks", "modified_ms", "old", "synced")
 
     def __init__(self, *, is_log: bool) -> None:
         self.data = bytearray()
         self.synced = 0
+        self.modified_ms = 0
         self.old: bytes | None = None
         self.floor = 0
         self.lost: list[tuple[int, int]] = []

@@ -80,6 +80,14 @@ class LocalFile:
         finally:
             self._unpin()
 
+    def modified_ms(self) -> int:
+        """See `File`."""
+        descriptor = self._pin()
+        try:
+            return os.fstat(descriptor).st_mtime_ns // 1_000_000
+        finally:
+            self._unpin()
+
     def truncate(self, size: int) -> None:
         """See `File`."""
         descriptor = self._pin()

@@ -40,6 +40,10 @@ class File(Protocol):
         """Length in bytes."""
         ...
 
+    def modified_ms(self) -> int:
+        """Wall clock, in ms, when bytes were last written or cut off."""
+        ...
+
     def truncate(self, size: int) -> None:
         """Cuts the file to `size` bytes."""
         ...

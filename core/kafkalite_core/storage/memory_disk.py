@@ -26,11 +26,12 @@ def keep_synced_only(_choices: int) -> int:
 
 
 class _Inode:
-    __slots__ = ("data", "synced")
+    __slots__ = ("data", "modified_ms", "synced")
 
-    def __init__(self) -> None:
+    def __init__(self, modified_ms: int) -> None:
         self.data = bytearray()
         self.synced = b""
+        self.modified_ms = modified_ms
 
 
 class MemoryFile:
@@ -51,6 +52,7 @@ class MemoryFile:
             raise OSError(errno.ENOSPC, "No space left on device")
         part = bytes(data[:room]) if len(data) > room else data
         self._inode.data += part
+        self._inode.modified_ms = self._disk.now_ms
         return len(part)
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -65,10 +67,16 @@ class MemoryFile:
         self._check("size")
         return len(self._inode.data)
 
+    def modified_ms(self) -> int:
+        """See `File`."""
+        self._check("modified_ms")
+        return self._inode.modified_ms
+
     def truncate(self, size: int) -> None:
         """See `File`."""
         self._check("truncate")
         del self._inode.data[size:]
+        self._inode.modified_ms = self._disk.now_ms
 
     def sync(self) -> None:
         """See `File`."""
@@ -99,12 +107,14 @@ class MemoryDisk:
     Attributes:
         hook: Called with (operation, path) before every operation that may fail; raises `OSError` to inject a fault.
         generation: Number of crashes so far; files opened before a crash are dead.
+        now_ms: Wall clock for the times of files; it stands still unless it is set.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
         self.hook: Callable[[str, str], None] = lambda _operation, _path: None
         self.generation = 0
+        self.now_ms = 0
         self._files: dict[str, _Inode] = {}
         self._directories: set[str] = {""}
         self._durable_files: dict[str, _Inode] = {}
@@ -120,7 +130,7 @@ class MemoryDisk:
         if inode is None:
             if not create or _parent(path) not in self._directories:
                 raise FileNotFoundError(errno.ENOENT, path)
-            inode = self._files[path] = _Inode()
+            inode = self._files[path] = _Inode(self.now_ms)
         return MemoryFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
@@ -220,7 +230,7 @@ class MemoryDisk:
         self._files = {}
         for path, inode in files.items():
             if id(inode) not in survivors:
-                fresh = _Inode()
+                fresh = _Inode(inode.modified_ms)
                 fresh.data = _torn(inode, choose)
                 fresh.synced = bytes(fresh.data)
                 survivors[id(inode)] = fresh

@@ -132,9 +132,7 @@ def load_log(
             disk.makedirs(directory)
             log.parent_unsynced = True
     bases = _tidy(log)
-    segments = [
-        Segment(disk, directory, base, index_bytes_max=config.segment_index_bytes, created_ms=now_ms) for base in bases
-    ]
+    segments = [_segment_found(log, base, now_ms) for base in bases]
     clean = _load_epochs(log, bases) and clean
     loading = _Loading(log, segments, clean=clean, recovery_point=recovery_point)
     yield from loading.run()
@@ -149,6 +147,18 @@ def load_log(
         reason=loading.reason,
     )
     return log, report
+
+
+def _segment_found(log: Log, base_offset: int, now_ms: int) -> Segment:
+    """A segment that was there before. It is as old as the last change of its file, if its records bear no timestamps:
+    were it new with every start, it would never be too old (`retention.ms`). A clock that was set back makes it new.
+    """
+    segment = Segment(
+        log.disk, log.directory, base_offset, index_bytes_max=log.config.segment_index_bytes, created_ms=now_ms
+    )  # fmt: skip
+    with disk_errors(f"look at {segment.path}"):
+        segment.created_ms = min(segment.file.modified_ms(), now_ms)
+    return segment
 
 
 def _tidy(log: Log) -> list[int]:

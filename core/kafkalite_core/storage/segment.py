@@ -88,7 +88,8 @@ class Segment:
         directory: The log's directory.
         base_offset: Offset of the first record (or of the log end when the segment was begun).
         index_bytes_max: `segment.index.bytes`.
-        created_ms: When the segment was begun; for `segment.ms` where records bear no timestamp.
+        created_ms: When the segment was begun, or last changed before the start of the process; for `segment.ms` and
+            `retention.ms` where records bear no timestamp.
         suffix: Behind the names of all its files; compaction writes a segment under other names first.
     """
 

@@ -26,7 +26,7 @@ from tests.simulation.world import Process, ProcessDied, Violation, World
 
 
 def disk() -> SimDisk:
-    return SimDisk(room=10_000, bite=lambda _kind: None, on_batch=lambda _tag, _mark: None)
+    return SimDisk(room=10_000, wall_ms=lambda: 0, bite=lambda _kind: None, on_batch=lambda _tag, _mark: None)
 
 
 # ---------------------------------------------------------------- world

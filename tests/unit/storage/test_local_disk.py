@@ -24,6 +24,8 @@ def test_local_disk(tmp_path):
     file.sync()
     file.drop_cached(0)
     assert (file.pread(99, 0), file.pread(2, 1), file.size()) == (b"hello", b"el", 5)
+    os.utime(tmp_path / "a/b/x", ns=(0, 1_700_000_000_123_456_789))
+    assert file.modified_ms() == 1_700_000_000_123
     disk.sync_directory("a/b")
     disk.rename("a/b/x", "a/b/y")
     assert disk.list("a/b") == ["y"]

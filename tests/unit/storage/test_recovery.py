@@ -426,3 +426,23 @@ def test_recovery_cuts_where_the_epoch_falls(rig, tools):
     recovered = rig.open()
     assert recovered.end_offset == 2
     assert recovered.epochs.entries == [(3, 0)]
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "crash"])
+def test_segments_without_timestamps_are_no_younger_after_a_start(rig, tools, end):
+    rig.config = LogConfig(segment_bytes=300, retention_ms=1000, file_delete_delay_ms=0)
+    log = rig.open(now_ms=5000)
+    for n in range(8):
+        rig.disk.now_ms = 5000 + 100 * n
+        log.append_as_leader(tools.batch(-1, size=60), leader_epoch=1, now_ms=rig.disk.now_ms)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) == 4
+    tools.flush(log)
+    rig.disk.now_ms = 5900
+    log.close(high_watermark=0) if end == "close" else getattr(rig.disk, end)()
+    log = rig.open(now_ms=5900, recovery_point=8, clean=end == "close")
+    assert [segment.created_ms for segment in log.segments] == [5100, 5300, 5500, 5700]
+    assert log.retention(6300, high_watermark=8) == [f"{0:020d}.log"]
+    log.close(high_watermark=0)
+    log = rig.open(now_ms=4000, recovery_point=8, clean=True, start_offset=log.start_offset)
+    assert {segment.created_ms for segment in log.segments} == {4000}, "the clock was set back"
