@@ -166,7 +166,9 @@ class LogMachine(RuleBasedStateMachine):
         header = parse_batch_header(self.new_batch(last - base + 1, 1, sequenced=True))._replace(base_sequence=sequence)
         known = len(self.log.producers.entry(PRODUCER).batches)
         if back < known:
-            assert self.log.producers.check(header) == Duplicate(base, last)
+            duplicate = self.log.producers.check(header)
+            assert isinstance(duplicate, Duplicate)
+            assert duplicate[:2] == (base, last)
         else:
             with pytest.raises(OutOfOrderSequence):
                 self.log.producers.check(header)

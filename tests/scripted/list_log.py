@@ -53,7 +53,7 @@ class ListProducers:
         ]
         for sequence, offset in mine:
             if sequence == head.base_sequence:
-                return Duplicate(offset, offset)
+                return Duplicate(offset, offset, -1)
         if mine and head.base_sequence != mine[-1][0] + 1:
             gap = head.base_sequence > mine[-1][0]
             raise OutOfOrderSequence(f"{head.base_sequence} does not follow {mine[-1][0]}", gap=gap)
@@ -64,6 +64,8 @@ class ListProducers:
 
 class ListLog:
     """`ReplicaLog` on a list. What was not flushed is lost in a crash."""
+
+    stamps_append_time = False
 
     def __init__(self, *, relaxed: bool = False) -> None:
         self.start_offset = 0

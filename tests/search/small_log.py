@@ -41,6 +41,7 @@ class SmallLog:
     __slots__ = ("epochs", "flushed_end", "generation", "producers", "records")
 
     start_offset = 0
+    stamps_append_time = False
 
     def __init__(self, frozen: FrozenLog = EMPTY) -> None:
         records, self.flushed_end, entries = frozen

@@ -172,7 +172,8 @@ class Leader:
                 begins = self._refused.may_begin(event.header, now_ms)
                 verdict = log.producers.check(event.header, begins_anywhere=begins)
                 if isinstance(verdict, Duplicate):
-                    self._await(event, verdict.base_offset, verdict.last_offset + 1, -1)
+                    stamp_ms = verdict.timestamp if log.stamps_append_time else -1
+                    self._await(event, verdict.base_offset, verdict.last_offset + 1, stamp_ms)
                     return
             appended = log.append_as_leader(event.batch, leader_epoch=self.epoch, now_ms=event.wall_ms)
         except StorageError as error:

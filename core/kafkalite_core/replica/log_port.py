@@ -90,6 +90,11 @@ class ReplicaLog(Protocol):
         ...
 
     @property
+    def stamps_append_time(self) -> bool:
+        """Whether `message.timestamp.type` is LogAppendTime."""
+        ...
+
+    @property
     def producers(self) -> Producers:
         """The idempotent producers of the log."""
         ...

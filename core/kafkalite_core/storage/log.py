@@ -121,6 +121,11 @@ class Log:
 
     # ------------------------------------------------------------------------------------------------ configuration
 
+    @property
+    def stamps_append_time(self) -> bool:
+        """Whether `message.timestamp.type` is LogAppendTime."""
+        return self.config.log_append_time
+
     def reconfigure(self, config: LogConfig) -> None:
         """Takes a new configuration.
 

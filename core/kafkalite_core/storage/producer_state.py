@@ -65,10 +65,14 @@ class New(NamedTuple):
 
 
 class Duplicate(NamedTuple):
-    """The batch is in the log already, at these offsets; it is answered like the original (S9)."""
+    """The batch is in the log already, at these offsets; it is answered like the original (S9).
+
+    `timestamp` is its largest one, in ms: of a LogAppendTime topic the append time.
+    """
 
     base_offset: int
     last_offset: int
+    timestamp: int
 
 
 NEW: Final = New()
@@ -159,7 +163,7 @@ class ProducerStates:
         last = (first + header.last_offset_delta) % _SEQUENCES
         for batch in entry.batches:
             if batch.last_sequence == last and batch.base_sequence == first:
-                return Duplicate(batch.base_offset, batch.last_offset)
+                return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
         if not entry.batches:
             return NEW
         expected = (entry.batches[-1].last_sequence + 1) % _SEQUENCES

@@ -40,7 +40,7 @@ def test_the_next_sequence_is_new_and_everything_else_is_refused():
 def test_the_last_five_batches_are_duplicates():
     known = states(*[(n, 0) for n in range(7)])
     for n in range(2, 7):
-        assert known.check(Header(7, 0, n, 0)) == Duplicate(n, n)
+        assert known.check(Header(7, 0, n, 0)) == Duplicate(n, n, 100 + n)
     with pytest.raises(OutOfOrderSequence):
         known.check(Header(7, 0, 1, 0))
     with pytest.raises(OutOfOrderSequence):
@@ -51,7 +51,7 @@ def test_sequences_wrap_at_int32():
     known = states((2**31 - 2, 3))
     assert known.entry(7).batches[-1].last_sequence == 1
     assert known.check(Header(7, 0, 2, 0)) == New()
-    assert known.check(Header(7, 0, 2**31 - 2, 3)) == Duplicate(0, 3)
+    assert known.check(Header(7, 0, 2**31 - 2, 3)) == Duplicate(0, 3, 100)
     assert states((2**31 - 1, 0)).check(Header(7, 0, 0, 0)) == New()
 
 
@@ -64,7 +64,7 @@ def test_epochs():
     assert known.check(Header(7, 4, 0, 0)) == New()
     known.record(7, 4, 0, 1, 0, 1)
     assert len(known.entry(7).batches) == 1
-    assert known.check(Header(7, 4, 0, 0)) == Duplicate(1, 1)
+    assert known.check(Header(7, 4, 0, 0)) == Duplicate(1, 1, 1)
 
 
 def test_unknown_producers_begin_anywhere_and_others_need_none():
