@@ -29,11 +29,11 @@ from kafkalite_core.model.pods import Rolling
 from kafkalite_core.resources import naming, patches, topic_objects
 from kafkalite_core.resources.conditions import set_conditions
 from kafkalite_core.resources.fields import Fields
-from kafkalite_core.resources.manifests import broker_object
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.identity import cluster_id_for
+from kafkalite_operator.new_brokers import NewBrokers
 from kafkalite_operator.restarts import rolling_events
 from kafkalite_operator.telling import ToldInVain, changed, grouped, moves, ready_event, replacing_events, sentences
 from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
@@ -87,6 +87,7 @@ class Executor:
         self._tracked: set[str] = set()
         """Uids of topics whose `managedFields` the operator was not allowed to remove."""
         self._in_vain = ToldInVain(clock)
+        self._new_brokers = NewBrokers(client, store, events, self.refresh)
 
     async def carry_out(self, settings: ClusterSettings, action: Action, controller_epoch: int) -> None:
         """Carry one action of a cluster out."""
@@ -176,19 +177,7 @@ class Executor:
         self._record(BROKERS, broker.uid, "Warning", "BrokerFenced", message)
 
     async def _create_broker(self, settings: ClusterSettings, action: CreateBroker) -> None:
-        namespace = settings.cluster.namespace
-        name = naming.broker_name(settings.cluster.name, action.broker_id)
-        try:
-            made = await self._client.create(BROKERS, namespace, broker_object(settings, action.broker_id))
-        except KubeConflict:
-            await self.refresh(BROKERS, namespace, name)
-            if action.broker_id not in self._store.brokers_of((namespace, settings.cluster.name)):
-                raise  # what has the name is not understood, or says that it is another broker: no next try at once
-            return
-        self._store.apply(BROKERS, "ADDED", made)
-        _log.info("broker object made", cluster=settings.cluster.name, broker=action.broker_id)
-        message = f"KafkaLiteBroker {name} made"
-        self._record(CLUSTERS, settings.cluster.uid, "Normal", "BrokerCreated", message)
+        await self._new_brokers.make(settings, action.broker_id)
 
     # -- partitions ---------------------------------------------------------------------------------------------
 

@@ -268,14 +268,15 @@ class ReadBrokers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateBroker:
-    """Make the `KafkaLiteBroker` of a broker id that the cluster wants."""
+    """Make the `KafkaLiteBroker` of a broker id that the cluster wants; `uid` is that of the cluster."""
 
+    uid: str
     broker_id: int
 
     @property
     def key(self) -> tuple[str, str]:
-        """As in `Fence`."""
-        return ("new-broker", str(self.broker_id))
+        """As in `Fence`. The id alone would be that of a broker of any cluster."""
+        return ("new-broker", f"{self.uid}/{self.broker_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

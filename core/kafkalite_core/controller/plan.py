@@ -89,7 +89,8 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     busy = {change.topic.uid for change in changes}
     if not snapshot.cluster.deleting:
         wanted = wanted_brokers(snapshot)
-        actions += [CreateBroker(broker_id=broker_id) for broker_id in wanted if broker_id not in snapshot.brokers]
+        missing = [broker_id for broker_id in wanted if broker_id not in snapshot.brokers]
+        actions += [CreateBroker(uid=snapshot.cluster.uid, broker_id=broker_id) for broker_id in missing]
     actions += removals(snapshot)
     loads = cache(lambda: topic_load(snapshot))
     others: list[Action] = []

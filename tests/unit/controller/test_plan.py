@@ -292,7 +292,7 @@ def test_adoption_waits_for_a_broker_whose_object_the_store_has_lost():  # S11
     """It may have the records: the operator makes its object again, and then it lists them."""
     known = {i: broker for i, broker in with_strays().items() if i != 1}
     action, *others = plan(snapshot(topic_view(), brokers=known), NOW)
-    assert action == CreateBroker(broker_id=1)
+    assert action == CreateBroker(uid="c", broker_id=1)
     assert not of(others, CreateTopicStatus)
     assert "waiting for brokers [1], which may hold more" in str(others)
     declining = topic_view(adopt_strays=False, spec={"replicas": 2})

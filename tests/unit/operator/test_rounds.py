@@ -61,6 +61,7 @@ class Client:
 
     def __init__(self, served):
         self.served, self.elected, self.forbidden, self.called = served, [], set(), set()
+        self.full, self.made = set(), []
 
     async def list(self, kind, namespace, **_):
         if namespace in self.forbidden:
@@ -71,6 +72,12 @@ class Client:
         if kind is TOPICS and any("/leaderEpoch" in each["path"] for each in operations):
             self.elected.append((namespace, name))
         raise KubeUnavailable("not taken", ambiguous=False)
+
+    async def create(self, kind, namespace, body, **_):
+        if kind is not BROKERS or namespace in self.full:
+            raise KubeForbidden(403, "Forbidden", "exceeded quota: brokers")
+        self.made.append((namespace, body["metadata"]["name"]))
+        return body | {"metadata": body["metadata"] | {"uid": f"new-{namespace}", "resourceVersion": "12"}}
 
     def __getattr__(self, name):
         async def refuse(kind, namespace, *_, **__):
@@ -123,6 +130,19 @@ async def test_a_namespace_that_may_not_be_read_holds_no_other_one_up(first):
     for _ in range(10):
         await world.round()
     assert set(world.client.elected) == {("a", "t"), ("b", "t")}, "as soon as it may be read again"
+
+
+async def test_a_broker_that_may_not_be_made_in_one_namespace_holds_up_that_of_no_other():
+    served = {namespace: objects(namespace) for namespace in "ab"}
+    for each in served.values():
+        del each[BROKERS][0]
+    world = World(**served)
+    world.client.full.add("a")
+    await world.round()
+    await world.round()
+    assert world.client.made == [("b", "c-broker-0")]
+    said = [message for reason, message in world.events if reason == "BrokerNotCreated"]
+    assert said == ["KafkaLiteBroker c-broker-0 cannot be made: exceeded quota: brokers"]
 
 
 async def test_nothing_is_decided_on_what_a_watch_has_brought_of_a_namespace_that_was_not_read(monkeypatch):
