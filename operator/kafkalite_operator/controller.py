@@ -255,10 +255,10 @@ class Controller:
         self._dispatch(settings, actions, epoch)
         self._ensure(settings, snapshot)
         if self._restarts.due(settings, snapshot):
-            self._work.start(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
+            self._work.look(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
         if self._replacements.due(settings, snapshot):
             look = self._replacements.look(settings, snapshot)
-            self._work.start(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
+            self._work.look(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
         return snapshot
 
     def _snapshot(self, key: ClusterKey, epoch: int, *, balance_due: bool) -> Snapshot:
@@ -363,7 +363,7 @@ class Controller:
         if settings.cluster.deleting:
             return
         if self._racks.due(settings):  # a broker that starts waits for its rack, whatever stands still
-            self._work.start(("racks", settings.cluster.uid), self._racks.label(settings))
+            self._work.look(("racks", settings.cluster.uid), self._racks.label(settings))
         if settings.cluster.paused:
             return
         removing = bool(removals(snapshot))
@@ -371,11 +371,11 @@ class Controller:
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S
         if known != state or self._clock() - at > period_s:
-            self._work.start(
+            self._work.look(
                 ("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state, removing=removing)
             )
         if self._listeners.due(settings, ids):
-            self._work.start(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
+            self._work.look(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
 
     async def _ensure_all(
         self, settings: ClusterSettings, ids: list[int], state: object, *, removing: bool = False

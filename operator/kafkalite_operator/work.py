@@ -2,6 +2,9 @@
 
 What finds no room waits until something is answered, or until the next plan, which replaces all that waits. Every
 action tests what it was decided on, so one that has waited is refused when it is out of date.
+
+There are three kinds, and none takes the room of another. What is started begins at once: there is little of it, and
+some of it takes long (the end of a pod). What is offered waits for its turn. Looks have few turns of their own.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.pacing import PLAN_FRESH_S, Urgency, may_begin
+from kafkalite_core.controller.pacing import LOOKS_MAX, PLAN_FRESH_S, Urgency, may_begin
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
@@ -66,6 +70,11 @@ class Work:
         self._complaints = Complaints(_log)
         self._not_before: dict[Key, float] = {}
         self._electing: set[Key] = set()
+        self._offered: set[Key] = set()
+        self._looks: set[Key] = set()
+        self._looks_waiting: dict[Key, int] = {}
+        """Looks that found no room, in the order in which they were first asked for, and the last plan that did."""
+        self._plan = 0
         self._waiting: dict[Urgency, deque[_Waiting]] = {urgency: deque() for urgency in Urgency}
         self._planned_at = 0.0
 
@@ -85,6 +94,8 @@ class Work:
     def plan_anew(self) -> None:
         """A plan was made: what still waits of the last one is dropped."""
         self._drop_waiting()
+        self._looks_waiting = {key: plan for key, plan in self._looks_waiting.items() if plan == self._plan}
+        self._plan += 1
         now = self._clock()
         if len(self._not_before) > REMEMBERED_MAX:
             self._not_before = {key: at for key, at in self._not_before.items() if at > now}
@@ -108,13 +119,27 @@ class Work:
         self._begin(key, work, urgency, pause_s)
         return True
 
+    def look(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> None:
+        """As `start`, when there is room for a look. Who finds none asks again with the next plan, and keeps its turn."""
+        room = LOOKS_MAX - len(self._looks)
+        if not self._free(key):
+            work.close()
+        elif len(self._looks_waiting) < room or key in islice(self._looks_waiting, max(0, room)):
+            self._looks_waiting.pop(key, None)
+            self._looks.add(key)
+            self._begin(key, work, Urgency.FENCE, pause_s)
+        else:
+            self._looks_waiting[key] = self._plan
+            work.close()
+
     def offer(
         self, key: Key, make: Callable[[], Coroutine[Any, Any, None]], urgency: Urgency, *, pause_s: float = 0.0
     ) -> bool:
         """As `start`, but with its turn: `make()` gives the work when there is room for it."""
         if not self._free(key):
             return key in self._under_way
-        if may_begin(urgency, len(self._under_way)):
+        if may_begin(urgency, len(self._offered)):
+            self._offered.add(key)
             self._begin(key, make(), urgency, pause_s)
         else:
             self._waiting[urgency].append(_Waiting(key, make, pause_s))
@@ -147,7 +172,8 @@ class Work:
 
     def _ended(self, key: Key, task: asyncio.Task[_End], work: Coroutine[Any, Any, None]) -> None:
         del self._under_way[key]
-        self._electing.discard(key)
+        for kind in (self._electing, self._offered, self._looks):
+            kind.discard(key)
         work.close()
         end = _End(0.0, hurry=False) if task.cancelled() else task.result()
         if end.delay_s > 0:
@@ -164,9 +190,10 @@ class Work:
         if self._clock() - self._planned_at > PLAN_FRESH_S:
             self._drop_waiting()
         for urgency, queue in self._waiting.items():
-            while queue and may_begin(urgency, len(self._under_way)):
+            while queue and may_begin(urgency, len(self._offered)):
                 waiting = queue.popleft()
                 if self._free(waiting.key):
+                    self._offered.add(waiting.key)
                     self._begin(waiting.key, waiting.make(), urgency, waiting.pause_s)
         if waited and not self.waits:
             self._wake(True)

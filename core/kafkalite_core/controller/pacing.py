@@ -3,9 +3,12 @@
     pause >= min(REST * length of the last round, PAUSE_MAX_S), and PAUSE_MAX_S while something planned waits for its
              turn, unless brokers changed (fences and elections wait for nobody) or the last of what waited has begun
     an action begins only while fewer than LIMITS[its urgency] are under way
+    a look at what belongs to a cluster, which no election waits for, begins only while fewer than LOOKS_MAX are; they
+             go in the order in which they were first asked for, and count for nothing above
 
 The first leaves most of the time to what was planned: a thousand answers are planned a few times, not a thousand times.
 By the second a thousand placements neither go out at once nor fill all connections, and an election always finds room.
+By the third the looks of many clusters do not either, nor does what takes long for one of them keep the rest waiting.
 """
 
 from __future__ import annotations
@@ -50,6 +53,11 @@ LIMITS: Final[Mapping[Urgency, int]] = MappingProxyType(
 """How many actions of all kinds may be under way for one more to begin. More of them would only wait in an API server
 that has little to spare, until their deadline; the client has 64 connections. Elections are so many that the API server
 has enough to do while a plan is made."""
+
+
+LOOKS_MAX: Final = 12
+"""With as many elections as may be under way they leave some of the client's 64 connections free: for lists, for the
+control of a cluster, and for what is done to pods."""
 
 
 def urgency_of(action: Action) -> Urgency:

@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateTopicStatus
-from kafkalite_core.controller.pacing import LIMITS, PAUSE_MAX_S, PLAN_FRESH_S, Urgency, may_begin, pause_s, urgency_of
+from kafkalite_core.controller.pacing import LIMITS, LOOKS_MAX, PAUSE_MAX_S, PLAN_FRESH_S, Urgency, may_begin, pause_s, urgency_of
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.work import REMEMBERED_MAX, Work
@@ -39,6 +39,12 @@ class Desk:
 
     def offer(self, name, urgency=Urgency.CHANGE, **more):
         return self.work.offer(("topic", name), lambda: self.piece(name), urgency, **more)
+
+    def look(self, name, **more):
+        self.work.look(("infrastructure", name), self.piece(name), **more)
+
+    def start(self, name):
+        self.work.start(("remove-broker", name), self.piece(name))
 
     async def end(self, name, error=None):
         await eventually(lambda: name in self.begun)
@@ -78,6 +84,36 @@ async def test_what_waits_gives_way_to_what_is_more_urgent(desk):
     await desk.end("e0")
     await eventually(lambda: "late" in desk.begun)
     assert not {"told", "placed"} & set(desk.begun)
+
+
+async def test_what_takes_no_turn_takes_none_from_what_does(desk):
+    for n in range(100):
+        desk.start(f"removed {n}")
+        desk.look(f"look {n}")
+    desk.offer("told", Urgency.TELLING)
+    desk.offer("placed", Urgency.CHANGE)
+    desk.offer("elected", Urgency.ELECTION)
+    await eventually(lambda: {"told", "placed", "elected"} <= set(desk.begun))
+    assert len(desk.begun) == 100 + LOOKS_MAX + 3
+
+
+async def test_looks_have_few_turns_in_the_order_in_which_they_were_first_asked_for(desk):
+    def plan(*names):
+        desk.work.plan_anew()
+        for name in names:
+            desk.look(name)
+
+    first = [f"a{n}" for n in range(LOOKS_MAX)]
+    plan(*first, "b", "gone", "c")
+    await eventually(lambda: desk.begun == first)
+    await desk.end("a0")
+    plan(*first, "b", "c")
+    await eventually(lambda: desk.begun == [*first, "b"])
+    await desk.end("b")
+    plan("b", "c")
+    plan("b", "c")
+    await eventually(lambda: "c" in desk.begun)
+    assert desk.begun == [*first, "b", "c"], "who had its turn comes after those who wait, and nobody waits for who left"
 
 
 async def test_the_next_plan_replaces_what_waits_and_an_old_plan_is_not_carried_out(desk):
