@@ -163,7 +163,7 @@ def difference(existing: JsonObject, wanted: JsonObject) -> JsonObject:
     text = (existing["metadata"].get("annotations") or {}).get(LAST_APPLIED, "{}")
     try:
         last = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         last = {}
     patch = _difference(existing, wanted, last if isinstance(last, dict) else {})
     for fixed in ("apiVersion", "kind", "status"):

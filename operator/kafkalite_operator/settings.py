@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.resources.manifests import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _json(environ: Mapping[str, str], name: str) -> dict[str, Any] | None:
     if not text:
         return None
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise ConfigError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.config import check_broker_config
 from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LISTENER_TYPES, Listener
 from kafkalite_core.resources.naming import broker_name, headless_service_name
 
@@ -220,7 +220,7 @@ def read_broker_config(path: Path) -> BrokerConfig:
 def parse_broker_config(text: str, *, where: str) -> BrokerConfig:
     """As `read_broker_config`, from text; `where` names the file in messages."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         raise ConfigError(f"{where}: not JSON: {error}") from error
     top = _Section(document, where)

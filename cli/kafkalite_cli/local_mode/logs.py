@@ -46,7 +46,7 @@ def _readable(line: str) -> tuple[str, str]:
     try:
         document = msgspec.json.decode(line)
         when, level, message = str(document["ts"])[11:23] + " ", document["level"], str(document["msg"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError):
         return "", line[:LINE_LIMIT]
     details = [f"{key}={value}" for key, value in document.items() if key not in HIDDEN]
     if trace := str(document.get("exception") or "").strip():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kafkalite_cli.errors import Failure
+from kafkalite_core.model.foreign_json import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ def read_assignment(path: str) -> Assignment:
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        document = json.loads(text)
+        document = parse_json(text)
     except ValueError as error:
         raise Failure(f"{path} is not JSON: {error}") from error
     return parse_assignment(document, path)

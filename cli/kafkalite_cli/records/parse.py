@@ -89,7 +89,7 @@ def parse_json(line: bytes) -> Record:
     """
     try:
         document = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise LineError(f"not JSON: {error}") from error
     if not isinstance(document, dict):
         raise LineError("not a JSON object")

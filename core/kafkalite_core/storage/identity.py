@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.storage.disk import disk_errors, read_file, remove_file, replace_file, sync_directory
 from kafkalite_core.storage.errors import CorruptCheckpoint, ForeignDirectory
 
@@ -58,7 +59,7 @@ class Identity:
     def decode(cls, data: bytes) -> Identity:
         """Reads the file; `CorruptCheckpoint` when it does not parse."""
         try:
-            content = json.loads(data)
+            content = parse_json(data)
             if content["version"] != _VERSION:
                 raise CorruptCheckpoint(f"{IDENTITY_FILE}: unknown version {content['version']}")
             return cls(str(content["clusterId"]), int(content["brokerId"]), str(content["directoryId"]))
@@ -192,7 +193,7 @@ def _taken(disk: Disk) -> list[str]:
 
 def _marker_epoch(data: bytes) -> int | None:
     try:
-        content = json.loads(data)
+        content = parse_json(data)
         epoch = content["brokerEpoch"]
         return epoch if isinstance(epoch, int) and content["version"] == 0 else None
     except (ValueError, KeyError, TypeError):

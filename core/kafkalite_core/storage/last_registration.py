@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from crc32c import crc32c
 
 from kafkalite_core.model.cluster import Adopted, Registration
+from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.storage.disk import read_file, replace_file
 from kafkalite_core.storage.identity import restart_verdict
 
@@ -103,7 +104,7 @@ class LastRegistration:
         if checksum != f"{crc32c(line):08x}\n".encode():
             return None
         try:
-            content = json.loads(line)
+            content = parse_json(line)
             if content["version"] != _VERSION:
                 return None
             return cls(

@@ -425,7 +425,7 @@ class Api:
         check_media_type(request)
         try:
             given = msgspec.json.decode(await request.read())
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise bad_request(f"{kind} cannot be handled as JSON: {error}") from None
         rule = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         status: Json

@@ -64,7 +64,7 @@ def decoded(raw: bytes, resource: ResourceType) -> Any:
     """A JSON body. Raises ApiError 400."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise unrecognised_body(resource, error) from None
 
 
@@ -99,7 +99,7 @@ async def delete_options(request: web.Request) -> Json:
     if raw:
         try:
             options = msgspec.json.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise bad_request(f"DeleteOptions cannot be handled as JSON: {error}") from None
     if not isinstance(options, dict):
         raise bad_request("DeleteOptions cannot be handled: it is not an object")

@@ -63,7 +63,7 @@ def apply_patch(media_type: str, body: bytes, target: Json, *, custom: bool) -> 
 def _decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise bad_request(f"error decoding patch: {error}") from None
 
 

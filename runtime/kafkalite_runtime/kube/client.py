@@ -275,7 +275,7 @@ class KubeClient:
             self._raise_for(what, response, payload, write=write)
         try:
             answer = msgspec.json.decode(payload)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise KubeUnavailable(f"{what}: the answer is not JSON ({error})", ambiguous=write) from error
         if not isinstance(answer, dict):
             raise KubeUnavailable(f"{what}: the answer is not a JSON object", ambiguous=write)
@@ -383,7 +383,7 @@ def _watch_event(line: bytes) -> WatchEvent:
         event = WatchEvent(document["type"], document["object"])
         if event.type != "ERROR":
             _ = event.object["metadata"]["resourceVersion"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError) as error:
         raise KubeUnavailable(f"watch: a line is not an event ({error})", ambiguous=False) from error
     if event.type == "ERROR":
         status = int(event.object.get("code") or 500)
@@ -415,7 +415,7 @@ def _status_text(payload: bytes) -> tuple[str, str]:
     try:
         document = msgspec.json.decode(payload)
         return str(document.get("reason") or ""), str(document.get("message") or "")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, RecursionError, AttributeError):
         return "", payload[:200].decode("utf-8", "replace").strip()
 
 
