@@ -157,13 +157,14 @@ class Executor:
         broker = action.broker
         assert broker.registration is not None
         namespace = settings.cluster.namespace
-        ended = self._store.exits.get(broker.registration.incarnation)
+        key = (namespace, settings.cluster.name)
+        ended = self._store.pod_notes.exit_of(key, broker.id, broker.registration.incarnation)
         seen_at = ended.seen_at if ended is not None and not action.by_expiry else self._clock()
         operations = patches.fence(broker, reason=f"{action.reason}: {action.message}", since=wall_time())
         await self.patch(BROKERS, namespace, broker.object_name, operations)
         self._failed_at[settings.cluster.uid, broker.id] = seen_at
         if action.by_expiry:
-            self._store.note_expiry_fence((namespace, settings.cluster.name))
+            self._store.note_expiry_fence(key)
         self._metrics.fences.labels(action.reason).inc()
         message = f"broker {broker.id} (epoch {broker.epoch}) is fenced: {action.message}"
         _log.warning(

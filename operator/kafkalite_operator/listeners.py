@@ -62,7 +62,7 @@ class Listeners:
     def _places(self, settings: ClusterSettings) -> tuple[tuple[int, str, str], ...]:
         """Broker id, node and the node's address of every pod."""
         cluster = settings.cluster
-        places = self._store.places_of(cluster.namespace, cluster.name)
+        places = self._store.pod_notes.places_of(cluster.namespace, cluster.name)
         found = ((broker_id_of(cluster.name, place.name), place.node, place.host) for place in places)
         return tuple((id_, node, host) for id_, node, host in found if id_ is not None)
 

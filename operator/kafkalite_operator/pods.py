@@ -6,9 +6,9 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_id_of
 from kafkalite_core.resources.rolling import parse_pod
+from kafkalite_operator.pod_notes import as_number
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class PodStore:
         broker_id = broker_id_of(cluster, str(metadata.get("name", "")))
         if not uid or broker_id is None or uid in self._deleted:
             return False
-        before, version = self._known.get(uid), _number(metadata.get("resourceVersion"))
+        before, version = self._known.get(uid), as_number(metadata.get("resourceVersion"))
         if before is not None and version < before.version:
             return False
         try:
             now = self._clock()
             pod = parse_pod(obj, unready_since=now, deleting_since=now if "deletionTimestamp" in metadata else 0.0)
-        except KafkaLiteError as error:
-            _log.warning("pod not understood", error=str(error))
+        except Exception as error:  # a pod may say anything, and must not keep the others from being read
+            _log.warning("pod not understood", pod=metadata.get("name"), error=str(error))
             return False
         if before is not None and before.pod.ready == pod.ready:
             pod = replace(pod, unready_since=before.pod.unready_since)
@@ -77,7 +77,7 @@ class PodStore:
             changed |= self.apply("ADDED", item)
         for uid, known in list(self._known.items()):
             elsewhere = namespace is not None and known.namespace != namespace
-            if uid not in listed and not elsewhere and known.version <= _number(resource_version):
+            if uid not in listed and not elsewhere and known.version <= as_number(resource_version):
                 del self._known[uid]
                 changed = True
         return changed
@@ -92,8 +92,3 @@ class PodStore:
             if other is None or other.deleting:
                 found[known.broker_id] = known.pod
         return found
-
-
-def _number(version: object) -> int:
-    text = str(version)
-    return int(text) if text.isascii() and text.isdigit() else 0

@@ -43,7 +43,7 @@ class Racks:
         return any(place.wants_rack(settings.rack_key) for place in places) or (bool(places) and not told)
 
     def _places(self, settings: ClusterSettings) -> list[PodPlace]:
-        return self._store.places_of(settings.cluster.namespace, settings.cluster.name)
+        return self._store.pod_notes.places_of(settings.cluster.namespace, settings.cluster.name)
 
     async def label(self, settings: ClusterSettings) -> None:
         """Tell every pod that waits for it its rack. Raises errors of the client after telling why."""
@@ -81,7 +81,7 @@ class Racks:
         try:
             pod = await self._client.merge_patch(PODS, namespace, place.name, body, deadline_s=CALL_DEADLINE_S)
         except (KubeNotFound, KubeConflict):
-            self._store.forget_place(namespace, settings.cluster.name, place)
+            self._store.pod_notes.forget_place(namespace, settings.cluster.name, place)
             return
         self._store.apply(PODS, "MODIFIED", pod)
         _log.info("rack copied to pod", pod=place.name, node=place.node, rack=rack)

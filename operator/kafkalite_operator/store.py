@@ -14,20 +14,18 @@ from kafkalite_core.controller.partition_health import with_times
 from kafkalite_core.controller.recovering import observed
 from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
-from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.model.replacement import Node, NodeState
 from kafkalite_core.resources.brokers import cluster_of_broker
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address
-from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_name
+from kafkalite_core.resources.naming import broker_name
 from kafkalite_core.resources.partition_counts import parse_counts
-from kafkalite_core.resources.places import PodPlace, pod_place
-from kafkalite_core.resources.pods import container_exits
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling
 from kafkalite_core.resources.statefulset import revision, wanted_amounts
+from kafkalite_operator.pod_notes import PodNotes, as_number, version_of
 from kafkalite_operator.pods import PodStore
 from kafkalite_operator.readings import Readings
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalite_core.model.volumes import Volume
 
 REMEMBERED_MAX = 4096
-"""Deleted uids and ended incarnations that are remembered."""
+"""Deleted uids that are remembered."""
 
 LATE_S = 3.0
 """The watch may show an older version for so long after a newer one was an answer to a write: that is nothing odd."""
@@ -65,14 +63,6 @@ class _Entry:
     view: TopicView | Broker | ClusterSettings | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """An ended broker container and when this process learnt of it."""
-
-    reason: str
-    seen_at: float
-
-
 class Store:
     """See the module. All methods are called on the controller's event loop."""
 
@@ -80,9 +70,7 @@ class Store:
         self._clock = clock
         self._objects: dict[str, dict[str, _Entry]] = {kind.plural: {} for kind in (TOPICS, CLUSTERS, BROKERS)}
         self._tombstones: OrderedDict[str, float] = OrderedDict()
-        self.exits: OrderedDict[str, Exit] = OrderedDict()
         self.leases: dict[tuple[str, str], LeaseView] = {}
-        self._places: dict[ClusterKey, dict[str, PodPlace]] = {}
         self._registered: dict[str, tuple[int, float]] = {}
         self._counts: dict[str, tuple[PartitionCounts | None, float]] = {}
         self._epochs_seen: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
@@ -90,6 +78,7 @@ class Store:
         self._left: OrderedDict[tuple[str, str, str], tuple[bool, frozenset[int]]] = OrderedDict()
         self._grouped: dict[ClusterKey, dict[str, TopicView]] | None = None
         self.pods = PodStore(clock)
+        self.pod_notes = PodNotes(clock)
         self.served: dict[str, str] = {}
         """By uid of the cluster: the revision of which its StatefulSet makes pods, as last read."""
         self.volumes: dict[str, tuple[Volume, ...]] = {}
@@ -119,7 +108,7 @@ class Store:
         """
         if kind is PODS:
             changed = self.pods.apply(type_, obj)
-            return self._note_pod(type_, obj) or changed
+            return self.pod_notes.note(type_, obj) or changed
         metadata = obj.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         if type_ == "DELETED":
@@ -130,9 +119,9 @@ class Store:
         self._tombstones.pop(uid, None)  # a restored store has it again
         known = self._objects[kind.plural].get(uid)
         if known is not None and not self._newer(known.obj, obj):
-            if known.seen_at >= listed_at or _version(obj) == _version(known.obj):
+            if known.seen_at >= listed_at or version_of(obj) == version_of(known.obj):
                 late = self._clock() - known.seen_at < LATE_S
-                self.doubtful = self.doubtful or (_version(obj) < _version(known.obj) and not late)
+                self.doubtful = self.doubtful or (version_of(obj) < version_of(known.obj) and not late)
                 return False
             _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
             self._went_back_at = self._clock()
@@ -158,9 +147,14 @@ class Store:
         for known in (self._registered, self.served, self.volumes, self._volumes_at, self._revisions, self._counts):
             known.pop(uid, None)
         self._resize_refused.pop(uid, None)
+        self.nodes_refused.discard(uid)
         self._grouped = None
         self._readings.forget(uid)
         gone = self._objects[kind.plural].pop(uid, None)
+        if gone is not None and isinstance(gone.view, ClusterSettings):
+            key = (gone.view.cluster.namespace, gone.view.cluster.name)
+            self.pod_notes.forget(key)
+            self.expiry_fences.pop(key, None)
         if gone is not None and isinstance(gone.view, TopicView) and gone.view.placed:
             spec, entries = gone.view.spec, gone.view.topic.partitions.values()
             name = (gone.view.topic.ref.namespace, spec.cluster, spec.topic_name)
@@ -182,57 +176,26 @@ class Store:
         if kind is PODS:
             self.pods.relist(items := list(items), resource_version, namespace)
             for item in items:
-                self._note_pod("ADDED", item)
+                self.pod_notes.note("ADDED", item)
+            uids = {str((item.get("metadata") or {}).get("uid")) for item in items}
+            self.pod_notes.listed(uids, as_number(resource_version), namespace, self.clusters())
             return
         if kind is BROKERS:
             self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
-            self.apply(kind, "ADDED", item, listed_at=asked_at)
+            try:
+                self.apply(kind, "ADDED", item, listed_at=asked_at)
+            except Exception:  # one object must not keep all others from being read
+                _log.exception("object not understood", kind=kind.kind, name=item["metadata"].get("name"))
         self._readings.listed(kind, listed, namespace)
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
-            if uid not in listed and not elsewhere and _version(entry.obj) <= _number(resource_version):
+            if uid not in listed and not elsewhere and version_of(entry.obj) <= as_number(resource_version):
                 self.forget(kind, uid)
 
-    def _note_pod(self, type_: str, pod: dict[str, Any]) -> bool:
-        """Remember where a broker's pod runs and how its containers ended; True when that is new."""
-        changed = False
-        try:
-            exits = container_exits(pod)
-            changed = self._apply_place(type_, pod)
-        except KafkaLiteError as error:
-            _log.warning("pod not understood", error=str(error))
-            return changed
-        for found in exits:
-            if found.incarnation not in self.exits:
-                reason = f"exit code {found.exit_code}" + (f", {found.reason}" if found.reason else "")
-                self.exits[found.incarnation] = Exit(reason, self._clock())
-                changed = True
-        while len(self.exits) > REMEMBERED_MAX:
-            self.exits.popitem(last=False)
-        return changed
-
-    def _apply_place(self, type_: str, pod: dict[str, Any]) -> bool:
-        """Remember where a broker's pod runs; True when that is new."""
-        metadata = pod["metadata"]
-        cluster = str((metadata.get("labels") or {}).get(LABEL_CLUSTER, ""))
-        places = self._places.setdefault((str(metadata.get("namespace", "")), cluster), {})
-        place = pod_place(pod)
-        if type_ == "DELETED":
-            self.forget_place(str(metadata.get("namespace", "")), cluster, place)
-            return False  # whoever needs an address keeps the last one until there is another
-        known, places[place.name] = places.get(place.name), place
-        return known != place
-
-    def forget_place(self, namespace: str, cluster: str, place: PodPlace) -> None:
-        """A pod is gone."""
-        places = self._places.get((namespace, cluster), {})
-        if place.name in places and places[place.name].uid == place.uid:
-            del places[place.name]
-
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
-        return _version(obj) > _version(known)
+        return version_of(obj) > version_of(known)
 
     def _parse(self, kind: Kind, entry: _Entry) -> bool:
         """Read the object; False when it is not understood. A status is heard whatever the spec says."""
@@ -291,11 +254,6 @@ class Store:
                 key = (view.topic.ref.namespace, view.spec.cluster)
                 self._grouped.setdefault(key, {})[view.topic.ref.uid] = self._with_predecessor(view)
         return self._grouped
-
-    def places_of(self, namespace: str, cluster: str) -> list[PodPlace]:
-        """Where the pods of a cluster's brokers run, by name."""
-        places = self._places.get((namespace, cluster), {})
-        return [places[name] for name in sorted(places)]
 
     def _with_predecessor(self, view: TopicView) -> TopicView:
         """A topic that is to be placed, with the brokers that may hold data of the one that was deleted before it."""
@@ -358,7 +316,7 @@ class Store:
             brokers=brokers,
             registered_at={i: self._registered[b.uid][1] for i, b in brokers.items() if b.uid in self._registered},
             leases={i: self.leases[name] for i, name in names.items() if name in self.leases},
-            exits={incarnation: ended.reason for incarnation, ended in self.exits.items()},
+            exits=self.pod_notes.exits_of(key),
             observing_since=observing_since,
             unheard_until=unheard_until,
             outdated=self._outdated(key),
@@ -439,12 +397,3 @@ class Store:
 
 def _uid(obj: Mapping[str, Any]) -> str:
     return str(obj["metadata"].get("uid", ""))
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isascii() and version.isdigit() else 0
-
-
-def _version(obj: Mapping[str, Any]) -> int:
-    """ResourceVersions of one resource are comparable as numbers (KEP-5504)."""
-    return _number(str((obj.get("metadata") or {}).get("resourceVersion", "")))

@@ -120,7 +120,7 @@ class Work:
         return True
 
     def look(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> None:
-        """As `start`, when there is room for a look. Who finds none asks again with the next plan, and keeps its turn."""
+        """As `start`, when there is room for a look. Else ask again with the next plan: the turn is kept."""
         room = LOOKS_MAX - len(self._looks)
         if not self._free(key):
             work.close()

@@ -72,7 +72,7 @@ def clusters(draw):
         brokers=known,
         cluster={"replicas": 4},
         leases={i: LeaseView(holder="x", changed_at=NOW - draw(st.sampled_from([0, 0, 3, 30]))) for i in known},
-        exits={b.registration.incarnation: "killed" for b in known.values() if draw(st.integers(0, 5)) == 0},
+        exits={(b.id, b.registration.incarnation): "killed" for b in known.values() if draw(st.integers(0, 5)) == 0},
         balance_due=draw(st.booleans()),
     )
 

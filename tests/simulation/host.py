@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.resources.naming import broker_name
+from kafkalite_core.resources.naming import broker_labels, broker_name
 from kafkalite_core.resources.pods import render_termination_message
 from tests.simulation.broker import Broker
 from tests.simulation.disk import SimDisk
@@ -166,6 +166,7 @@ class Host:
             ]
         }
         if self.object_name not in api.objects["pods"]:
-            api.create("pods", {"metadata": {"name": self.object_name}, "status": status})
+            metadata = {"name": self.object_name, "labels": broker_labels(CLUSTER)}
+            api.create("pods", {"metadata": metadata, "status": status})
         else:
             api.patch("pods", self.object_name, [{"op": "add", "path": "/status", "value": status}])

@@ -48,7 +48,7 @@ class Store:
         self._tombstones: dict[str, float] = {}
         self._epochs_seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._went_back_s = float("-inf")
-        self.exits: dict[str, str] = {}
+        self.exits: dict[tuple[int, str], str] = {}
         self.leases: dict[str, LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
         self._counts: tuple[PartitionCounts | None, float] | None = None
@@ -117,8 +117,9 @@ class Store:
     def _apply_pod(self, pod: Json) -> bool:
         changed = False
         for found in container_exits(pod):
-            if found.incarnation not in self.exits:
-                self.exits[found.incarnation] = f"exit code {found.exit_code}, {found.reason}"
+            known = (found.broker_id, found.incarnation)
+            if known not in self.exits:
+                self.exits[known] = f"exit code {found.exit_code}, {found.reason}"
                 changed = True
         return changed
 

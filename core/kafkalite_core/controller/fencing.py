@@ -73,7 +73,7 @@ def _registered(snapshot: Snapshot) -> list[Broker]:
 
 def _by_exit(snapshot: Snapshot, broker: Broker) -> Fence | None:
     assert broker.registration is not None
-    reason = snapshot.exits.get(broker.registration.incarnation)
+    reason = snapshot.exits.get((broker.id, broker.registration.incarnation))
     if reason is None:
         return None
     message = f"container of incarnation {broker.registration.incarnation} ended: {reason or 'no reason given'}"

@@ -133,7 +133,7 @@ class Snapshot:
         brokers: By broker id.
         registered_at: When the observer first saw the present registration, by broker id.
         leases: By broker id.
-        exits: Reason of the exit, by incarnation whose container ended.
+        exits: Reason of the exit, by broker id and incarnation whose container ended.
         observing_since: Since when Leases have been read without a gap; None while they cannot be read (R16).
         unheard_until: Until when the silence of brokers that were not heard since then counts for nothing.
         outdated: Brokers of which the store may show an earlier report than they have to tell (`store_recovery`).
@@ -172,7 +172,7 @@ class Snapshot:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     registered_at: Mapping[int, float] = field(default_factory=dict)
     leases: Mapping[int, LeaseView] = field(default_factory=dict)
-    exits: Mapping[str, str] = field(default_factory=dict)
+    exits: Mapping[tuple[int, str], str] = field(default_factory=dict)
     observing_since: float | None = None
     unheard_until: float = 0.0
     outdated: frozenset[int] = frozenset()

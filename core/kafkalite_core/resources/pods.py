@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.resources.fields import Fields, open_object
-from kafkalite_core.resources.naming import BROKER_CONTAINER
+from kafkalite_core.resources.naming import BROKER_CONTAINER, LABEL_CLUSTER, broker_id_of, stateful_set_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +22,13 @@ class ContainerExit:
     """An end of the broker container that names the incarnation which ended.
 
     Attributes:
-        pod: Name of the pod.
+        broker_id: Whose pod it is.
         incarnation: From the termination message; never empty.
         exit_code: Of the process; 128 + signal for a signal.
         reason: The broker's own reason, else the kubelet's.
     """
 
-    pod: str
+    broker_id: int
     incarnation: str
     exit_code: int
     reason: str
@@ -36,32 +37,43 @@ class ContainerExit:
 def container_exits(pod: Mapping[str, Any]) -> list[ContainerExit]:
     """Exits of the broker container that a Pod tells of, the current one first.
 
-    An exit whose message names no incarnation is left out: nobody may be fenced on its account (S7).
+    An exit whose message names no incarnation is left out: nobody may be fenced on its account (S7). Nor on that of a
+    pod which has not the name of a broker of its cluster, or which something else than the StatefulSet controls.
 
     Raises:
         ResourceError: it is not a Pod.
     """
     fields, metadata = open_object(pod)
+    cluster = metadata.map("labels").texts_or_empty().get(LABEL_CLUSTER, "")
+    broker_id = broker_id_of(cluster, metadata.text("name"))
+    if broker_id is None or not _is_of(stateful_set_name(cluster), metadata):
+        return []
     exits: list[ContainerExit] = []
     for status in fields.map("status").maps("containerStatuses"):
         if status.text("name", "") != BROKER_CONTAINER:
             continue
         for key in ("state", "lastState"):
             terminated = status.map(key).map("terminated")
-            found = _exit(metadata.text("name"), terminated)
+            found = _exit(broker_id, terminated)
             if found is not None and all(found.incarnation != known.incarnation for known in exits):
                 exits.append(found)
     return exits
 
 
-def _exit(pod: str, terminated: Fields) -> ContainerExit | None:
+def _is_of(stateful_set: str, metadata: Fields) -> bool:
+    """Whether the pod is that StatefulSet's, or nobody's: one deleted with `--cascade=orphan` leaves its pods."""
+    owners = [owner for owner in metadata.maps("ownerReferences") if owner.flag("controller")]
+    return all((owner.text("kind", ""), owner.text("name", "")) == ("StatefulSet", stateful_set) for owner in owners)
+
+
+def _exit(broker_id: int, terminated: Fields) -> ContainerExit | None:
     message = parse_termination_message(terminated.text("message", ""))
     incarnation = message.get("incarnation")
     if not isinstance(incarnation, str) or not incarnation:
         return None
     reason = message.get("reason")
     return ContainerExit(
-        pod=pod,
+        broker_id=broker_id,
         incarnation=incarnation,
         exit_code=terminated.integer("exitCode", -1),
         reason=reason if isinstance(reason, str) and reason else terminated.text("reason", ""),
@@ -73,7 +85,7 @@ def parse_termination_message(text: str) -> dict[str, Any]:
     if not text or len(text) > MESSAGE_LENGTH_MAX:
         return {}
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -16,13 +16,14 @@ def fenced(state, now=NOW):
 
 
 def test_a_container_exit_fences_the_incarnation_it_names():  # S7
-    fences = judge(snapshot(exits={"inc-1-11": "exit code 137"}), NOW)
+    fences = judge(snapshot(exits={(1, "inc-1-11"): "exit code 137"}), NOW)
     assert [(f.broker.id, f.reason, f.by_expiry) for f in fences] == [(1, "ContainerExited", False)]
-    assert fenced(snapshot(exits={"inc-1-10": "late"})) == []
+    assert fenced(snapshot(exits={(1, "inc-1-10"): "late"})) == []
+    assert fenced(snapshot(exits={(0, "inc-1-11"): "killed"})) == [], "another broker's pod says so"
 
 
 def test_exits_need_no_leases_and_know_no_cap():
-    exits = {f"inc-{i}-{10 + i}": "killed" for i in range(3)}
+    exits = {(i, f"inc-{i}-{10 + i}"): "killed" for i in range(3)}
     assert fenced(snapshot(exits=exits, observing_since=None, leases={})) == [0, 1, 2]
 
 

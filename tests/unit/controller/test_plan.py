@@ -37,7 +37,7 @@ def conditions(state, name="orders"):
 
 
 def test_fence_comes_before_the_election():  # R15
-    state = snapshot(topic_view(partitions={0: entry()}), exits={"inc-0-10": "killed"})
+    state = snapshot(topic_view(partitions={0: entry()}), exits={(0, "inc-0-10"): "killed"})
     first = plan(state, NOW)
     assert all(isinstance(action, Fence) for action in first)
     second = plan(apply(state, first), NOW)

@@ -6,7 +6,16 @@ import pytest
 import pytest_asyncio
 
 from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateTopicStatus
-from kafkalite_core.controller.pacing import LIMITS, LOOKS_MAX, PAUSE_MAX_S, PLAN_FRESH_S, Urgency, may_begin, pause_s, urgency_of
+from kafkalite_core.controller.pacing import (
+    LIMITS,
+    LOOKS_MAX,
+    PAUSE_MAX_S,
+    PLAN_FRESH_S,
+    Urgency,
+    may_begin,
+    pause_s,
+    urgency_of,
+)
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.work import REMEMBERED_MAX, Work
@@ -113,7 +122,9 @@ async def test_looks_have_few_turns_in_the_order_in_which_they_were_first_asked_
     plan("b", "c")
     plan("b", "c")
     await eventually(lambda: "c" in desk.begun)
-    assert desk.begun == [*first, "b", "c"], "who had its turn comes after those who wait, and nobody waits for who left"
+    assert desk.begun == [*first, "b", "c"], (
+        "who had its turn comes after those who wait, and nobody waits for who left"
+    )
 
 
 async def test_the_next_plan_replaces_what_waits_and_an_old_plan_is_not_carried_out(desk):

@@ -17,6 +17,7 @@ from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions, set_condition
 from kafkalite_core.resources.fields import Fields, ResourceError
 from kafkalite_core.resources.leases import parse_lease, render_lease
+from kafkalite_core.resources.naming import broker_labels
 from kafkalite_core.resources.pods import container_exits, is_ready, render_termination_message
 from kafkalite_core.resources.topics import parse_partition, parse_topic, parse_topic_spec, render_partition
 from tests.unit.resources.builders import broker_object, cluster_object, partition_json, registration, topic_object
@@ -189,7 +190,7 @@ def test_lease_round_trip():
 
 def pod(state=None, last=None, ready="True"):
     return {
-        "metadata": {"name": "kafkalite-broker-1"},
+        "metadata": {"name": "kafkalite-broker-1", "labels": broker_labels("kafkalite", 1)},
         "status": {
             "conditions": [{"type": "Ready", "status": ready}],
             "containerStatuses": [
@@ -208,8 +209,8 @@ def test_an_exit_names_its_incarnation():
     message = render_termination_message("inc-1", 7, "fsync failed")
     assert json.loads(message) == {"incarnation": "inc-1", "brokerEpoch": 7, "reason": "fsync failed"}
     (found,) = container_exits(pod(terminated(message)))
-    assert (found.pod, found.incarnation, found.exit_code, found.reason) == (
-        "kafkalite-broker-1",
+    assert (found.broker_id, found.incarnation, found.exit_code, found.reason) == (
+        1,
         "inc-1",
         137,
         "fsync failed",
@@ -222,9 +223,30 @@ def test_an_exit_is_also_seen_after_the_restart_and_once():
     assert len(container_exits(pod(terminated(message), terminated(message)))) == 1
 
 
-@pytest.mark.parametrize("message", ["", "killed", "[]", '{"incarnation": ""}', '{"incarnation": 5}', "{" * 5000])
+@pytest.mark.parametrize(
+    "message", ["", "killed", "[]", '{"incarnation": ""}', '{"incarnation": 5}', "{" * 5000, "[" * 4096]
+)
 def test_an_exit_without_incarnation_is_no_evidence(message):
     assert container_exits(pod(terminated(message))) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "counts"),
+    [
+        ({}, True),
+        ({"ownerReferences": [{"kind": "StatefulSet", "name": "kafkalite-broker", "controller": True}]}, True),
+        ({"ownerReferences": [{"kind": "StatefulSet", "name": "another", "controller": True}]}, False),
+        ({"ownerReferences": [{"kind": "Job", "name": "kafkalite-broker", "controller": True}]}, False),
+        ({"ownerReferences": [{"kind": "Job", "name": "watcher"}]}, True),
+        ({"name": "somebody"}, False),
+        ({"labels": broker_labels("another", 1)}, False),
+        ({"labels": {}}, False),
+    ],
+)
+def test_only_the_pod_of_a_broker_tells_of_its_end(metadata, counts):
+    told = pod(terminated(render_termination_message("inc-1", 7)))
+    told["metadata"] |= metadata
+    assert bool(container_exits(told)) is counts
 
 
 def test_readiness():
