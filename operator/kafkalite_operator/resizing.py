@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kafkalite_core.resources.resizing import resize_patch
+from kafkalite_core.resources.resizing import refused_by_admission, resize_patch
+from kafkalite_core.resources.statefulset import wanted_amounts
 from kafkalite_operator.telling import record_of_broker
 from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeNotFound, KubeThrottled
 from kafkalite_runtime.kube.kinds import PODS
@@ -24,7 +26,7 @@ _log = get_logger(__name__)
 
 
 class Resizing:
-    """What the API server refuses is noted in the store: then the plan is to restart the pod."""
+    """What the API server refuses is noted in the store: then the plan is to restart the pod, or to keep it."""
 
     def __init__(self, client: KubeClient, store: Store, events: EventRecorder) -> None:
         self._client = client
@@ -49,7 +51,10 @@ class Resizing:
             self._refused(settings, resize, "this cluster cannot change the resources of pods that run")
             return
         except KubeError as error:
-            self._refused(settings, resize, error.message)
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                raise
+            keep = refused_by_admission(error.status, error.message)
+            (self._keep if keep else self._refused)(settings, resize, error.message)
             return
         self._store.apply(PODS, "MODIFIED", answer)
         told = ", ".join(f"{each.kind}.{each.resource} of {each.container} {each.value}" for each in resize.amounts)
@@ -57,8 +62,16 @@ class Resizing:
         event = ("Normal", "BrokerResized", f"pod {resize.pod} runs on with {told}")
         record_of_broker(self._events, self._store, settings, resize.broker_id, event)
 
+    def _keep(self, settings: ClusterSettings, resize: Resize, why: str) -> None:
+        uid = settings.cluster.uid
+        if not self._store.resize_notes.kept(uid, resize.uid, wanted_amounts(settings), why):
+            return
+        _log.warning("pod not resized, it keeps its resources", pod=resize.pod, why=why)
+        event = ("Warning", "BrokerNotResized", f"pod {resize.pod} keeps the resources that it has: {why}")
+        record_of_broker(self._events, self._store, settings, resize.broker_id, event)
+
     def _refused(self, settings: ClusterSettings, resize: Resize, why: str) -> None:
-        self._store.note_resize_refused(settings, resize.uid, why)
+        self._store.resize_notes.refused(settings.cluster.uid, resize.uid, wanted_amounts(settings), why)
         _log.info("pod not resized, it will be restarted", pod=resize.pod, why=why)
         message = f"pod {resize.pod} is to be restarted for its resources: {why}"
         event = ("Normal", "BrokerNotResized", message)

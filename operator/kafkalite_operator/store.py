@@ -28,6 +28,7 @@ from kafkalite_core.resources.statefulset import revision, wanted_amounts
 from kafkalite_operator.pod_notes import PodNotes, as_number, version_of
 from kafkalite_operator.pods import PodStore
 from kafkalite_operator.readings import Readings
+from kafkalite_operator.resize_notes import ResizeNotes
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition_counts import PartitionCounts
-    from kafkalite_core.model.pods import Amount, Pod
+    from kafkalite_core.model.pods import Amount
     from kafkalite_core.model.volumes import Volume
 
 REMEMBERED_MAX = 4096
@@ -84,7 +85,7 @@ class Store:
         self.volumes: dict[str, tuple[Volume, ...]] = {}
         """By uid of the cluster: the claims of its brokers' volumes, as last read."""
         self._revisions: dict[str, tuple[ClusterSettings, str, tuple[Amount, ...]]] = {}
-        self._resize_refused: dict[str, dict[str, tuple[tuple[Amount, ...], str]]] = {}
+        self.resize_notes = ResizeNotes(clock)
         self._volumes_at: dict[str, float] = {}
         self._nodes: dict[str, tuple[Node, float]] = {}
         self.nodes_refused: set[str] = set()
@@ -146,7 +147,7 @@ class Store:
             self._epochs_seen.pop(self._tombstones.popitem(last=False)[0], None)
         for known in (self._registered, self.served, self.volumes, self._volumes_at, self._revisions, self._counts):
             known.pop(uid, None)
-        self._resize_refused.pop(uid, None)
+        self.resize_notes.forget(uid)
         self.nodes_refused.discard(uid)
         self._grouped = None
         self._readings.forget(uid)
@@ -299,6 +300,7 @@ class Store:
         brokers = self.brokers_of(key)
         wanted, wanted_of_each = self._revision(settings)
         pods = self.pods.of(*key)
+        resizing = self.resize_notes.of(settings.cluster.uid, wanted_of_each, pods.values())
         names = {broker_id: (key[0], broker_name(key[1], broker_id)) for broker_id in brokers}
         return Snapshot(
             cluster=parse_cluster(obj),
@@ -328,7 +330,10 @@ class Store:
             revision=wanted,
             revision_served=self.served.get(settings.cluster.uid) == wanted,
             amounts=wanted_of_each,
-            resize_refused=self._refused_resizes(settings.cluster.uid, wanted_of_each, pods),
+            resize_refused=resizing.refused,
+            resize_kept=resizing.kept,
+            resize_had=resizing.had,
+            resize_had_others=resizing.had_others,
             rolling=parse_rolling(Fields(status, "status")),
             storage_size=settings.storage_size,
             volumes=self.volumes.get(settings.cluster.uid, ()),
@@ -360,19 +365,6 @@ class Store:
         if known is None or known[0] is not settings:
             known = self._revisions[uid] = (settings, revision(settings), wanted_amounts(settings))
         return known[1:]
-
-    def note_resize_refused(self, settings: ClusterSettings, pod_uid: str, why: str) -> None:
-        """A pod cannot have the CPU and memory that are wanted now while it runs."""
-        self._resize_refused.setdefault(settings.cluster.uid, {})[pod_uid] = (wanted_amounts(settings), why)
-
-    def _refused_resizes(self, uid: str, wanted: tuple[Amount, ...], pods: Mapping[int, Pod]) -> dict[str, str]:
-        """What was refused of pods that are there and of amounts that are wanted still; the rest is forgotten."""
-        if uid not in self._resize_refused:
-            return {}
-        there = {pod.uid for pod in pods.values()}
-        still = {pod: note for pod, note in self._resize_refused[uid].items() if pod in there and note[0] == wanted}
-        self._resize_refused[uid] = still
-        return {pod: why for pod, (_, why) in still.items()}
 
     def note_volumes(self, uid: str, volumes: tuple[Volume, ...]) -> None:
         """The claims of a cluster's brokers, as just read."""

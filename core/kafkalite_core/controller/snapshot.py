@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import Topic
     from kafkalite_core.model.partition_counts import PartitionCounts
-    from kafkalite_core.model.pods import Amount, Pod
+    from kafkalite_core.model.pods import Amount, Kept, Pod
     from kafkalite_core.model.replacement import Node
     from kafkalite_core.model.topic import Condition, TopicSpec
     from kafkalite_core.model.volumes import Volume
@@ -146,6 +146,9 @@ class Snapshot:
         revision_served: The StatefulSet makes pods of that revision by now.
         amounts: CPU and memory that the containers of a pod shall have.
         resize_refused: Why the API server did not let a pod have these while it runs, by its uid.
+        resize_kept: Why no pod may have these, a new one neither, by uid of the pod that keeps what it has.
+        resize_had: Uids of pods that had these at some time, and no others that were wanted since.
+        resize_had_others: Uids of pods that had, at last, others that were wanted before.
         rolling: `status.rolling` of the cluster.
         storage_size: `spec.storage.size`, a quantity.
         volumes: The claims of the brokers' volumes, as last read.
@@ -185,6 +188,9 @@ class Snapshot:
     revision_served: bool = False
     amounts: tuple[Amount, ...] = ()
     resize_refused: Mapping[str, str] = field(default_factory=dict)
+    resize_kept: Mapping[str, Kept] = field(default_factory=dict)
+    resize_had: frozenset[str] = frozenset()
+    resize_had_others: frozenset[str] = frozenset()
     rolling: Rolling = field(default_factory=Rolling)
     storage_size: str = ""
     volumes: tuple[Volume, ...] = ()

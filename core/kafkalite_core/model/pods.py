@@ -24,6 +24,19 @@ class Amount:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Why a pod keeps the CPU and memory that it has, in the API server's words.
+
+    Attributes:
+        why: The words.
+        again: It is time to try again.
+    """
+
+    why: str
+    again: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """The pod of one broker.

@@ -8,6 +8,7 @@ matter to the rest which of them are there at all.
 from __future__ import annotations
 
 import copy
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite_core.model.pods import Amount
@@ -71,3 +72,13 @@ def _containers(pod_spec: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
 def _map(parent: Mapping[str, Any], key: str) -> dict[str, Any]:
     value = parent.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def refused_by_admission(status: int, message: str) -> bool:
+    """Whether a new pod would hear the same answer as the patch: of a ResourceQuota, a LimitRange, a policy.
+
+    Another 403 says that the Role lacks the subresource, another 422 that this pod cannot change so while it runs.
+    """
+    if status == HTTPStatus.FORBIDDEN:
+        return "cannot patch resource" not in message
+    return "denied request" in message or "denied the request" in message

@@ -8,7 +8,7 @@ from kafkalite_core.controller.actions import ResizePods, RestartPods
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.resizing import resizes, resizing_condition, why_restart
 from kafkalite_core.controller.rolling import roll
-from kafkalite_core.model.pods import Amount
+from kafkalite_core.model.pods import Amount, Kept
 from kafkalite_core.model.topic import Condition
 from tests.unit.controller.builders import NOW, apply
 from tests.unit.controller.rolling_world import cluster
@@ -78,12 +78,46 @@ def test_a_pod_that_has_to_be_restarted_anyway_is_not_resized():
     assert why_restart(before, before.pods[0]) == "the pod template changed"
 
 
+def test_who_has_had_the_wanted_values_is_left_to_others():
+    before = state(value="7Gi")
+    before = replace(before, resize_had=frozenset({before.pods[0].uid}))
+    assert resized(before) == [1, 2]
+    assert not restarted(before)
+
+
+def test_who_was_resized_gets_the_values_that_it_was_made_of_when_these_are_wanted_again():
+    before = state(made=WANTED, value="7Gi")
+    assert resized(replace(before, resize_had_others=frozenset({before.pods[1].uid}))) == [1]
+
+
+@pytest.mark.parametrize("made", [MADE, WANTED])
+def test_what_others_want_in_vain_restarts_nobody(made):
+    before = state(made=made, value="7Gi", changes={"resize": "Infeasible", "resize_message": "too big"})
+    assert not restarted(before)
+    assert resized(before) == ([0, 1, 2] if made == MADE else [])
+
+
+def test_a_pod_keeps_what_it_has_when_admission_refuses_and_is_asked_again_later():
+    before = state(changes={"stuck": "CrashLoopBackOff", "ready": False})
+    uid = before.pods[0].uid
+    kept = replace(before, resize_kept={uid: Kept("exceeded quota: q.")})
+    assert not restarted(kept)
+    assert resized(kept) == [1, 2]
+    (told,) = resizing_condition(kept)
+    assert (told.status, told.reason) == ("False", "Refused")
+    assert told.message.startswith("kafkalite-broker-0: exceeded quota: q. They keep what they have")
+    later = replace(kept, resize_kept={uid: Kept("exceeded quota: q.", again=True)})
+    assert resized(later) == [0, 1, 2]
+    assert not restarted(later)
+    assert resizing_condition(later) == (told,)
+
+
 @pytest.mark.parametrize(
     ("changes", "refused", "why"),
     [
         ({}, "no", "its resources changed, and not while it runs: no"),
         (
-            {"resize": "Infeasible", "resize_message": "too big"},
+            {"resize": "Infeasible", "resize_message": "too big", "amounts": (amount("2Gi"),)},
             "",
             "its resources cannot be had on its node (too big)",
         ),

@@ -2,17 +2,19 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
 from kafkalite_core.model.pods import Blocked, Rolling
 from kafkalite_core.resources import naming
+from kafkalite_operator import resize_notes
 from kafkalite_operator.pods import PodStore
 from kafkalite_operator.restarts import rolling_events, served_revision
-from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from tests.unit.operator.fakes import NAMESPACE, eventually
-from tests.unit.operator.test_operator import running_cluster, topic
+from tests.unit.operator.test_operator import condition, running_cluster, topic
 
 pytestmark = pytest.mark.timeout(240)
 SET = "kafkalite-broker"
@@ -222,6 +224,47 @@ async def test_where_they_can_nobody_is_restarted(harness, machinery, monkeypatc
     assert sorted(resized) == [f"{SET}-{i}" for i in range(3)]
     assert len(machinery.made) == 6
     assert not (await rolling(harness))["inProgress"]
+
+
+async def test_where_a_quota_refuses_them_nobody_is_restarted_and_it_is_tried_again(harness, machinery, monkeypatch):
+    await change(harness, template=with_memory("1Gi"))
+
+    async def settled():
+        return len(machinery.made) == 6 and not (await rolling(harness))["inProgress"]
+
+    await eventually(settled)
+    full, asked = [True], []
+
+    async def json_patch(kind, namespace, name, operations, *, subresource="", **more):
+        if (kind, subresource) == (PODS, "resize"):
+            asked.append(name)
+            if full[0]:
+                raise KubeForbidden(403, "Forbidden", f'pods "{name}" is forbidden: exceeded quota: q')
+            subresource = ""
+        return await patch(kind, namespace, name, operations, subresource=subresource, **more)
+
+    client = harness.operators["operator-1"][0]._acting
+    patch = client.json_patch
+    monkeypatch.setattr(client, "json_patch", json_patch)
+    await change(harness, template=with_memory("2Gi"))
+
+    async def refused():
+        status, reason, message = await condition(harness, "PodsResized", "kafkalite", CLUSTERS) or ("", "", "")
+        return (status, reason) == ("False", "Refused") and "exceeded quota: q" in message
+
+    await eventually(refused)
+    assert sorted(asked) == [f"{SET}-{i}" for i in range(3)], "not in every round"
+    full[0] = False
+    monkeypatch.setattr(resize_notes, "AGAIN_S", 0.0)
+    notes = harness.operators["operator-1"][0].store.resize_notes
+    for of_cluster in notes._notes.values():
+        of_cluster.update({pod: replace(note, again_at=0.0) for pod, note in of_cluster.items()})
+
+    async def told():
+        return (await condition(harness, "PodsResized", "kafkalite", CLUSTERS) or ("", ""))[1] == "Resized"
+
+    await eventually(told)
+    assert len(machinery.made) == 6
 
 
 async def test_volumes_grow_and_the_stateful_set_is_made_again_with_its_pods(harness, machinery):

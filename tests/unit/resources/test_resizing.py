@@ -7,7 +7,7 @@ import pytest
 
 from kafkalite_core.model.pods import Amount
 from kafkalite_core.resources.manifests import cluster_settings
-from kafkalite_core.resources.resizing import amounts, resize_patch, without_values
+from kafkalite_core.resources.resizing import amounts, refused_by_admission, resize_patch, without_values
 from kafkalite_core.resources.rolling import parse_pod
 from kafkalite_core.resources.statefulset import revision, wanted_amounts
 
@@ -119,3 +119,19 @@ def test_a_container_that_is_not_there_is_left_out():
 )
 def test_a_pod_tells_of_a_resize_that_is_not_over(condition, state):
     assert parse_pod({**pod("broker"), "status": {"conditions": [condition]}}).resize == state
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "expected"),
+    [
+        (403, 'pods "x" is forbidden: exceeded quota: q, requested: limits.memory=2Gi', True),
+        (403, 'pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi', True),
+        (403, 'admission webhook "w" denied the request: too big', True),
+        (422, "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: too big", True),
+        (403, 'pods "x" is forbidden: User "u" cannot patch resource "pods/resize" in API group ""', False),
+        (422, 'Pod "x" is invalid: spec: Forbidden: Pod QOS Class may not change as a result of resizing', False),
+        (501, "not implemented", False),
+    ],
+)
+def test_what_would_refuse_the_next_pod_as_well(status, message, expected):
+    assert refused_by_admission(status, message) is expected
