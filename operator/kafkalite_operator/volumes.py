@@ -9,6 +9,7 @@ from kafkalite_core.controller.volumes import is_growing, to_grow
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.claims import broker_of_claim, growth, parse_claim
+from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid, KubeNotFound
 from kafkalite_runtime.kube.kinds import CLUSTERS, PERSISTENT_VOLUME_CLAIMS
 from kafkalite_runtime.logging import get_logger
@@ -33,6 +34,7 @@ class Volumes:
         self._client = client
         self._store = store
         self._events = events
+        self._complaints = Complaints(_log)
 
     def growing(self, settings: ClusterSettings) -> bool:
         """Some volume is on its way to its new size, as last read."""
@@ -57,7 +59,15 @@ class Volumes:
         self._note(settings, {name: replace(each, refused=refused.get(each.uid, "")) for name, each in listed.items()})
 
     def _note(self, settings: ClusterSettings, found: Mapping[str, Volume]) -> None:
-        self._store.note_volumes(settings.cluster.uid, tuple(volume for _, volume in sorted(found.items())))
+        pods = self._store.pods.of(settings.cluster.namespace, settings.cluster.name)
+        before = {each.uid: each.last_node for each in self._store.volumes.get(settings.cluster.uid, ())}
+        volumes = []
+        for name, volume in sorted(found.items()):
+            broker_id = self._broker(settings, name)
+            pod = pods.get(broker_id) if broker_id is not None else None
+            node = (pod.node if pod is not None else "") or before.get(volume.uid, "")
+            volumes.append(replace(volume, last_node=node))
+        self._store.note_volumes(settings.cluster.uid, tuple(volumes))
 
     def _broker(self, settings: ClusterSettings, claim: str) -> int | None:
         return broker_of_claim(settings.cluster.name, claim)
@@ -74,7 +84,8 @@ class Volumes:
             try:
                 volume = parse_claim(item)
             except KafkaLiteError as error:
-                _log.warning("claim not understood", error=str(error))
+                uid = (item.get("metadata") or {}).get("uid")
+                self._complaints.wrong(("claim", uid), "claim not understood", error)
                 continue
             if self._broker(settings, volume.name) is not None:
                 found[volume.name] = volume
@@ -88,10 +99,11 @@ class Volumes:
             )
         except (KubeForbidden, KubeInvalid) as error:
             # Admission refuses where the StorageClass does not let volumes grow; a lost race says so in the next look.
-            _log.warning("volume does not grow", claim=volume.name, size=size, error=str(error))
+            self._complaints.wrong(volume.uid, "volume does not grow", error, claim=volume.name, size=size)
             return replace(volume, refused=error.message)
         except KubeNotFound:
             return volume
+        self._complaints.well(volume.uid)
         _log.info("volume grows", claim=volume.name, before=volume.requested, size=size)
         regarding = self._store.raw(CLUSTERS, settings.cluster.uid)
         if regarding is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.controller.configs import flush_settled, relaxed_flush, was_relaxed
 from kafkalite_core.controller.election import describe_broker, no_candidate_reason
 from kafkalite_core.controller.growth import spec_problem
-from kafkalite_core.controller.lost_nodes import node_trouble, remedy
+from kafkalite_core.controller.lost_nodes import node_trouble, remedy, why_stuck
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.controller.recovering import describe_recovery, recovers
@@ -191,7 +191,8 @@ def _how_absent(snapshot: Snapshot, broker_id: int, trouble: str, now: float) ->
         return f"{describe_broker(broker_id, snapshot.brokers)}: {trouble}"
     if recovers(snapshot, broker_id, now):
         return describe_recovery(snapshot.brokers[broker_id])
-    return describe_broker(broker_id, snapshot.brokers)
+    stuck = why_stuck(snapshot, broker_id)
+    return describe_broker(broker_id, snapshot.brokers) + (f": {stuck}" if stuck else "")
 
 
 def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition, ...]:

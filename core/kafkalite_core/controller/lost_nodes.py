@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.pods import UNSCHEDULABLE
 from kafkalite_core.model.replacement import NodeState
 
 if TYPE_CHECKING:
@@ -29,14 +30,34 @@ def claim_of(snapshot: Snapshot, broker_id: int) -> Volume | None:
 
 
 def node_of(snapshot: Snapshot, broker_id: int) -> str:
-    """Name of the node that a broker is on, or that its volume binds it to; empty when neither is known."""
+    """Name of the node that a broker is on, or that its volume binds it to; empty when neither is known.
+
+    Kubernetes notes on the claim where a volume was made, but not where one lies that was there before. Of such a one
+    it is the node that its pod was last on, once the scheduler says that the volume cannot be used on others.
+    """
     pod = snapshot.pods.get(broker_id)
     if pod is None:
         return ""
     if pod.node:
         return pod.node
     claim = claim_of(snapshot, broker_id)
-    return claim.node if claim is not None and pod.stuck == "Unschedulable" else ""
+    if claim is None or pod.stuck != UNSCHEDULABLE:
+        return ""
+    return claim.node or (claim.last_node if pod.volume_elsewhere else "")
+
+
+def why_stuck(snapshot: Snapshot, broker_id: int) -> str:
+    """What the kubelet or the scheduler says of the pod of a broker that is away, and what to do; else empty."""
+    pod = snapshot.pods.get(broker_id)
+    if pod is None or pod.deleting or not pod.stuck:
+        return ""
+    said = f"pod {pod.name}: {pod.stuck}" + (f" ({pod.stuck_message.rstrip('.')})" if pod.stuck_message else "")
+    if not pod.volume_elsewhere:
+        return said
+    return (
+        f"{said}; its volume is on a node that takes no pods or is gone: if it is gone for good, "
+        f"kubectl kafkalite replace {broker_id} gives the broker a new, empty volume"
+    )
 
 
 def unreachable(node: Node | None) -> bool:

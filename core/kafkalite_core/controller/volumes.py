@@ -31,8 +31,11 @@ def to_grow(volumes: Iterable[Volume], size: str) -> list[Volume]:
 
 
 def is_growing(volumes: Iterable[Volume], size: str) -> bool:
-    """Some volume has not reached the size that it was promised."""
-    return any(smaller(v.requested, size) or (v.capacity and smaller(v.capacity, v.requested)) for v in volumes)
+    """Some volume has not reached the size that it was promised. One that may not grow is not on its way."""
+    return any(
+        (smaller(v.requested, size) and not v.refused) or (v.capacity and smaller(v.capacity, v.requested))
+        for v in volumes
+    )
 
 
 def volumes_condition(snapshot: Snapshot) -> tuple[Condition, ...]:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from kafkalite_core.model.limits import SENTENCE_LENGTH_MAX
 
+UNSCHEDULABLE = "Unschedulable"
+"""Reason why a pod is stuck that no node takes; the scheduler's word."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Amount:
@@ -53,6 +56,7 @@ class Pod:
         running: Its broker container runs, ready or not.
         stuck: Why its container cannot run, such as `ImagePullBackOff`; empty when it runs or starts.
         stuck_message: What the kubelet or the scheduler says about that.
+        volume_elsewhere: The scheduler says that its volume can be used on none of some nodes.
         unready_since: When the observer first saw it not ready without it having been ready since, in seconds of its
             monotonic clock.
         containers: Names of its containers, in their order.
@@ -69,6 +73,7 @@ class Pod:
     running: bool = False
     stuck: str = ""
     stuck_message: str = ""
+    volume_elsewhere: bool = False
     unready_since: float = 0.0
     containers: tuple[str, ...] = ()
     amounts: tuple[Amount, ...] = ()

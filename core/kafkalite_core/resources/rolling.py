@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.pods import Blocked, Pod, Rolling
+from kafkalite_core.model.pods import UNSCHEDULABLE, Blocked, Pod, Rolling
 from kafkalite_core.resources.fields import Fields, open_object
 from kafkalite_core.resources.naming import ANNOTATION_REVISION, BROKER_CONTAINER
 from kafkalite_core.resources.pods import is_ready
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_LENGTH_MAX = 200
+VOLUME_ELSEWHERE = ("volume node affinity conflict", "didn't match PersistentVolume's node affinity")
+"""The scheduler's words, until Kubernetes 1.33 and since."""
+
 STUCK_REASONS = frozenset(
     {
         "CrashLoopBackOff",
@@ -84,6 +87,7 @@ def parse_pod(obj: Mapping[str, Any], *, unready_since: float = 0.0, deleting_si
         ),
         stuck=reason,
         stuck_message=message[:MESSAGE_LENGTH_MAX],
+        volume_elsewhere=reason == UNSCHEDULABLE and any(words in message for words in VOLUME_ELSEWHERE),
         unready_since=unready_since,
         containers=tuple(each.text("name", "") for each in spec.maps("containers")),
         amounts=amounts(spec.raw),
@@ -115,8 +119,8 @@ def _stuck(fields: Fields) -> tuple[str, str]:
         return status.text("reason", phase), status.text("message", "")
     for condition in status.maps("conditions"):
         unscheduled = condition.text("type", "") == "PodScheduled" and condition.text("status", "") == "False"
-        if unscheduled and condition.text("reason", "") == "Unschedulable":
-            return "Unschedulable", condition.text("message", "")
+        if unscheduled and condition.text("reason", "") == UNSCHEDULABLE:
+            return UNSCHEDULABLE, condition.text("message", "")
     for key in ("initContainerStatuses", "containerStatuses"):
         for container in status.maps(key):
             waiting = container.map("state").map("waiting")

@@ -53,6 +53,28 @@ def test_a_pod_that_waits_for_a_volume_on_a_lost_node():
     assert replacement(lost(pods=starts, volumes=volumes), NOW).status == Replacing(), "its volume has come along"
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "last", "cause"),
+    [(True, "node-1", "its node node-1 is gone"), (True, "", ""), (False, "node-1", ""), (True, "node-0", "")],
+)
+def test_a_volume_that_was_there_before_its_claim_is_on_the_node_where_its_pod_was(elsewhere, last, cause):
+    """Kubernetes notes a node on claims only of volumes that it has made."""
+    waiting = pod(1, ready=False, stuck="Unschedulable", volume_elsewhere=elsewhere)
+    volumes = tuple(claim(i, last_node=last) for i in range(3))
+    assert replacement(lost(pods={0: pod(0), 1: waiting, 2: pod(2)}, volumes=volumes), NOW).status.cause == cause
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_what_the_scheduler_says_of_a_broker_that_is_away(elsewhere):
+    waiting = pod(
+        1, ready=False, stuck="Unschedulable", stuck_message="0/2 nodes are available.", volume_elsewhere=elsewhere
+    )
+    told = healthy(lost(nodes={}, cluster={"node_loss": "wait"}, pods={0: pod(0), 1: waiting, 2: pod(2)}))
+    assert told.reason == "BrokersMissing"
+    assert f"broker 1 is fenced: pod {name(1)}: Unschedulable (0/2 nodes are available)" in told.message
+    assert ("kubectl kafkalite replace 1" in told.message) is elsewhere
+
+
 def silent(state=NodeState.UNKNOWN, *, cluster=None, **more):
     """A broker is away, and nobody replaces it."""
     pods = {0: pod(0), 1: pod(1, ready=False, node="node-1"), 2: pod(2)}

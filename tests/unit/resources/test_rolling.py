@@ -125,6 +125,22 @@ def test_a_pod_that_cannot_run_is_told_from_one_that_starts(status, stuck):
     assert parse_pod(pod(status)).stuck == stuck
 
 
+@pytest.mark.parametrize(
+    ("said", "elsewhere"),
+    [
+        ("0/3 nodes are available: 3 Insufficient cpu.", False),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint {x: y}, 2 node(s) had volume node affinity conflict",
+            True,
+        ),
+        ("x" * 300 + "2 node(s) didn't match PersistentVolume's node affinity", True),
+    ],
+)
+def test_a_volume_that_is_elsewhere(said, elsewhere):
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    assert parse_pod(pod({"conditions": [scheduled]})).volume_elsewhere is elsewhere
+
+
 def test_whether_the_container_of_the_broker_runs():
     def of(name, **state):
         return parse_pod(pod({"containerStatuses": [{"name": name, "state": state}]})).running
