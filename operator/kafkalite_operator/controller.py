@@ -213,6 +213,7 @@ class Controller:
         self._work.plan_anew()
         clusters = self._store.clusters()
         self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
+        self._balanced_at = {key: at for key, at in self._balanced_at.items() if key in clusters}
         self._troubles.round(clusters)
         snapshots: list[Snapshot] = []
         for key, settings in self._known_clusters():

@@ -83,11 +83,18 @@ class Executor:
         self._metrics = metrics
         self._events = events
         self._clock = clock
-        self._failed_at: dict[tuple[str, int], float] = {}
+        self._failed_at: dict[str, dict[int, float]] = {}
+        """By uid of the cluster and broker id."""
         self._tracked: set[str] = set()
         """Uids of topics whose `managedFields` the operator was not allowed to remove."""
         self._in_vain = ToldInVain(clock)
         self._new_brokers = NewBrokers(client, store, events, self.refresh)
+        store.on_forget(self._forget)
+
+    def _forget(self, uid: str) -> None:
+        self._failed_at.pop(uid, None)
+        self._tracked.discard(uid)
+        self._in_vain.forget(uid)
 
     async def carry_out(self, settings: ClusterSettings, action: Action, controller_epoch: int) -> None:
         """Carry one action of a cluster out."""
@@ -162,7 +169,7 @@ class Executor:
         seen_at = ended.seen_at if ended is not None and not action.by_expiry else self._clock()
         operations = patches.fence(broker, reason=f"{action.reason}: {action.message}", since=wall_time())
         await self.patch(BROKERS, namespace, broker.object_name, operations)
-        self._failed_at[settings.cluster.uid, broker.id] = seen_at
+        self._failed_at.setdefault(settings.cluster.uid, {})[broker.id] = seen_at
         if action.by_expiry:
             self._store.note_expiry_fence(key)
         self._metrics.fences.labels(action.reason).inc()
@@ -205,7 +212,8 @@ class Executor:
         self._metrics.elections.inc(len(elected))
         self._metrics.unclean_elections.inc(len(action.unclean & set(elected)))
         leaders = {action.changes[number].expected.leader for number in elected}
-        failed = [at for id_ in leaders if (at := self._failed_at.get((settings.cluster.uid, id_))) is not None]
+        known = self._failed_at.get(settings.cluster.uid, {})
+        failed = [known[id_] for id_ in leaders if id_ in known]
         if failed and now - min(failed) < FAILOVER_LIMIT_S:
             self._metrics.failover_s.observe(now - min(failed))
 

@@ -10,6 +10,7 @@ from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.membership.lease import LeaseObserver
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import parse_lease
+from kafkalite_core.resources.naming import is_broker_name
 from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.kinds import LEASES
 from kafkalite_runtime.logging import get_logger
@@ -30,6 +31,9 @@ GRACE_S = 60.0
 """After such a gap, on top of the Lease's duration, for brokers that were not heard since. An API server that ends in
 order takes its endpoint away, and each kube-proxy learns of the next one by itself, after a back-off: client-go's
 reflectors double it up to 30 s, and then add up to its own length."""
+
+FORGET_S = 7200.0
+"""What was not seen for so long is forgotten: longer than any Lease lasts (an hour), so it makes nobody seem silent."""
 
 NEVER_READ = LeaseView(holder="", changed_at=0.0)
 
@@ -54,6 +58,8 @@ class LeaseReader:
         self._on_read = on_read
         self._clock = clock
         self._observers: dict[str, LeaseObserver] = {}
+        self._seen_at: dict[tuple[str, str], float] = {}
+        self._asked_at: dict[str, float] = {}
         self._complaints = Complaints(_log)
 
     def observing_since(self, namespace: str) -> float | None:
@@ -70,9 +76,21 @@ class LeaseReader:
         """Read for ever; a failed read only makes the gap."""
         while True:
             started = self._clock()
-            await asyncio.gather(*(self._read_quietly(namespace) for namespace in sorted(set(self._namespaces()))))
+            await self.read_all()
             self._on_read()
             await asyncio.sleep(max(0.0, INTERVAL_S - (self._clock() - started)))
+
+    async def read_all(self) -> None:
+        """Read all namespaces. Raises nothing."""
+        namespaces, now = set(self._namespaces()), self._clock()
+        self._asked_at |= dict.fromkeys(namespaces, now)
+        await asyncio.gather(*(self._read_quietly(namespace) for namespace in sorted(namespaces)))
+        for namespace in [each for each, at in self._asked_at.items() if now - at > FORGET_S]:
+            del self._asked_at[namespace]
+            self._observers.pop(namespace, None)
+        for key in [key for key, at in self._seen_at.items() if now - at > FORGET_S]:
+            del self._seen_at[key]
+            self._leases.pop(key, None)
 
     async def _read_quietly(self, namespace: str) -> None:
         try:
@@ -87,7 +105,8 @@ class LeaseReader:
         records: list[LeaseRecord] = []
         for item in listed.items:
             try:
-                records.append(parse_lease(item))
+                if is_broker_name(str(item["metadata"]["name"])):  # the others are somebody else's
+                    records.append(parse_lease(item))
             except KafkaLiteError as error:
                 uid = (item.get("metadata") or {}).get("uid")
                 self._complaints.wrong(("lease", uid), "lease not understood", error)
@@ -97,6 +116,7 @@ class LeaseReader:
         for record in records:
             changed_at = observer.changed_s(record.name)
             assert changed_at is not None
+            self._seen_at[namespace, record.name] = now
             before = self._leases.get((namespace, record.name), NEVER_READ)
             self._leases[namespace, record.name] = before.followed_by(
                 holder=record.holder, changed_at=changed_at, noticed=record.noticed, now=now

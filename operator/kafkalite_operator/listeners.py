@@ -49,6 +49,7 @@ class Listeners:
         self._status = status
         self._clock = clock
         self._seen: dict[str, tuple[object, float]] = {}
+        store.on_forget(lambda uid: self._seen.pop(uid, None))
 
     def due(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> bool:
         """Whether what was decided on last is different now, or may have changed where nobody is told."""

@@ -67,6 +67,7 @@ class Replacements:
         self._clock = clock
         self._tell_at: dict[str, float] = {}
         """When nodes are looked at next that only have to be told of, by uid of the cluster."""
+        store.on_forget(lambda uid: self._tell_at.pop(uid, None))
 
     def due(self, settings: ClusterSettings, snapshot: Snapshot) -> bool:
         """Somebody is (to be) replaced, or may have to be: nodes and claims have to be looked at."""

@@ -96,6 +96,7 @@ class Store:
         self._went_back_at = float("-inf")
         self._brokers_read_at: dict[str | None, float] = {}
         """By namespace, None for all of them: when the newest consistent list of brokers was asked for."""
+        self._on_forget: list[Callable[[str], object]] = []
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -140,6 +141,10 @@ class Store:
         self._grouped = None
         return True
 
+    def on_forget(self, callback: Callable[[str], object]) -> None:
+        """`callback(uid)` is called when an object is gone: whoever remembers something of it forgets that."""
+        self._on_forget.append(callback)
+
     def forget(self, kind: Kind, uid: str) -> bool:
         """The object was deleted. A restored store has it again, with less than was known of it: that is remembered."""
         self._tombstones[uid] = self._clock()
@@ -151,6 +156,8 @@ class Store:
         self.nodes_refused.discard(uid)
         self._grouped = None
         self._readings.forget(uid)
+        for callback in self._on_forget:
+            callback(uid)
         gone = self._objects[kind.plural].pop(uid, None)
         if gone is not None and isinstance(gone.view, ClusterSettings):
             key = (gone.view.cluster.namespace, gone.view.cluster.name)

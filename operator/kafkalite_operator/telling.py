@@ -45,6 +45,10 @@ class ToldInVain:
         """`what` was told of that object, with its version, and that is still its version."""
         self._told[uid] = (what, self._clock() + IN_VAIN_S)
 
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._told.pop(uid, None)
+
     def knows(self, uid: str, what: object) -> bool:
         """Whether just that was told in vain a moment ago."""
         known, until = self._told.get(uid, (None, 0.0))

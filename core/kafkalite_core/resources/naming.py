@@ -111,6 +111,12 @@ def broker_name(cluster: str, broker_id: int) -> str:
     return f"{cluster}-broker-{broker_id}"
 
 
+def is_broker_name(name: str) -> bool:
+    """Whether `broker_name` may have made it, of some cluster."""
+    cluster, separator, digits = name.rpartition("-broker-")
+    return bool(cluster and separator) and _BROKER_ID.fullmatch(digits) is not None
+
+
 def data_claim_name(cluster: str, broker_id: int) -> str:
     """Name of the PersistentVolumeClaim that a StatefulSet makes for a broker's data."""
     return f"data-{broker_name(cluster, broker_id)}"

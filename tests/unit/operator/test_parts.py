@@ -17,7 +17,7 @@ from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.handlers import configure, first_attempt
-from kafkalite_operator.lease_reader import LeaseReader
+from kafkalite_operator.lease_reader import FORGET_S, LeaseReader
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import LATE_S, Store
@@ -164,6 +164,46 @@ async def test_leases_are_fresh_again_after_a_gap():  # R16
     await reader.read("ns")
     assert reader.observing_since("ns") == 107.0
     assert reader.unheard_until("ns") == 113.0  # brokers may be cut off for twice as long as this observer was
+
+
+async def test_of_leases_those_of_brokers_are_kept_for_as_long_as_they_are_there():
+    client, clock, leases, where = OneObject(), Clock(), {}, ["ns"]
+    reader = LeaseReader(client, leases, lambda: where, lambda: None, clock)
+
+    def shows(name):
+        client.obj = render_lease("ns", name, holder="i", renewed="t", acquired="t", duration_s=5)
+
+    for name in ("somebody", "kafkalite-broker-x", "-broker-0", "kafkalite-broker-0"):
+        shows(name)
+        await reader.read_all()
+    assert list(leases) == [("ns", "kafkalite-broker-0")]
+    shows("kafkalite-broker-1")
+    clock.now += FORGET_S
+    await reader.read_all()
+    assert len(leases) == 2, "a Lease that is deleted by hand takes nothing of its holder's time"
+    clock.now += 1.0
+    await reader.read_all()
+    assert list(leases) == [("ns", "kafkalite-broker-1")]
+    where.clear()
+    clock.now += FORGET_S + 1.0
+    await reader.read_all()
+    assert (leases, reader._observers) == ({}, {})
+
+
+async def test_what_is_remembered_of_objects_goes_with_them():
+    client, store, executor = executor_on(1)
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+    settings = cluster_settings(cluster_object())
+    executor._failed_at[settings.cluster.uid] = {0: 1.0}
+    executor._in_vain.note(settings.cluster.uid, "told")
+    executor._tracked.add(client.obj["metadata"]["uid"])
+    store.note_expiry_fence(("default", "kafkalite"))
+    store.nodes_refused.add(settings.cluster.uid)
+    store.forget(CLUSTERS, settings.cluster.uid)
+    assert (executor._failed_at, executor._in_vain._told, len(executor._tracked)) == ({}, {}, 1)
+    assert (store.expiry_fences, store.nodes_refused) == ({}, set())
+    store.forget(TOPICS, client.obj["metadata"]["uid"])
+    assert executor._tracked == set()
 
 
 def test_the_store_keeps_the_newest_and_never_revives_the_dead():
