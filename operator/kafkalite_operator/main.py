@@ -62,7 +62,11 @@ class Operator:
             events=self._events,
         )
         self.telemetry = TelemetryServer(
-            self.metrics.registry, settings.metrics_port, healthz=self._healthz, readyz=self._readyz
+            self.metrics.registry,
+            settings.metrics_port,
+            settings.metrics_host,
+            healthz=self._healthz,
+            readyz=self._readyz,
         )
         self.watcher: Watcher | None = None
         self._reached = False

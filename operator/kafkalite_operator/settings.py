@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.errors import ConfigError
@@ -24,6 +25,7 @@ class OperatorSettings:
         namespace: Where its own Lease is.
         identity: Name of this process in the Lease; begins with `instance` and differs with every start.
         instance: Pod name and uid; a predecessor with the same instance is certainly dead. Empty when unknown.
+        metrics_host: Address that the telemetry endpoint listens on; empty for all.
         metrics_port: Port of the telemetry endpoint; 0 for any free one.
         watch_namespaces: Namespaces to serve; empty for all.
         default_cluster: `spec` of the cluster that is made for topics without one; None to make none.
@@ -35,6 +37,7 @@ class OperatorSettings:
     namespace: str
     identity: str
     instance: str = ""
+    metrics_host: str = ""
     metrics_port: int = DEFAULT_METRICS_PORT
     watch_namespaces: tuple[str, ...] = ()
     default_cluster: dict[str, Any] | None = None
@@ -52,6 +55,7 @@ class OperatorSettings:
             namespace=environ.get("KAFKALITE_OPERATOR_NAMESPACE", "") or environ.get("POD_NAMESPACE", "") or "default",
             identity=f"{instance or pod}_{secrets.token_hex(4)}",
             instance=instance,
+            metrics_host=_address(environ, "KAFKALITE_METRICS_HOST"),
             metrics_port=_port(environ, "KAFKALITE_METRICS_PORT", DEFAULT_METRICS_PORT),
             watch_namespaces=tuple(filter(None, environ.get("KAFKALITE_WATCH_NAMESPACES", "").split(","))),
             default_cluster=_json(environ, "KAFKALITE_DEFAULT_CLUSTER"),
@@ -68,6 +72,16 @@ def _port(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise ConfigError(f"{name}={text!r}: expected a port number from 0 to 65535")
     return int(text)
+
+
+def _address(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
+    if not text:
+        return ""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ConfigError(f"{name}={text!r}: expected an IP address, such as 127.0.0.1, or nothing for all") from None
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any] | None:

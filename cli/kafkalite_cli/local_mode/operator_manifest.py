@@ -48,6 +48,7 @@ def operator_pod(ports: Ports) -> dict[str, Any]:
                         {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
                         {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
                         {"name": "KAFKALITE_OPERATOR_NAMESPACE", "value": NAMESPACE},
+                        {"name": "KAFKALITE_METRICS_HOST", "value": "127.0.0.1"},
                         {"name": "KAFKALITE_METRICS_PORT", "value": str(ports.operator_metrics)},
                         {"name": "KAFKALITE_DEFAULT_CLUSTER", "value": json.dumps(default_cluster(ports))},
                     ],

@@ -369,7 +369,7 @@ def test_clean_removes_only_its_own(home):
 def test_the_operators_manifest():
     (container,) = operator_pod(Ports(19092))["spec"]["containers"]
     env = {each["name"]: each.get("value") for each in container["env"]}
-    assert env["KAFKALITE_METRICS_PORT"] == "19202"
+    assert (env["KAFKALITE_METRICS_HOST"], env["KAFKALITE_METRICS_PORT"]) == ("127.0.0.1", "19202")
     cluster = json.loads(env["KAFKALITE_DEFAULT_CLUSTER"])
     assert cluster["listeners"] == [{"name": "plain", "type": "hostport", "port": 19092, "host": "127.0.0.1"}]
     assert cluster["metrics"] == {"port": 19192}

@@ -12,12 +12,10 @@ from kafkalite_core.controller.actions import ChangePartitions, UpdateTopicStatu
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.partition import PartitionChange
 from kafkalite_core.model.topic import Condition
-from kafkalite_core.resources.leases import render_lease
 from kafkalite_core.resources.manifests import cluster_settings
 from kafkalite_core.resources.topics import parse_topic
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.handlers import configure, first_attempt
-from kafkalite_operator.lease_reader import FORGET_S, LeaseReader
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.settings import OperatorSettings
 from kafkalite_operator.store import LATE_S, Store
@@ -143,67 +141,6 @@ async def test_an_ambiguous_patch_that_landed_is_not_applied_twice():
     epochs = [e.partition_epoch for e in parse_topic(client.obj).partitions.values()]
     await executor.carry_out(cluster_settings(cluster_object()), action, 2)
     assert [e.partition_epoch for e in parse_topic(client.obj).partitions.values()] == epochs
-
-
-async def test_leases_are_fresh_again_after_a_gap():  # R16
-    client, clock = (
-        OneObject(render_lease("ns", "kafkalite-broker-0", holder="i", renewed="t", acquired="t", duration_s=5)),
-        Clock(),
-    )
-    leases = {}
-    reader = LeaseReader(client, leases, lambda: ["ns"], lambda: None, clock)
-    assert reader.observing_since("ns") is None
-    await reader.read("ns")
-    for _ in range(4):
-        clock.now += 1.0
-        await reader.read("ns")
-    assert reader.observing_since("ns") == 100.0
-    assert leases["ns", "kafkalite-broker-0"].changed_at == 100.0
-    clock.now += 3.0
-    assert reader.observing_since("ns") is None
-    await reader.read("ns")
-    assert reader.observing_since("ns") == 107.0
-    assert reader.unheard_until("ns") == 113.0  # brokers may be cut off for twice as long as this observer was
-
-
-async def test_of_leases_those_of_brokers_are_kept_for_as_long_as_they_are_there():
-    client, clock, leases, where = OneObject(), Clock(), {}, ["ns"]
-    reader = LeaseReader(client, leases, lambda: where, lambda: None, clock)
-
-    def shows(name):
-        client.obj = render_lease("ns", name, holder="i", renewed="t", acquired="t", duration_s=5)
-
-    for name in ("somebody", "kafkalite-broker-x", "-broker-0", "kafkalite-broker-0"):
-        shows(name)
-        await reader.read_all()
-    assert list(leases) == [("ns", "kafkalite-broker-0")]
-    shows("kafkalite-broker-1")
-    clock.now += FORGET_S
-    await reader.read_all()
-    assert len(leases) == 2, "a Lease that is deleted by hand takes nothing of its holder's time"
-    clock.now += 1.0
-    await reader.read_all()
-    assert list(leases) == [("ns", "kafkalite-broker-1")]
-    where.clear()
-    clock.now += FORGET_S + 1.0
-    await reader.read_all()
-    assert (leases, reader._observers) == ({}, {})
-
-
-async def test_what_is_remembered_of_objects_goes_with_them():
-    client, store, executor = executor_on(1)
-    store.apply(CLUSTERS, "ADDED", cluster_object())
-    settings = cluster_settings(cluster_object())
-    executor._failed_at[settings.cluster.uid] = {0: 1.0}
-    executor._in_vain.note(settings.cluster.uid, "told")
-    executor._tracked.add(client.obj["metadata"]["uid"])
-    store.note_expiry_fence(("default", "kafkalite"))
-    store.nodes_refused.add(settings.cluster.uid)
-    store.forget(CLUSTERS, settings.cluster.uid)
-    assert (executor._failed_at, executor._in_vain._told, len(executor._tracked)) == ({}, {}, 1)
-    assert (store.expiry_fences, store.nodes_refused) == ({}, set())
-    store.forget(TOPICS, client.obj["metadata"]["uid"])
-    assert executor._tracked == set()
 
 
 def test_the_store_keeps_the_newest_and_never_revives_the_dead():
@@ -396,12 +333,15 @@ def test_settings():
             "POD_NAME": "op-0",
             "POD_UID": "u",
             "KAFKALITE_METRICS_PORT": "9202",
+            "KAFKALITE_METRICS_HOST": "127.0.0.1",
             "KAFKALITE_DEFAULT_CLUSTER": '{"replicas": 1}',
         }
     )
     assert settings.identity.startswith("op-0_u_")
     assert (settings.metrics_port, settings.default_cluster, settings.namespace) == (9202, {"replicas": 1}, "default")
+    assert (settings.metrics_host, OperatorSettings.from_environment({}).metrics_host) == ("127.0.0.1", "")
     for name, value in [
+        ("KAFKALITE_METRICS_HOST", "localhost"),
         ("KAFKALITE_METRICS_PORT", "x"),
         ("KAFKALITE_DEFAULT_CLUSTER", "["),
         ("KAFKALITE_DEFAULT_CLUSTER", "1"),
