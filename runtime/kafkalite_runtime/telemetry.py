@@ -6,12 +6,15 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from kafkalite_runtime.sockets import ALL_ADDRESSES, listen_everywhere
+
 Health = Callable[[], bool | str]
 
 
 class TelemetryServer:
     """Serves `/metrics`, `/healthz` and `/readyz` on the running event loop.
 
+    `host` is an address of this host, or `ALL_ADDRESSES`.
     `healthz` and `readyz` answer True (200), or False or a sentence that says why not (503 with the sentence).
     """
 
@@ -19,7 +22,7 @@ class TelemetryServer:
         self,
         registry: CollectorRegistry,
         port: int,
-        host: str = "0.0.0.0",
+        host: str = ALL_ADDRESSES,
         healthz: Health = lambda: True,
         readyz: Health = lambda: True,
     ) -> None:
@@ -39,7 +42,10 @@ class TelemetryServer:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._host, self.port, reuse_address=True).start()
+            if self._host == ALL_ADDRESSES:
+                await web.SockSite(runner, listen_everywhere(self.port)).start()
+            else:
+                await web.TCPSite(runner, self._host, self.port, reuse_address=True).start()
         except BaseException:
             await runner.cleanup()
             raise

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.config import check_broker_config
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.foreign_json import parse_json
-from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LISTENER_TYPES, Listener
+from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LISTENER_TYPES, Listener, host_port
 from kafkalite_core.resources.naming import broker_name, headless_service_name
+from kafkalite_runtime.sockets import ALL_ADDRESSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ class BoundListener:
 
     Attributes:
         name: Listener name.
-        bind_host: Address to listen on.
+        bind_host: Address to listen on, or `ALL_ADDRESSES`.
         bind_port: Port to listen on.
         advertised_host: Host that clients and other brokers connect to; empty where `status.listeners` tells it.
         advertised_port: Port that they connect to.
@@ -152,12 +153,12 @@ class BrokerSettings:
     @property
     def metrics_host(self) -> str:
         """Address that the telemetry endpoint listens on."""
-        return self.broker.listeners[0].host if self._shares_host else "0.0.0.0"
+        return self.broker.listeners[0].host if self._shares_host else ALL_ADDRESSES
 
     @property
     def metrics_url(self) -> str:
         """URL of the metrics, for the registration."""
-        return f"http://{self.inter_broker.advertised_host}:{self.metrics_port}/metrics"
+        return f"http://{host_port(self.inter_broker.advertised_host, self.metrics_port)}/metrics"
 
     @property
     def _shares_host(self) -> bool:
@@ -177,7 +178,7 @@ class BrokerSettings:
             host = f"{self.pod_name}.{headless_service_name(self.cluster)}.{self.namespace}.svc"
             return BoundListener(
                 name=listener.name,
-                bind_host="0.0.0.0",
+                bind_host=ALL_ADDRESSES,
                 bind_port=listener.port,
                 advertised_host=host if listener.type == INTERNAL else "",
                 advertised_port=listener.port,

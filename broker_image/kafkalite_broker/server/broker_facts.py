@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.listener import host_port
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -38,9 +40,11 @@ class BrokerFacts:
         bound = settings.bound_listeners()
         return cls(
             broker_id=settings.broker_id,
-            listeners=tuple(f"{each.name}://{each.bind_host}:{each.bind_port}" for each in bound),
+            listeners=tuple(f"{each.name}://{host_port(each.bind_host, each.bind_port)}" for each in bound),
             advertised_listeners=tuple(
-                f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in bound if each.advertised_host
+                f"{each.name}://{host_port(each.advertised_host, each.advertised_port)}"
+                for each in bound
+                if each.advertised_host
             ),
             inter_broker=settings.inter_broker.name,
             data_directory=settings.data_directory,

@@ -14,7 +14,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kafkalite_broker.server.slot import Slot
+from kafkalite_core.model.listener import host_port
 from kafkalite_runtime.logging import get_logger
+from kafkalite_runtime.sockets import plain_address
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.budget import InFlightBudget
@@ -126,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         self.last_activity_s = self._loop.time()
         peer = transport.get_extra_info("peername")
-        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self.peer = host_port(plain_address(peer[0]), peer[1]) if isinstance(peer, tuple) else str(peer)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         if not self._dispatcher.connection_made(self):
             self.close("too many connections")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.server.budget import InFlightBudget
 from kafkalite_broker.server.connection import READ_BUFFER_BYTES, Connection
 from kafkalite_runtime.logging import get_logger
+from kafkalite_runtime.sockets import ALL_ADDRESSES, BACKLOG, listen_everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,12 +69,10 @@ class Server:
         """Listen on an address; returns the port (of use when `port` is 0). Raises `ListenerError`."""
         loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(
-                lambda: Connection(self, self.budget, self._frame_bytes_max, name, self._read_buffer),
-                host,
-                port,
-                backlog=512,
-            )
+            if host == ALL_ADDRESSES:
+                server = await loop.create_server(self._connection(name), sock=listen_everywhere(port), backlog=BACKLOG)
+            else:
+                server = await loop.create_server(self._connection(name), host, port, backlog=BACKLOG)
         except OSError as error:
             raise ListenerError(f"listener {name}: cannot listen on {host}:{port}: {error.strerror}") from error
         self._servers.append(server)
@@ -82,6 +81,9 @@ class Server:
         address = server.sockets[0].getsockname()
         log.info("listening", listener=name, host=address[0], port=address[1])
         return int(address[1])
+
+    def _connection(self, name: str) -> Callable[[], Connection]:
+        return lambda: Connection(self, self.budget, self._frame_bytes_max, name, self._read_buffer)
 
     def dispatch(self, frame: bytearray, slot: Slot) -> None:
         """Hand a frame to the API table."""

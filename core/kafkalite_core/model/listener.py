@@ -24,6 +24,11 @@ class Endpoint(NamedTuple):
     port: int
 
 
+def host_port(host: str, port: int) -> str:
+    """As clients want it: an IPv6 address has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerListener:
     """What one broker has of its own at a listener; empty and 0 where nothing was said.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LOADBALANCER, NODEPORT, Endpoint, filled_in
+from kafkalite_core.model.listener import HOSTPORT, INTERNAL, LOADBALANCER, NODEPORT, Endpoint, filled_in, host_port
 from kafkalite_core.model.topic import Condition
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.fields import Fields
@@ -134,9 +134,9 @@ def _bootstrap(
         name = naming.bootstrap_service_name(settings.cluster.name)
         return f"{name}.{settings.cluster.namespace}.svc:{listener.port}"
     if listener.type == LOADBALANCER and (address := load_balancer_address(service)):
-        return f"{address}:{listener.port}"
+        return host_port(address, listener.port)
     # Nodes come and go, so a client is better off with all of them than with the bootstrap's port of one.
-    return ",".join(f"{host}:{port}" for host, port in endpoints.values())
+    return ",".join(host_port(host, port) for host, port in endpoints.values())
 
 
 def load_balancer_address(service: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.config import valid_broker_config
+from kafkalite_core.model.listener import host_port
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.clusters import DEFAULT_METRICS_PORT, parse_cluster
 from kafkalite_core.resources.fields import Fields, open_object
@@ -105,7 +106,7 @@ def bootstrap_address(settings: ClusterSettings) -> str:
     listener = settings.listeners[0]
     if listener.type == "hostport":
         count = settings.cluster.replicas
-        return ",".join(f"{listener.host}:{listener.port + broker_id}" for broker_id in range(count))
+        return ",".join(host_port(listener.host, listener.port + broker_id) for broker_id in range(count))
     service = naming.bootstrap_service_name(settings.cluster.name)
     return f"{service}.{settings.cluster.namespace}.svc:{listener.port}"
 

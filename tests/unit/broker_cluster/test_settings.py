@@ -36,7 +36,7 @@ def test_a_broker_of_a_stateful_set(environ):
     assert settings.broker_id == 2
     assert settings.object_name == "kafkalite-broker-2"
     listener = settings.inter_broker
-    assert (listener.bind_host, listener.bind_port) == ("0.0.0.0", 9092)
+    assert (listener.bind_host, listener.bind_port) == ("", 9092), "on all addresses"
     assert listener.advertised_host == "kafkalite-broker-2.kafkalite-brokers.kafka.svc"
     assert settings.metrics_port == 9404
     assert settings.metrics_url == "http://kafkalite-broker-2.kafkalite-brokers.kafka.svc:9404/metrics"

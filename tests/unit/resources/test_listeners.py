@@ -219,3 +219,15 @@ def test_a_mistake_is_told(listener, why):
 def test_brokers_never_talk_to_one_another_through_a_load_balancer():
     with pytest.raises(ResourceError, match="the brokers use the first listener among themselves"):
         cluster_settings(cluster_object(spec={"listeners": [external("loadbalancer")]}))
+
+
+def test_an_ipv6_address_has_brackets_where_clients_begin():
+    nodes = publish(
+        settings(external("nodeport")), (0,), service("kafkalite-broker-0-ext", port=31000), {"ext": {0: "fd00::7"}}
+    )
+    assert [each["bootstrapServers"] for each in nodes.listeners if each["name"] == "ext"] == ["[fd00::7]:31000"]
+    assert addresses(nodes) == {0: ("fd00::7", 31000)}
+    there = service("kafkalite-broker-0-ext", ingress=[{"ip": "fd00::8"}])
+    there |= service("kafkalite-bootstrap-ext", ingress=[{"ip": "fd00::9"}])
+    balanced = publish(settings(external("loadbalancer")), (0,), there, NOWHERE)
+    assert [each["bootstrapServers"] for each in balanced.listeners if each["name"] == "ext"] == ["[fd00::9]:9094"]

@@ -1,3 +1,5 @@
+import contextlib
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -5,10 +7,10 @@ from prometheus_client import CollectorRegistry, Counter
 from kafkalite_runtime.telemetry import TelemetryServer
 
 
-async def fetch(server, path):
+async def fetch(server, path, host="127.0.0.1"):
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{server.port}{path}") as response,
+        session.get(f"http://{host}:{server.port}{path}") as response,
     ):
         return response.status, await response.text()
 
@@ -37,3 +39,14 @@ async def test_metrics_and_health():
     await server.stop()
     with pytest.raises(aiohttp.ClientConnectorError):
         await fetch(server, "/healthz")
+
+
+async def test_a_probe_reaches_it_by_ipv4_and_by_ipv6():
+    server = TelemetryServer(CollectorRegistry(), 0)
+    await server.start()
+    try:
+        assert await fetch(server, "/healthz") == (200, "ok\n")
+        with contextlib.suppress(aiohttp.ClientConnectorError):  # a kernel without IPv6
+            assert await fetch(server, "/healthz", "[::1]") == (200, "ok\n")
+    finally:
+        await server.stop()

@@ -192,6 +192,22 @@ async def test_a_port_that_is_taken_is_named():
 
 
 @on_uvloop
+async def test_a_listener_on_all_addresses_knows_clients_by_their_own():
+    async with Running() as running:
+        port = await running.server.listen("everywhere", "", 0)
+        for address, shown in (("127.0.0.1", "127.0.0.1:"), ("::1", "[::1]:")):
+            try:
+                reader, writer = await asyncio.open_connection(address, port)
+            except OSError:
+                assert ":" in address, "a kernel without IPv6"
+                continue
+            running.writers.append(writer)
+            writer.write(frame(b"hello"))
+            assert await reader.readexactly(5) == b"hello"
+            assert [each.peer for each in running.server.connections if each.peer.startswith(shown)]
+
+
+@on_uvloop
 async def test_clients_outside_cannot_keep_brokers_from_one_another():
     async with Running(connections_max=2, inter_broker="plain") as running:
         outside = await running.server.listen("ext", "127.0.0.1", 0)
