@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from kafkalite_core.controller.actions import (
 )
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.conditions import orphan_conditions
+from kafkalite_core.controller.emptied import Emptied
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan
@@ -107,7 +109,8 @@ class Controller:
         self._replacements = Replacements(
             client, store, executor=self._executor, nodes=nodes, volumes=self._volumes, events=events, clock=clock
         )
-        self._removal = BrokerRemoval(client, store, self._infrastructure, events, clock)
+        self._emptied: dict[str, Emptied] = {}
+        self._removal = BrokerRemoval(client, store, self._infrastructure, events, self._emptied, clock)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.on_leases, clock)
         self._wake = asyncio.Event()
@@ -172,6 +175,7 @@ class Controller:
     async def _serve(self, term: int) -> None:
         self._epochs.clear()
         self._ensured.clear()
+        self._emptied.clear()
         self._at_rest.clear()
         self._listing.begin()
         while self._elector.held() and self._elector.terms == term:
@@ -214,6 +218,8 @@ class Controller:
         clusters = self._store.clusters()
         self._at_rest = {key: self._at_rest.get(key, AtRest()) for key in clusters}
         self._balanced_at = {key: at for key, at in self._balanced_at.items() if key in clusters}
+        for uid in self._emptied.keys() - {settings.cluster.uid for settings in clusters.values()}:
+            del self._emptied[uid]
         self._troubles.round(clusters)
         snapshots: list[Snapshot] = []
         for key, settings in self._known_clusters():
@@ -248,7 +254,7 @@ class Controller:
         if epoch is None:
             return None
         due = self._balance_due(key, settings)
-        snapshot = self._snapshot(key, epoch, balance_due=due)
+        snapshot = self._look_at_emptied(settings, self._snapshot(key, epoch, balance_due=due))
         now = self._clock()
         actions = plan(snapshot, now, self._at_rest[key])
         if due and balanced(snapshot, actions, now):
@@ -263,13 +269,26 @@ class Controller:
         return snapshot
 
     def _snapshot(self, key: ClusterKey, epoch: int, *, balance_due: bool) -> Snapshot:
-        return self._store.snapshot(
+        snapshot = self._store.snapshot(
             key,
             controller_epoch=epoch,
             observing_since=self.leases.observing_since(key[0]),
             unheard_until=self.leases.unheard_until(key[0]),
             balance_due=balance_due,
         )
+        emptied = self._emptied.get(snapshot.cluster.uid)
+        unlisted = emptied.unlisted(snapshot) if emptied is not None else {}
+        return replace(snapshot, unlisted=unlisted) if unlisted else snapshot
+
+    def _look_at_emptied(self, settings: ClusterSettings, snapshot: Snapshot) -> Snapshot:
+        """Only where a volume may be deleted because of it: what is remembered costs a look at all topics."""
+        uid = settings.cluster.uid
+        if not settings.delete_claim and snapshot.cluster.node_loss != "replace":
+            self._emptied.pop(uid, None)
+            return snapshot
+        emptied = self._emptied.setdefault(uid, Emptied())
+        emptied.look(snapshot, self._clock())
+        return replace(snapshot, unlisted=emptied.unlisted(snapshot))
 
     async def _read_again(self, key: ClusterKey, epoch: int) -> Snapshot | None:
         """All that a restart is decided on, read consistently; None when it is not for this controller to decide.

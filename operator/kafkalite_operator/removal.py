@@ -2,7 +2,8 @@
 
 The snapshot that core decided on is as old as the last event. So topics are listed consistently before the pod ends,
 and once more when it has ended, before anything is deleted that cannot be brought back. Every step may be done again:
-an operator that takes over in the middle begins anew.
+an operator that takes over in the middle begins anew. A volume goes only if its broker, while it ran, was seen to have
+had the time to list what is on it (`emptied`), and lists nothing of lost topics when it has ended.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.controller.adoption import taking_over
 from kafkalite_core.controller.lost_nodes import may_force
 from kafkalite_core.controller.snapshot import Snapshot
+from kafkalite_core.controller.strays import why_kept
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kafkalite_core.controller.actions import RemoveBroker
+    from kafkalite_core.controller.emptied import Emptied
+    from kafkalite_core.model.cluster import Broker
     from kafkalite_core.resources.manifests import ClusterSettings
     from kafkalite_operator.infrastructure import Infrastructure
     from kafkalite_operator.store import Store
@@ -57,12 +62,15 @@ class BrokerRemoval:
         store: Store,
         infrastructure: Infrastructure,
         events: EventRecorder,
+        emptied: Mapping[str, Emptied],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`emptied`: by uid of the cluster, what was seen of its brokers."""
         self._client = client
         self._store = store
         self._infrastructure = infrastructure
         self._events = events
+        self._emptied = emptied
         self._clock = clock
 
     async def remove(self, settings: ClusterSettings, action: RemoveBroker) -> None:
@@ -70,20 +78,20 @@ class BrokerRemoval:
         broker = action.broker
         if not await self._empty(settings, broker.id):
             return
+        if settings.delete_claim and self._awaited(settings, broker):
+            _log.debug("broker not removed yet: it may be about to notice that a topic is gone", broker=broker.id)
+            return
         await self._infrastructure.ensure(settings, await self.still_wanted(settings, list(range(action.remaining))))
         if not await self._ended(settings, action):
             return
+        await self._read_brokers(settings)
         known = self._store.raw(BROKERS, broker.uid)
         if not await self._empty(settings, broker.id):
             return
         await self._delete_service(settings, naming.broker_name(settings.cluster.name, broker.id))
-        volume = "its volume stays (storage.deleteClaim is false)"
-        if settings.delete_claim and action.unclaimed:
-            volume = f"its volume stays: it has data of topics that were lost ({', '.join(action.unclaimed[:5])})"
-        elif settings.delete_claim and broker.registration is None:
-            # Its object may be younger than its volume (a backup has no status): nobody has said what is on that.
-            volume = "its volume stays: the broker never registered, so what is on it is not known"
-        elif settings.delete_claim:
+        kept = self._why_kept(settings, action)
+        volume = f"its volume stays{kept}"
+        if not kept:
             if not await self._delete_claim(settings, broker.id):
                 return
             volume = "its volume is deleted with it (storage.deleteClaim)"
@@ -94,6 +102,38 @@ class BrokerRemoval:
         cluster = self._store.raw(CLUSTERS, settings.cluster.uid)
         if cluster is not None:
             self._events.record(cluster, "Normal", "BrokerRemoved", message)
+
+    def _awaited(self, settings: ClusterSettings, broker: Broker) -> bool:
+        emptied = self._emptied.get(settings.cluster.uid)
+        return emptied is not None and emptied.waits_for(broker, self._clock())
+
+    def _why_kept(self, settings: ClusterSettings, action: RemoveBroker) -> str:
+        """Why the volume of a broker that has ended stays, by what was just read; empty when nothing speaks for it."""
+        if not settings.delete_claim:
+            return " (storage.deleteClaim is false)"
+        key = (settings.cluster.namespace, settings.cluster.name)
+        topics, brokers = self._store.topics_by_cluster().get(key, {}), self._store.brokers_of(key)
+        broker, emptied = brokers.get(action.broker.id), self._emptied.get(settings.cluster.uid)
+        if broker is None or broker.registration is None:
+            # Its object may be younger than its volume (a backup has no status): nobody has said what is on that.
+            return ": the broker never registered, so what is on it is not known"
+        found = Snapshot(cluster=settings.cluster, topics=topics, brokers=brokers)
+        if emptied is not None:
+            found = replace(found, unlisted=emptied.unlisted(found))
+        if why := why_kept(found, broker) or action.unclaimed:
+            return f": {why}"
+        if emptied is None or not emptied.noticed(broker):
+            return (
+                ": its broker was not heard for long enough after its last replica went, so it may have data of a "
+                "topic that was deleted meanwhile, and has not said so"
+            )
+        return ""
+
+    async def _read_brokers(self, settings: ClusterSettings) -> None:
+        """What all brokers list by now."""
+        asked_at, namespace = self._clock(), settings.cluster.namespace
+        listed = await self._client.list(BROKERS, namespace, deadline_s=LIST_DEADLINE_S)
+        self._store.relist(BROKERS, listed.items, listed.resource_version, namespace, asked_at=asked_at)
 
     async def still_wanted(self, settings: ClusterSettings, ids: list[int]) -> list[int]:
         """`ids`, and brokers above them whose pods the StatefulSet has still, and that a consistent look finds in use.

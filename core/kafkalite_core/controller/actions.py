@@ -285,12 +285,12 @@ class RemoveBroker:
 
     Attributes:
         broker: Which one.
-        unclaimed: Topics that were lost, not deleted, and of which its volume has data: then the volume is kept.
+        unclaimed: Why its volume is kept in any case: it has, or may have, data of topics that were lost, not deleted.
         remaining: Brokers that go on: the StatefulSet keeps so many pods, those with ids below it.
     """
 
     broker: Broker
-    unclaimed: tuple[str, ...] = ()
+    unclaimed: str = ""
     remaining: int
 
     @property

@@ -28,7 +28,7 @@ from kafkalite_core.controller.lost_nodes import claim_of, node_of, overdue, unr
 from kafkalite_core.controller.replacement_telling import conditions_of
 from kafkalite_core.controller.restart_safety import Guarded, Safety
 from kafkalite_core.controller.store_recovery import StoreRecovery
-from kafkalite_core.controller.strays import lost_topics
+from kafkalite_core.controller.strays import why_kept
 from kafkalite_core.model.pods import Blocked
 from kafkalite_core.model.replacement import Phase, Replacing
 
@@ -252,10 +252,10 @@ class _Round:
         if restarting:
             yield f"a rolling restart is under way: {', '.join(restarting[:LISTED_MAX])}"
         if not broker.replace_request:
-            lost = lost_topics(snapshot, broker)
-            if lost:
+            kept = why_kept(snapshot, broker)
+            if kept:
                 yield (
-                    f"its volume has data of topics that were lost ({', '.join(lost[:LISTED_MAX])}): "
+                    f"its volume is not given up, {kept}: "
                     f"kubectl annotate klb {broker.object_name} kafkalite.io/replace=true gives them up"
                 )
 

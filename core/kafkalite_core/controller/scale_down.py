@@ -23,7 +23,7 @@ from kafkalite_core.controller.election import Verdict, leader_is_valid, may_lea
 from kafkalite_core.controller.election import hand_over as lead
 from kafkalite_core.controller.lost_nodes import what_to_do
 from kafkalite_core.controller.obstacle import Obstacle
-from kafkalite_core.controller.strays import lost_topics
+from kafkalite_core.controller.strays import why_kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,7 +129,7 @@ def removals(snapshot: Snapshot) -> list[RemoveBroker]:
     if snapshot.cluster.deleting:
         return []  # the garbage collector does it
     remaining = _pods(snapshot, without=broker.id)
-    return [RemoveBroker(broker=broker, unclaimed=tuple(lost_topics(snapshot, broker)), remaining=remaining)]
+    return [RemoveBroker(broker=broker, unclaimed=why_kept(snapshot, broker), remaining=remaining)]
 
 
 def _highest(snapshot: Snapshot) -> int:

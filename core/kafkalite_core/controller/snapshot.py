@@ -157,6 +157,8 @@ class Snapshot:
         nodes_refused: Nodes have to be looked at, and the controller may not read them.
         replacing: `status.replacing` of the cluster.
         complete: Every topic object that the observer knows was understood.
+        unlisted: By broker id, topics of which the broker had replicas when the observer saw them go, and that it has
+            not listed among its strays since (`emptied`).
         owners: By topic name that several objects claim: uid of the object that has it. `plan` fills it in.
     """
 
@@ -199,6 +201,7 @@ class Snapshot:
     nodes_refused: bool = False
     replacing: Replacing = field(default_factory=Replacing)
     complete: bool = True
+    unlisted: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     _configs: dict[tuple[tuple[str, str], ...], TopicConfig] = field(
         init=False, default_factory=dict, compare=False, repr=False

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.limits import STRAYS_LISTED_MAX
+
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot
     from kafkalite_core.model.cluster import Broker
+
+NAMED_MAX = 5
+"""Topics named in one sentence."""
 
 
 def given_up(snapshot: Snapshot, topic: str = "") -> set[str]:
@@ -23,8 +28,26 @@ def given_up(snapshot: Snapshot, topic: str = "") -> set[str]:
 
 
 def lost_topics(snapshot: Snapshot, broker: Broker) -> list[str]:
-    """Names of the topics of which this broker has data that no topic claims and that nobody saw deleted."""
+    """Names of the topics of which this broker has data that no topic claims and that nobody saw deleted.
+
+    Also of those that it has not listed yet and that the observer saw go: it may be down since before that.
+    """
+    unlisted = snapshot.unlisted.get(broker.id, ())
     if not broker.strays:
-        return []
+        return sorted(unlisted)
     known = given_up(snapshot) | {view.topic.ref.topic_id for view in snapshot.topics.values()}
-    return sorted({stray.topic for stray in broker.strays if stray.topic_id not in known})
+    return sorted({*unlisted, *(stray.topic for stray in broker.strays if stray.topic_id not in known)})
+
+
+def why_kept(snapshot: Snapshot, broker: Broker) -> str:
+    """What speaks against giving the broker's volume up, as far as its lists tell; empty for nothing."""
+    lost = lost_topics(snapshot, broker)
+    if lost:
+        more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
+        return f"it has data of topics that were lost ({', '.join(lost[:NAMED_MAX])}{more})"
+    if len(broker.strays) >= STRAYS_LISTED_MAX:
+        return (
+            f"it has data of so many partitions that no topic claims that its broker lists only {len(broker.strays)} "
+            "of them, and the others may be of topics that were lost"
+        )
+    return ""

@@ -167,6 +167,13 @@ def test_data_of_lost_topics_are_given_up_by_a_person_only():
     assert replacement(declared, NOW).status.phase is Phase.REMOVING
 
 
+def test_a_broker_that_was_down_when_a_topic_went_keeps_its_volume():
+    """Its list is older than that, and empty."""
+    state = lost(broker=make_broker(1, fenced=11, object_name=name(1)))
+    assert replacement(state, NOW).status.phase is Phase.REMOVING
+    assert "data of topics that were lost (gone)" in reasons(replace(state, unlisted={1: ("gone",)}))[0]
+
+
 def test_one_broker_that_saw_the_deletion_is_enough():
     """The watch of the lost one was broken when its topic was deleted; it cannot be asked any more."""
     stray = Stray(topic="gone", topic_id="other", partition=0, leader_epoch=1, partition_epoch=1, end_offset=5)
