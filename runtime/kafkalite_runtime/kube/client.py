@@ -7,6 +7,7 @@ this module: what became of a write without an answer is the caller's decision (
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -43,6 +44,8 @@ _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRICT = {"fieldValidation": "Strict"}
 _DRY_RUN = {"dryRun": "All"}
+_PATCHED = 'patch: Invalid value: "'
+_QUOTED = re.compile(r'(?:[^"\\]|\\.)*": ')
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -399,6 +402,8 @@ def _error_for(status: int, reason: str, message: str, retry_after: str, *, writ
     if status == 429:
         seconds = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 1.0
         return KubeThrottled(status, reason, message, min(seconds, MAX_RETRY_AFTER_S))
+    if status == 422:
+        message = without_object(message)
     kinds: dict[int, type[KubeError]] = {
         401: KubeForbidden,
         403: KubeForbidden,
@@ -408,6 +413,19 @@ def _error_for(status: int, reason: str, message: str, retry_after: str, *, writ
         422: KubeInvalid,
     }
     return kinds.get(status, KubeError)(status, reason, message)
+
+
+def without_object(message: str) -> str:
+    """What a server says of a patch that makes no object, without that object: `patch: Invalid value: "…": why`.
+
+    It is long, so that why would be cut off, and has what nobody shall read in a log: values of environment variables.
+    """
+    head, found, rest = message.partition(_PATCHED)
+    if not found:
+        return message
+    quoted = _QUOTED.match(rest)
+    why = rest[quoted.end() :] if quoted else rest.rpartition('": ')[2]
+    return f"{head}patch: {why}"
 
 
 def _status_text(payload: bytes) -> tuple[str, str]:

@@ -105,6 +105,24 @@ async def test_a_refusal_is_an_error_with_the_servers_words(api, client, code, e
     assert len(api.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        (' "" is invalid: patch: Invalid value: "{\\"a\\":\\"s3cret\\"}": json: no', ' "" is invalid: patch: json: no'),
+        (
+            ' "" is invalid: patch: Invalid value: "{"a": "s3cret"}": unknown field',
+            ' "" is invalid: patch: unknown field',
+        ),
+        ('spec.replicas: Invalid value: "x": must be', 'spec.replicas: Invalid value: "x": must be'),
+    ],
+)
+async def test_a_patch_that_makes_no_object_is_refused_without_the_object(api, client, said, left):
+    api.answer = answering(lambda _: status(422, "Invalid", said))
+    with pytest.raises(KubeInvalid) as caught:
+        await client.merge_patch(PODS, "ns", "a", POD)
+    assert caught.value.message == f"PATCH /api/v1/namespaces/ns/pods/a: {left}"
+
+
 def write(client, method):
     if method == "POST":
         return client.create(PODS, "ns", POD, deadline_s=0.3)
