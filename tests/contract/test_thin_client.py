@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_runtime.kube.client import KubeClient
 from kafkalite_runtime.kube.config import KubeConfig
-from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeNotFound
-from kafkalite_runtime.kube.kinds import CONFIG_MAPS, LEASES, TOPICS
+from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.kinds import CONFIG_MAPS, LEASES, SERVICES, STATEFUL_SETS, TOPICS
 from kafkalite_runtime.kube.reflector import Reflector
 from tests.contract.conftest import ServerProcess, config_map, entry, placed_topic, topic
 
@@ -45,6 +46,46 @@ async def test_verdicts_become_exceptions(api, ns, kubeconfig):
             await client.delete(TOPICS, ns, "orders", uid="00000000-0000-0000-0000-000000000000")
         await client.delete(TOPICS, ns, "orders", uid=stored["metadata"]["uid"])
         assert (await client.list(TOPICS, ns)).items == []
+
+
+def pods_of(value) -> dict:
+    """A StatefulSet whose pods have an environment variable of that value, and one that nobody shall read."""
+    variables = [{"name": "PASSWORD", "value": 's3cret "quoted"'}, {"name": "A", "value": value}]
+    pod = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "broker", "image": "none", "env": variables}]},
+    }
+    spec = {"serviceName": "x", "selector": {"matchLabels": {"app": "x"}}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "x"}, "spec": spec}
+
+
+async def test_a_patch_that_makes_no_object_is_refused_with_the_reason_and_without_the_object(ns, kubeconfig, real):
+    async with connected(kubeconfig) as client:
+        with pytest.raises(KubeError, match="cannot unmarshal number") as refused:
+            await client.create(STATEFUL_SETS, ns, pods_of(1))
+        assert refused.value.status == 400
+        await client.create(STATEFUL_SETS, ns, pods_of("1"))
+        patch = [{"op": "add", "path": "/spec/template", "value": pods_of(1)["spec"]["template"]}]
+        with pytest.raises(KubeInvalid, match="cannot unmarshal number") as refused:
+            await client.json_patch(STATEFUL_SETS, ns, "x", patch)
+        assert "s3cret" not in str(refused.value)
+        assert len(str(refused.value)) < 400
+
+
+async def test_a_service_of_a_load_balancer_becomes_one_of_nodes(ns, kubeconfig, real):
+    """A merge patch leaves what it does not name, and some of that is for load balancers alone."""
+    special = {"loadBalancerSourceRanges": ["10.0.0.0/8"], "loadBalancerClass": "example.com/x"}
+    balanced = {"type": "LoadBalancer", **special}
+    common = {"selector": {"app": "x"}, "ports": [{"name": "tcp-ext", "port": 9094, "targetPort": 9094}]}
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {**common, **balanced}}
+    async with connected(kubeconfig) as client:
+        existing = await client.create(SERVICES, ns, body)
+        wanted = {**body, "spec": {**common, "type": "NodePort"}}
+        with pytest.raises(KubeInvalid, match="may only be used when"):
+            await client.merge_patch(SERVICES, ns, "x", wanted)
+        patched = await client.merge_patch(SERVICES, ns, "x", with_removals(wanted, existing))
+    assert patched["spec"]["type"] == "NodePort"
+    assert not patched["spec"].keys() & special.keys()
 
 
 async def test_a_list_of_many_is_read_in_pages(api, ns, kubeconfig):

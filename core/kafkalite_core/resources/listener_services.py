@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 BOOTSTRAP = "bootstrap"
 """What stands for the broker in the placeholders of the bootstrap Service."""
 
+_OF_LOAD_BALANCERS = ("loadBalancerSourceRanges", "loadBalancerClass")
+
 
 def listener_services(settings: ClusterSettings, broker_ids: Iterable[int]) -> list[dict[str, Any]]:
     """The Services of all external listeners."""
@@ -94,11 +96,17 @@ def _service(
 
 
 def with_removals(wanted: Mapping[str, Any], existing: Mapping[str, Any]) -> dict[str, Any]:
-    """A merge patch that makes a Service what is wanted, and removes the annotations that were applied before."""
+    """A merge patch that makes a Service what is wanted, and removes the annotations that were applied before. Where it
+    is no load balancer any more, it removes what the API server takes of load balancers only.
+    """
     annotations = wanted["metadata"].get("annotations") or {}
     applied = (existing["metadata"].get("annotations") or {}).get(naming.ANNOTATION_APPLIED, "")
     names = {naming.ANNOTATION_APPLIED, *applied.split(",")} if applied else set()
     removed = dict.fromkeys(sorted(names - annotations.keys()))
-    if not removed:
-        return dict(wanted)
-    return {**wanted, "metadata": {**wanted["metadata"], "annotations": {**annotations, **removed}}}
+    patch = dict(wanted)
+    if removed:
+        patch["metadata"] = {**wanted["metadata"], "annotations": {**annotations, **removed}}
+    if wanted.get("kind") == "Service" and wanted["spec"].get("type") != "LoadBalancer":
+        left = [name for name in _OF_LOAD_BALANCERS if name in existing.get("spec", {})]
+        patch["spec"] = {**wanted["spec"], **dict.fromkeys(left)}
+    return patch

@@ -116,6 +116,17 @@ def test_annotations_that_are_not_wanted_any_more_are_removed_and_those_of_other
     assert with_removals(untouched, {"metadata": {}}) == untouched
 
 
+def test_what_is_for_load_balancers_alone_goes_with_them():
+    balanced = {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"], "loadBalancerClass": "x"}
+    existing = {"metadata": {}, "spec": balanced}
+    wanted = {"kind": "Service", "metadata": {}, "spec": {"type": "NodePort"}}
+    removed = {"loadBalancerSourceRanges": None, "loadBalancerClass": None}
+    assert with_removals(wanted, existing)["spec"] == {"type": "NodePort", **removed}
+    still = {**wanted, "spec": {"type": "LoadBalancer"}}
+    assert with_removals(still, existing) == still
+    assert with_removals(wanted, {"metadata": {}, "spec": {"type": "NodePort"}}) == wanted
+
+
 def test_brokers_are_told_where_to_listen_and_nothing_that_may_change():
     listeners = broker_config(settings(external("loadbalancer", advertisedHostTemplate="b{nodeId}")))["listeners"]
     assert listeners == [INTERNAL, {"name": "ext", "type": "loadbalancer", "port": 9094}]
