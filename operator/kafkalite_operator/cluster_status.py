@@ -44,8 +44,12 @@ class ClusterStatus:
         condition: Condition | None = None,
         without: Sequence[str] = (),
         fields: Mapping[str, Any] | None = None,
+        quietly: bool = False,
     ) -> None:
-        """Set a condition and fields, and take conditions away. Raises errors of the client."""
+        """Set a condition and fields, and take conditions away. Raises errors of the client.
+
+        A condition becomes an Event as well, unless that is done `quietly`.
+        """
         obj = self._store.raw(CLUSTERS, settings.cluster.uid)
         if obj is None:
             return
@@ -68,6 +72,6 @@ class ClusterStatus:
             has_status=obj.get("status") is not None,
         )
         await self._executor.patch(CLUSTERS, settings.cluster.namespace, settings.cluster.name, operations)
-        if condition is not None and not told:
+        if condition is not None and not told and not quietly:
             type_ = "Normal" if condition.status == "True" else "Warning"
             self._events.record(obj, type_, condition.reason, f"{condition.type}: {condition.message}")

@@ -99,8 +99,8 @@ class Controller:
         self._events = events
         self._clock = clock
         self._executor = Executor(client, store, metrics, events, clock)
-        self._infrastructure = Infrastructure(client, store, events)
         status, nodes = ClusterStatus(self._executor, store, events), Nodes(client, clock)
+        self._infrastructure = Infrastructure(client, store, events, status, clock)
         self._listeners = Listeners(client, store, nodes, status, clock)
         self._racks = Racks(client, store, nodes, status)
         self._volumes = Volumes(client, store, events)

@@ -20,6 +20,7 @@ from kafkalite_core.controller.snapshot import Snapshot
 from kafkalite_core.controller.strays import why_kept
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
+from kafkalite_operator.infrastructure import NotApplied
 from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     BROKERS,
@@ -81,7 +82,7 @@ class BrokerRemoval:
         if settings.delete_claim and self._awaited(settings, broker):
             _log.debug("broker not removed yet: it may be about to notice that a topic is gone", broker=broker.id)
             return
-        await self._infrastructure.ensure(settings, await self.still_wanted(settings, list(range(action.remaining))))
+        await self._shrink(settings, action)
         if not await self._ended(settings, action):
             return
         await self._read_brokers(settings)
@@ -102,6 +103,15 @@ class BrokerRemoval:
         cluster = self._store.raw(CLUSTERS, settings.cluster.uid)
         if cluster is not None:
             self._events.record(cluster, "Normal", "BrokerRemoved", message)
+
+    async def _shrink(self, settings: ClusterSettings, action: RemoveBroker) -> None:
+        """One pod less. What else cannot be applied, such as a Service whose port is taken, is told and in no way."""
+        ids = await self.still_wanted(settings, list(range(action.remaining)))
+        try:
+            await self._infrastructure.ensure(settings, ids)
+        except NotApplied as error:
+            if any(problem.kind == STATEFUL_SETS.kind for problem in error.problems):
+                raise
 
     def _awaited(self, settings: ClusterSettings, broker: Broker) -> bool:
         emptied = self._emptied.get(settings.cluster.uid)

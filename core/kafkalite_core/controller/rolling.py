@@ -44,6 +44,8 @@ BLOCKED_PER_POD = 3
 BLOCKED_MAX = 32
 LISTED_MAX = 5
 
+UNSERVED = "the StatefulSet does not make such pods yet (the condition ObjectsApplied says if that was refused)"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
@@ -64,12 +66,14 @@ class Roll:
         moves: Leaderships that are handed over first, by topic uid and partition number.
         restarts: Pods to be deleted now.
         waits: What the roll waits for, as sentences; empty when it goes on.
+        unserved: Pods to be restarted when the StatefulSet makes any of the wanted revision: nothing has begun.
     """
 
     status: Rolling
     moves: Mapping[tuple[str, int], Verdict] = field(default_factory=dict)
     restarts: tuple[Restart, ...] = ()
     waits: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()
 
     def balanced(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot for preferred leaders: none get their leaderships back during a roll, all may at its end."""
@@ -99,7 +103,7 @@ def roll(snapshot: Snapshot, now: float) -> Roll:
             waits=waits,
         )
     if not snapshot.revision_served:
-        return Roll(status=before)
+        return Roll(status=before, unserved=tuple(pod.name for pod in outdated.values()))
     return _Round(snapshot, outdated, now).decide()
 
 
@@ -301,13 +305,15 @@ class _Round:
 def rolling_condition(conditions: tuple[Condition, ...], done: Roll) -> tuple[Condition, ...]:
     """Conditions of a cluster, whose Progressing tells of the roll unless it has something more urgent to tell."""
     status = done.status
-    if not status.in_progress:
+    if not status.in_progress and not done.unserved:
         return conditions
+    waits = (*done.waits, *([UNSERVED] if done.unserved else []))
+    pending = done.unserved or status.pending
     message = "; ".join(
         [
             *([f"restarting {_listed(status.restarting)}"] if status.restarting else []),
-            *([f"still to be restarted: {_listed(status.pending)}"] if status.pending else []),
-            *([f"waiting: {_listed(done.waits)}"] if done.waits else []),
+            *([f"still to be restarted: {_listed(pending)}"] if pending else []),
+            *([f"waiting: {_listed(waits)}"] if waits else []),
         ]
     )
     rolling = Condition(type="Progressing", status="True", reason="RollingRestart", message=message)

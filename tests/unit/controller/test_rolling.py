@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalite_core.controller.actions import ChangePartitions, RestartPods
+from kafkalite_core.controller.actions import ChangePartitions, RestartPods, UpdateClusterStatus
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.recovering import RECOVERY_SILENT_S, observed
 from kafkalite_core.controller.resizing import why_outdated
@@ -63,6 +63,11 @@ def test_a_cluster_of_the_wanted_revision_is_left_alone():
 
 def test_nothing_begins_before_the_stateful_set_makes_pods_of_the_new_revision():
     assert roll(cluster(ALL, revision_served=False), NOW).status == Rolling()
+    [told] = [each for each in plan(cluster(ALL, revision_served=False), NOW) if isinstance(each, UpdateClusterStatus)]
+    [progressing] = [each for each in told.conditions if each.type == "Progressing"]
+    assert (progressing.status, progressing.reason) == ("True", "RollingRestart"), "nothing is done before it has begun"
+    assert "still to be restarted: kafkalite-broker-0, kafkalite-broker-1" in progressing.message
+    assert "the StatefulSet does not make such pods yet" in progressing.message
 
 
 # --- one restart after the other -------------------------------------------------------------------------------------

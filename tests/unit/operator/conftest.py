@@ -3,10 +3,13 @@ import contextlib
 import gc
 import warnings
 
+import pytest
 import pytest_asyncio
 
+from kafkalite_core.controller import emptied
 from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
 from kafkalite_local.apiserver.server import ApiServer
+from kafkalite_operator import removal
 from kafkalite_operator.main import Operator
 from kafkalite_operator.settings import OperatorSettings
 from kafkalite_runtime.kube.client import KubeClient
@@ -82,3 +85,11 @@ async def harness(tmp_path, monkeypatch):
     await harness.start(monkeypatch)
     yield harness
     await harness.close()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """What passes with time does so at once: brokers notice what is gone as soon as they are heard."""
+    monkeypatch.setattr(removal, "POLL_S", 0.05)
+    monkeypatch.setattr(emptied, "ADOPTION_GRACE_S", 0.0)
+    monkeypatch.setattr(emptied, "PATIENCE_S", 0.0)
