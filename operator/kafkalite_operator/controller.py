@@ -23,19 +23,16 @@ from kafkalite_core.controller.actions import (
     ResizePods,
     RestartPods,
     UpdateBrokerStatus,
-    UpdateTopicStatus,
 )
 from kafkalite_core.controller.at_rest import AtRest
-from kafkalite_core.controller.conditions import orphan_conditions
 from kafkalite_core.controller.emptied import Emptied
 from kafkalite_core.controller.fencing import judge
 from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import balanced, setting
 from kafkalite_core.controller.scale_down import removals, wanted_brokers
-from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
-from kafkalite_core.resources.manifests import default_cluster
 from kafkalite_operator.cluster_status import ClusterStatus
+from kafkalite_operator.default_clusters import STATUS_PAUSE_S, DefaultClusters
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.infrastructure import Infrastructure
 from kafkalite_operator.lease_reader import LeaseReader
@@ -50,14 +47,13 @@ from kafkalite_operator.restarts import Restarts
 from kafkalite_operator.troubles import Troubles
 from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
-from kafkalite_runtime.kube.errors import KubeConflict
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.controller.snapshot import Snapshot
     from kafkalite_core.resources.manifests import ClusterSettings
     from kafkalite_operator.elector_thread import ElectorThread
     from kafkalite_operator.metrics import OperatorMetrics
@@ -70,9 +66,6 @@ TICK_S = 1.0
 EXPIRED_PAUSE_S = 0.05
 GROWING_S = 2.0
 """Volumes that grow are looked at so often."""
-
-STATUS_PAUSE_S = 0.25
-"""Conditions of one object are written at most this often."""
 
 _log = get_logger(__name__)
 
@@ -116,6 +109,9 @@ class Controller:
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
+        self._default_clusters = DefaultClusters(
+            client, store, executor=self._executor, work=self._work, events=events, spec=settings.default_cluster
+        )
         self._troubles = Troubles(store, events)
         self._epochs: dict[str, int] = {}
         self._brokers_awaited = False
@@ -235,7 +231,7 @@ class Controller:
         for key, topics in self._store.topics_by_cluster().items():
             if key not in clusters and key not in unread and self._listing.knows(key[0]):
                 for view in topics.values():
-                    self._adopt_orphan(view)
+                    self._default_clusters.look(view)
         self._metrics.observe(snapshots, active=True)
 
     def _known_clusters(self) -> list[tuple[ClusterKey, ClusterSettings]]:
@@ -384,9 +380,14 @@ class Controller:
             return
         if self._racks.due(settings):  # a broker that starts waits for its rack, whatever stands still
             self._work.look(("racks", settings.cluster.uid), self._racks.label(settings))
+        removed = removals(snapshot)
+        removing = bool(removed)
+        # Who is about to be removed is reached until it has ended, and may be kept after all.
+        reached = [*ids, *(action.broker.id for action in removed if action.broker.id not in ids)]
+        if self._listeners.due(settings, reached):  # clients are told where brokers are, whatever stands still
+            self._work.look(("listeners", settings.cluster.uid), self._look_at_listeners(settings, reached))
         if settings.cluster.paused:
             return
-        removing = bool(removals(snapshot))
         state = (snapshot.generation, tuple(ids), removing)
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S
@@ -394,8 +395,13 @@ class Controller:
             self._work.look(
                 ("infrastructure", settings.cluster.uid), self._ensure_all(settings, ids, state, removing=removing)
             )
-        if self._listeners.due(settings, ids):
-            self._work.look(("listeners", settings.cluster.uid), self._listeners.look(settings, ids))
+
+    async def _look_at_listeners(self, settings: ClusterSettings, ids: list[int]) -> None:
+        """A Service of a broker goes only after the look that its pod is worth (`BrokerRemoval.still_wanted`)."""
+        kept = ids
+        if ids and not settings.cluster.paused:
+            kept = await self._removal.still_wanted(settings, list(range(max(ids) + 1)))
+        await self._listeners.look(settings, ids, sorted({*ids, *kept}))
 
     async def _ensure_all(
         self, settings: ClusterSettings, ids: list[int], state: object, *, removing: bool = False
@@ -406,33 +412,3 @@ class Controller:
         finally:
             await self._volumes.ensure(settings, ids)
         self._ensured[settings.cluster.uid] = (state, self._clock())
-
-    def _adopt_orphan(self, view: TopicView) -> None:
-        """A topic without cluster: make the default one, or say that there is none."""
-        if view.topic.deleting:
-            return
-        spec = self._settings.default_cluster
-        follows = spec is not None and view.spec.cluster == DEFAULT_CLUSTER_NAME
-        namespace = view.topic.ref.namespace
-        if follows and spec is not None:
-            self._work.start(("cluster", f"{namespace}/{view.spec.cluster}"), self._make_cluster(namespace, spec))
-        conditions = orphan_conditions(view, cluster_follows=follows)
-        if all(condition in view.conditions for condition in conditions):
-            return
-        action = UpdateTopicStatus(
-            topic=view.topic.ref, generation=view.topic.generation, conditions=conditions, in_sync=view.in_sync or "0/0"
-        )
-        tell = partial(self._executor.update_topic_status, action)
-        self._work.offer(action.key, tell, Urgency.TELLING, pause_s=STATUS_PAUSE_S)
-
-    async def _make_cluster(self, namespace: str, spec: dict[str, Any]) -> None:
-        body = default_cluster(namespace, DEFAULT_CLUSTER_NAME, spec)
-        try:
-            made = await self._client.create(CLUSTERS, namespace, body)
-        except KubeConflict:
-            await self._executor.refresh(CLUSTERS, namespace, DEFAULT_CLUSTER_NAME)
-            return
-        self._store.apply(CLUSTERS, "ADDED", made)
-        _log.info("default cluster made", namespace=namespace, name=DEFAULT_CLUSTER_NAME)
-        message = "made for a topic without cluster"
-        self._events.record(made, "Normal", "ClusterCreated", message)

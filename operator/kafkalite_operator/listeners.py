@@ -58,7 +58,8 @@ class Listeners:
 
     def _state(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> object:
         hosts = any(needs_hosts(listener) for listener in settings.listeners)
-        return settings.listeners, tuple(broker_ids), self._places(settings) if hosts else ()
+        places = self._places(settings) if hosts else ()
+        return settings.listeners, settings.cluster.paused, tuple(broker_ids), places
 
     def _places(self, settings: ClusterSettings) -> tuple[tuple[int, str, str], ...]:
         """Broker id, node and the node's address of every pod."""
@@ -67,10 +68,20 @@ class Listeners:
         found = ((broker_id_of(cluster.name, place.name), place.node, place.host) for place in places)
         return tuple((id_, node, host) for id_, node, host in found if id_ is not None)
 
-    async def look(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> None:
-        """One look at everything. Raises errors of the client."""
-        state = self._state(settings, broker_ids)
-        services = await self._services(settings, broker_ids)
+    async def look(
+        self, settings: ClusterSettings, broker_ids: Sequence[int], kept: Sequence[int] | None = None
+    ) -> None:
+        """One look at everything. Raises errors of the client.
+
+        `kept`: brokers whose Services stay, by default those. While the cluster is paused no Service is deleted, and no
+        listener of a former spec is taken back: where the others are is told all the same, since nodes and load
+        balancers go by nobody's annotation.
+        """
+        state, paused = self._state(settings, broker_ids), settings.cluster.paused
+        services = await self._services(settings, broker_ids if kept is None else kept)
+        if paused and len(settings.listeners) < 2:
+            self._seen[settings.cluster.uid] = (state, self._clock() + RESYNC_S)
+            return
         if len(settings.listeners) < 2:
             told = bool(self._status.of(settings).get("listeners"))
             await self._status.write(settings, without=(CONDITION,), fields={"listeners": []} if told else None)
@@ -79,7 +90,12 @@ class Listeners:
         hosts, refused = await self._hosts(settings)
         published = publish(settings, broker_ids, services, hosts)
         condition = published.condition(refused)
-        await self._status.write(settings, condition=condition, fields={"listeners": published.listeners})
+        listed = published.listeners
+        if paused:
+            names = {each["name"] for each in listed}
+            former = self._status.of(settings).get("listeners") or []
+            listed = [*listed, *(each for each in former if each["name"] not in names)]
+        await self._status.write(settings, condition=condition, fields={"listeners": listed})
         pause_s = WAITING_S if published.waits else RESYNC_S
         self._seen[settings.cluster.uid] = (state, self._clock() + pause_s)
 
@@ -99,7 +115,7 @@ class Listeners:
                 continue
             if metadata["name"] in wanted:
                 found[metadata["name"]] = service
-            elif "deletionTimestamp" not in metadata:
+            elif "deletionTimestamp" not in metadata and not cluster.paused:
                 await self._delete(cluster.namespace, metadata["name"], metadata["uid"])
         return found
 

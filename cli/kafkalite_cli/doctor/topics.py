@@ -26,6 +26,7 @@ TOLD_ELSEWHERE = frozenset(
 REMEDIES = {
     "Placing": "wait a moment",
     "WaitingForCluster": "wait a moment",
+    "DefaultClusterRefused": "correct defaultCluster.spec of the chart, or create the KafkaLiteCluster yourself",
     "WaitingForBrokers": "look at what is said about the brokers",
     "NotEnoughBrokers": "lower spec.replicas, or raise that of the cluster",
     "TooManyPartitions": "lower spec.partitions",

@@ -391,6 +391,7 @@ def waits_for_replicas(topic: JsonObject) -> str:
 CORRECTABLE = frozenset(
     {
         "ClusterNotFound",
+        "DefaultClusterRefused",
         "InvalidConfig",
         "InvalidName",
         "InvalidReplicaAssignment",

@@ -161,10 +161,19 @@ def _paused(paused: bool, waits: str) -> Condition:
     return _condition("ReconciliationPaused", False, "NotPaused")
 
 
-def orphan_conditions(view: TopicView, *, cluster_follows: bool) -> tuple[Condition, ...]:
-    """Conditions of a topic whose `KafkaLiteCluster` does not exist; `cluster_follows`: it is about to be made."""
+def orphan_conditions(view: TopicView, *, cluster_follows: bool, refused: str = "") -> tuple[Condition, ...]:
+    """Conditions of a topic whose `KafkaLiteCluster` does not exist; `cluster_follows`: it is about to be made.
+
+    `refused`: what the API server has against that.
+    """
     name = view.spec.cluster
-    if cluster_follows:
+    if cluster_follows and refused:
+        message = (
+            f"the API server refuses the default cluster {name!r}: {refused}. Correct the default of the operator "
+            "(defaultCluster.spec of the chart), or create that KafkaLiteCluster yourself"
+        )
+        obstacle = Obstacle("DefaultClusterRefused", message)
+    elif cluster_follows:
         obstacle = Obstacle("WaitingForCluster", f"the default cluster {name!r} is being made", waiting=True)
     else:
         message = (

@@ -16,10 +16,10 @@ async def get(harness, kind, name):
         return None
 
 
-async def five(harness, *, delete_claim=False, assignment=None, running=5):
+async def five(harness, *, delete_claim=False, assignment=None, running=5, **more):
     """Five brokers, one topic on the first three of them, and the claims that a StatefulSet would have made."""
     harness.start_operator()
-    spec = {**SPEC, "replicas": 5, "storage": {"size": "1Gi", "deleteClaim": delete_claim}}
+    spec = {**SPEC, "replicas": 5, "storage": {"size": "1Gi", "deleteClaim": delete_claim}, **more}
     metadata = {"name": CLUSTER, "namespace": NAMESPACE}
     head = {"apiVersion": "kafkalite.io/v1alpha1", "metadata": metadata}
     await harness.client.create(CLUSTERS, NAMESPACE, {**head, "kind": "KafkaLiteCluster", "spec": spec})

@@ -132,6 +132,27 @@ async def test_a_listener_with_load_balancers_comes_changes_and_goes(harness):
     assert await harness.client.get(SERVICES, NAMESPACE, "kafkalite-broker-0"), "those of the brokers stay"
 
 
+async def test_a_paused_cluster_tells_where_its_brokers_are_and_takes_nothing_away(harness):
+    await make_cluster(harness, replicas=1, listeners=[PLAIN, OUTSIDE])
+    await made(harness, "kafkalite-bootstrap-ext", "kafkalite-broker-0-ext")
+    await told(harness, "ListenersReady", "False", "kafkalite-broker-0-ext has no address yet")
+    paused = {"metadata": {"annotations": {"kafkalite.io/paused": "true"}}}
+    await harness.client.merge_patch(CLUSTERS, NAMESPACE, "kafkalite", paused)
+    await told(harness, "ReconciliationPaused", "True")
+    await answered(harness, "kafkalite-broker-0-ext", "192.0.2.1")
+    await told(harness, "ListenersReady", "True", "ext at 192.0.2.1:9094")
+
+    other = {"name": "two", "type": "loadbalancer", "port": 9095}
+    await spec(harness, listeners=[PLAIN, other])
+    await told(harness, "ListenersReady", "False", "kafkalite-broker-0-two")
+    assert "ext" in [each["name"] for each in (await the_cluster(harness))["status"]["listeners"]], "brokers serve it"
+    assert await names(harness) == {"kafkalite-bootstrap-ext", "kafkalite-broker-0-ext"}
+    await harness.client.merge_patch(
+        CLUSTERS, NAMESPACE, "kafkalite", {"metadata": {"annotations": {"kafkalite.io/paused": None}}}
+    )
+    await made(harness, "kafkalite-bootstrap-two", "kafkalite-broker-0-two")
+
+
 async def test_a_node_port_is_told_with_the_node_that_the_pod_is_on(harness):
     listener = {"name": "ext", "type": "nodeport", "port": 9094}
     await make_cluster(harness, replicas=1, listeners=[PLAIN, listener])

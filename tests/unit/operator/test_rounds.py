@@ -147,7 +147,7 @@ async def test_a_broker_that_may_not_be_made_in_one_namespace_holds_up_that_of_n
 
 async def test_nothing_is_decided_on_what_a_watch_has_brought_of_a_namespace_that_was_not_read(monkeypatch):
     world, made = World(a=objects("a"), b=objects("b", leader=-1)), []
-    monkeypatch.setattr(world.controller, "_adopt_orphan", made.append)
+    monkeypatch.setattr(world.controller._default_clusters, "look", made.append)
     world.client.forbidden.add("b")
     world.store.apply(TOPICS, "ADDED", objects("b", leader=-1)[TOPICS][0])
     for _ in range(3):
@@ -230,7 +230,7 @@ async def test_topics_of_a_cluster_that_is_not_understood_are_not_told_that_ther
     cluster["spec"]["template"] = {"pod": {"spec": "x"}}
     world = World(a=served)
     taken = Taken(world, CLUSTERS)
-    monkeypatch.setattr(world.controller, "_adopt_orphan", told.append)
+    monkeypatch.setattr(world.controller._default_clusters, "look", told.append)
     for _ in range(5):
         await world.round()
     assert (told, taken.calls) == ([], 0), "nor is another one made"

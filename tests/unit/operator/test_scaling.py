@@ -107,6 +107,28 @@ async def four_of_five(harness):
     return name
 
 
+async def test_the_service_of_a_listener_outside_goes_when_the_broker_has_ended(harness):
+    outside = {"name": "ext", "type": "loadbalancer", "port": 9094}
+    await five(harness, listeners=[{"name": "plain", "type": "internal", "port": 9092}, outside])
+    service = f"{CLUSTER}-broker-4-ext"
+    await eventually(lambda: get(harness, SERVICES, service))
+    name = await four_of_five(harness)
+    await harness.client.merge_patch(CLUSTERS, NAMESPACE, CLUSTER, {"metadata": {"labels": {"seen": "again"}}})
+    controller = harness.operators["operator-1"][0].controller
+    looks = controller._listeners._seen
+    looks.clear()
+    await eventually(lambda: looks)
+    assert await get(harness, SERVICES, service), "its pod has not ended"
+    await harness.client.delete(PODS, NAMESPACE, name, grace_period_s=0)
+    await eventually(lambda: gone(harness, 4))
+
+    async def deleted():
+        return not await get(harness, SERVICES, service)
+
+    await eventually(deleted)
+    assert await get(harness, SERVICES, f"{CLUSTER}-broker-3-ext")
+
+
 async def test_nothing_is_deleted_before_the_pod_has_ended(harness):
     await five(harness, delete_claim=True)
     name = await four_of_five(harness)
