@@ -123,7 +123,8 @@ async def test_a_claim_grows_if_its_class_lets_it_and_the_refusal_says_why(api, 
         await client.merge_patch(PERSISTENT_VOLUME_CLAIMS, ns, claim, status, subresource="status")
         settings = await settings_of(client, ns, storage={"size": "2Gi"})
         volumes: dict = {}
-        store = SimpleNamespace(volumes=volumes, note_volumes=volumes.__setitem__, raw=lambda *_: None)
+        pods = SimpleNamespace(of=lambda *_: {})
+        store = SimpleNamespace(volumes=volumes, note_volumes=volumes.__setitem__, raw=lambda *_: None, pods=pods)
         await Volumes(client, store, SimpleNamespace()).ensure(settings, range(3))
         (volume,) = store.volumes[settings.cluster.uid]
         assert (volume.requested, volume.capacity) == (("2Gi", "1Gi") if expandable else ("1Gi", "1Gi"))

@@ -149,7 +149,7 @@ async def as_installed(world) -> tuple[str, list[dict]]:
     text = (
         (ROOT / "helm" / "manifests" / "operator.yaml")
         .read_text()
-        .replace("namespace: kafkalite\n", f"namespace: {world.ns}\n")
+        .replace('namespace: "kafkalite"\n', f"namespace: {world.ns}\n")
     )
     for document in yaml.safe_load_all(text):
         kind = {"Role": ROLES, "RoleBinding": BINDINGS, "ServiceAccount": ACCOUNTS}.get(document["kind"])
