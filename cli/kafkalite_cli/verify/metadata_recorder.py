@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube import Kind, KubeClient, KubeList, WatchEvent
 
 START_LIMIT_S = 30.0
+REFUSED_MAX_S = 30.0
+"""How long an API server that starts may say 403 to what it permitted before."""
 KINDS = (TOPICS, BROKERS, CLUSTERS)
 
 
@@ -83,11 +85,17 @@ class _Recording:
 
 
 class _Permitted:
-    """What the reflectors ask: they try again whatever the answer is, and what is forbidden stays so."""
+    """What the reflectors ask: they try again whatever the answer is, and what is forbidden stays so.
 
-    def __init__(self, client: KubeClient) -> None:
+    Not at once where it was permitted before: an API server that has just started knows no Roles yet, and answers 403.
+    Nobody lists without watching, so whoever may list and not watch is told after that time, too.
+    """
+
+    def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
         self._client = client
-        self._doubted: set[str] = set()  # kinds whose last answer was 401
+        self._clock = clock
+        self._listed: set[str] = set()
+        self._refused_at: dict[tuple[str, str], float] = {}  # verb and kind -> the first refusal since it was permitted
 
     async def list(self, kind: Kind, namespace: str | None, *, label_selector: str) -> KubeList:
         """As the client's. Raises RecordingError where the account may not."""
@@ -96,7 +104,8 @@ class _Permitted:
         except KubeForbidden as error:
             self._refused("list", kind, error)
             raise
-        self._doubted.discard(kind.plural)
+        self._listed.add(kind.plural)
+        self._permitted("list", kind)
         return listed
 
     async def watch(self, kind: Kind, namespace: str | None, **options: Any) -> AsyncIterator[WatchEvent]:
@@ -104,17 +113,22 @@ class _Permitted:
         try:
             async with aclosing(self._client.watch(kind, namespace, **options)) as events:
                 async for event in events:
-                    self._doubted.discard(kind.plural)
+                    self._permitted("watch", kind)
                     yield event
         except KubeForbidden as error:
             self._refused("watch", kind, error)
             raise
-        self._doubted.discard(kind.plural)
+        self._permitted("watch", kind)
+
+    def _permitted(self, verb: str, kind: Kind) -> None:
+        self._refused_at.pop((verb, kind.plural), None)
 
     def _refused(self, verb: str, kind: Kind, error: KubeForbidden) -> None:
         """A token that has run out is answered once with 401: the next request brings a new one."""
-        if error.status == 401 and kind.plural not in self._doubted:
-            self._doubted.add(kind.plural)
+        now_s, key = self._clock(), (verb, kind.plural)
+        first = key not in self._refused_at
+        since_s = now_s - self._refused_at.setdefault(key, now_s)
+        if (error.status == 401 and first) or (kind.plural in self._listed and since_s < REFUSED_MAX_S):
             return
         raise RecordingError(f"cannot {verb} {kind.plural}: {plain_words(error)}") from error
 
@@ -135,7 +149,7 @@ async def record(
         ConfigError: a login plugin fails.
         OSError: the file cannot be written.
     """
-    permitted = cast("KubeClient", _Permitted(client))
+    permitted = cast("KubeClient", _Permitted(client, time.monotonic))
     with path.open("wb", buffering=0) as file:
         recording = _Recording(file)
         reflectors = {kind: _reflector(permitted, kind, namespace, recording) for kind in KINDS}

@@ -151,13 +151,27 @@ def end_of(api, path):
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-def test_what_the_account_may_not_do_ends_the_recording(tmp_path, verb):
+def test_what_the_account_may_not_do_ends_the_recording(tmp_path, monkeypatch, verb):
+    monkeypatch.setattr(metadata_recorder, "REFUSED_MAX_S", 0.0)
     with pytest.raises(RecordingError) as caught:
         end_of(Refusing(verb, forbidden()), tmp_path / "m")
     assert str(caught.value).startswith(f'cannot {verb} kafkalitebrokers: User "jane" cannot do that; ask for a Role')
 
 
-def test_a_token_that_has_run_out_is_no_refusal_but_two_in_a_row_are(tmp_path):
+def test_an_api_server_that_starts_may_refuse_for_a_while_what_it_permitted(tmp_path):
+    async def started():
+        api, stop = Refusing("watch", forbidden(), forbidden(), forbidden(401)), asyncio.Event()
+        task = asyncio.create_task(record(api, None, tmp_path / "m", stop))
+        await asyncio.wait_for(api.quiet.wait(), 60)
+        stop.set()
+        return await task
+
+    assert asyncio.run(started()) == 0
+
+
+def test_a_token_that_has_run_out_is_no_refusal_but_two_in_a_row_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata_recorder, "REFUSED_MAX_S", 0.0)
+
     async def renewed():
         api, stop = Refusing("watch", forbidden(401)), asyncio.Event()
         task = asyncio.create_task(record(api, None, tmp_path / "m", stop))
