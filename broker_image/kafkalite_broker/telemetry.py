@@ -56,7 +56,7 @@ class PartitionTelemetry:
         self.produce_requests += 1
 
     def appended(self, records: int, size_bytes: int) -> None:
-        """A client's batch was appended and acknowledged."""
+        """A batch was appended."""
         self.messages_in += records
         self.bytes_in += size_bytes
 
@@ -72,6 +72,11 @@ class PartitionTelemetry:
         """An ISR change of a partition that this broker leads was committed."""
         self.isr_shrinks += shrunk > 0
         self.isr_expands += expanded > 0
+
+    def add(self, other: PartitionTelemetry) -> None:
+        """Count what the other one has counted."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class BrokerTelemetry(Collector):
@@ -89,6 +94,8 @@ class BrokerTelemetry(Collector):
         self.in_flight_bytes: Callable[[], int] = lambda: 0
         self.flushes: Callable[[], int] = lambda: 0
         self._topics: dict[str, PartitionTelemetry] = {}
+        self._gone = PartitionTelemetry()
+        """What topics counted that are no longer here: totals never fall."""
         self._request_seconds = Histogram(
             "kafkalite_request_seconds",
             "Time from the arrival of a request to its answer, waits included",
@@ -121,8 +128,10 @@ class BrokerTelemetry(Collector):
         return counters
 
     def forget_topic(self, name: str) -> None:
-        """The topic is gone: so are its series."""
-        self._topics.pop(name, None)
+        """The topic is gone: so are its series, but the totals keep what it counted."""
+        counters = self._topics.pop(name, None)
+        if counters is not None:
+            self._gone.add(counters)
 
     def request_answered(self, api: str, seconds: float) -> None:
         """A request was answered."""
@@ -155,7 +164,7 @@ class BrokerTelemetry(Collector):
         for attribute, (name, text) in TOPIC_COUNTERS.items():
             family = CounterMetricFamily(f"kafka_server_brokertopicmetrics_{name}", text)
             values = {topic: getattr(counters, attribute) for topic, counters in self._topics.items()}
-            family.add_sample(f"{family.name}_total", {}, sum(values.values()))
+            family.add_sample(f"{family.name}_total", {}, getattr(self._gone, attribute) + sum(values.values()))
             for topic, value in values.items():
                 family.add_sample(f"{family.name}_total", {"topic": topic}, value)
             yield family
@@ -164,14 +173,13 @@ class BrokerTelemetry(Collector):
             ("isrexpands", "Times that an ISR gained members"),
         ):
             attribute = "isr_" + name.removeprefix("isr")
-            total = sum(getattr(counters, attribute) for counters in self._topics.values())
+            total = sum(getattr(counters, attribute) for counters in (self._gone, *self._topics.values()))
             yield CounterMetricFamily(f"kafka_server_replicamanager_{name}", text, value=total)
 
     def _replica_manager(self) -> Iterator[Metric]:
         drivers = list(self.drivers())
         led = [driver.replica for driver in drivers if driver.is_leader]
         offline = sum(driver.replica.leader_id < 0 for driver in drivers)
-        lags = [max(driver.replica.high_watermark - driver.log.end_offset, 0) for driver in drivers]
         for name, text, value in (
             ("replicamanager_partitioncount", "Replicas on this broker", len(drivers)),
             ("replicamanager_leadercount", "Partitions that this broker leads", len(led)),
@@ -191,7 +199,11 @@ class BrokerTelemetry(Collector):
                 sum(replica.at_min_isr for replica in led),
             ),
             ("replicamanager_offlinereplicacount", "Replicas here whose partition has no leader", offline),
-            ("replicafetchermanager_maxlag", "Records by which a replica here is behind at most", max(lags, default=0)),
+            (
+                "replicafetchermanager_maxlag",
+                "Committed records that a replica which follows here lacks at most",
+                max((driver.follower_lag for driver in drivers), default=0),
+            ),
         ):
             yield GaugeMetricFamily(f"kafka_server_{name}", text, value=value)
 

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from kafkalite_broker.telemetry import PartitionTelemetry
     from kafkalite_core.model.config import TopicConfig
     from kafkalite_core.model.partition import TopicRef
-    from kafkalite_core.replica.events import Effect, Event, FetchRequested, ProposePartition
+    from kafkalite_core.replica.events import (
+        Effect,
+        Event,
+        FetchRequested,
+        FetchResponded,
+        ProduceRequested,
+        ProposePartition,
+    )
     from kafkalite_core.replica.replica import Replica
     from kafkalite_core.storage.log import Log
 
@@ -100,6 +107,7 @@ class PartitionDriver:
         self._high_watermark_waiters: set[Waiting] = set()
         self._sessions: set[Session] = set()
         self._fetch_answer: FetchAnswered | None = None
+        self._leader_high_watermark = 0
         self._carry_out: dict[type, Callable[..., None]] = {
             events.ProduceAnswered: self._produce_answered,
             events.FetchAnswered: self._fetch_answered,
@@ -124,9 +132,25 @@ class PartitionDriver:
         """Whether this broker leads the partition."""
         return self.replica.role is Role.LEADER
 
+    @property
+    def follower_lag(self) -> int:
+        """Committed records that are missing here, as the leader that it follows told last; else 0."""
+        if self.replica.role is not Role.FOLLOWER:
+            return 0
+        return max(self._leader_high_watermark - self.log.end_offset, 0)
+
     def step(self, event: Event) -> None:
         """Feed an event to the replica and carry out what follows."""
         for effect in self.replica.step(now_ms(), event):
+            self._carry_out[type(effect)](effect)
+
+    def produce(self, event: ProduceRequested) -> None:
+        """A client's batch. It counts when it is appended: what is sent again and is in the log does not (S9)."""
+        end_offset = self.log.end_offset
+        effects = self.replica.step(now_ms(), event)
+        if self.log.end_offset > end_offset:
+            self.telemetry.appended(event.header.record_count, len(event.batch))
+        for effect in effects:
             self._carry_out[type(effect)](effect)
 
     def fetch(self, event: FetchRequested) -> FetchAnswered:
@@ -135,6 +159,12 @@ class PartitionDriver:
         answer, self._fetch_answer = self._fetch_answer, None
         assert answer is not None, "the replica left a fetch without an answer"
         return answer
+
+    def fetched(self, event: FetchResponded) -> None:
+        """The leader's answer to this broker's own fetch."""
+        if not event.error_code and event.diverging is None and event.leader_epoch == self.replica.leader_epoch:
+            self._leader_high_watermark = event.high_watermark
+        self.step(event)
 
     def metadata_changed(self, event: MetadataChanged) -> None:
         """The committed state, the brokers or the configuration changed."""
@@ -210,6 +240,7 @@ class PartitionDriver:
             log_end=self.log.end_offset,
             high_watermark=self.replica.high_watermark,
         )
+        self._leader_high_watermark = 0
         self._surroundings.role_changed(self)
         self.wake_all()
 

@@ -321,7 +321,7 @@ class Fetcher:
                 if event.records:
                     self._throttles.received(driver, len(event.records))
                 try:
-                    driver.step(event)
+                    driver.fetched(event)
                 except DiskFailure:
                     raise
                 except Exception as error:

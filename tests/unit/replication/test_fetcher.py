@@ -147,8 +147,8 @@ class BadLeader:
             writer.close()
 
 
-def good(frame):
-    """Every partition asked for, with one batch at the offset asked for."""
+def good(frame, ahead=0):
+    """Every partition asked for, with one batch at the offset asked for; so much further is committed."""
     header, offset = decode_request_header(memoryview(frame))
     request = FETCH.decode_request(memoryview(frame)[offset:], header.api_version)
     topics = []
@@ -161,7 +161,7 @@ def good(frame):
             parts.append(
                 PartitionData(
                     partition_index=asked.partition,
-                    high_watermark=asked.fetch_offset,
+                    high_watermark=asked.fetch_offset + ahead,
                     log_start_offset=0,
                     records=[bytes(records)],
                 )
@@ -212,6 +212,28 @@ def test_a_bad_answer_is_survived(tmp_path, bad):
             assert not follower.fatal
 
     run()
+
+
+@on_uvloop
+async def test_the_largest_lag_is_that_of_what_it_follows_now(tmp_path):
+    def lag():
+        return follower.telemetry.registry.get_sample_value("kafka_server_replicafetchermanager_maxlag")
+
+    def ten_ahead(frame):
+        return good(frame, ahead=10)
+
+    async with BadLeader(ten_ahead) as leader, Rig(tmp_path, 1) as follower:
+        assert lag() == 0, "nothing is followed"
+        ref = topic_ref()
+        follower.see_broker(1, follower.port)
+        follower.see_broker(0, leader.port)
+        follower.see_topic(ref, {0: entry(0)})
+        await until(lambda: follower.driver().log.end_offset >= 2)
+        assert lag() == 9
+        follower.see_topic(ref, {0: entry(1, epoch=1, partition_epoch=1)})
+        assert lag() == 0, "it leads"
+        follower.see_topic(ref, {0: entry(0, epoch=2, partition_epoch=2)})
+        assert lag() == 0, "its new leader has told nothing"
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), StorageError("full")])

@@ -35,6 +35,39 @@ async def test_replicas_come_and_go_with_the_metadata(tmp_path):
         assert rig.telemetry._topics == {}
 
 
+def totals(rig):
+    """What `/metrics` tells of all topics together."""
+    return {
+        sample.name: sample.value
+        for metric in rig.telemetry.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total") and not sample.labels
+    }
+
+
+@on_uvloop
+async def test_totals_keep_what_a_topic_counted_that_has_gone(tmp_path):
+    async with Rig(tmp_path) as rig:
+        ref = await rig.lead()
+        counters = rig.telemetry.topic("orders")
+        counters.produced()
+        counters.appended(3, 100)
+        counters.fetched(40, follower=False)
+        counters.fetched(50, follower=True)
+        counters.isr_changed(shrunk=1, expanded=1)
+        rig.telemetry.produce_failed("orders", ErrorCode.CORRUPT_MESSAGE)
+        before = totals(rig)
+        assert all(value for name, value in before.items() if name.startswith("kafka_server_"))
+        rig.delete_topic(ref)
+        assert totals(rig) == before
+        await rig.lead(topic_ref(uid="u2"))
+        rig.telemetry.topic("orders").appended(1, 10)
+        assert totals(rig)["kafka_server_brokertopicmetrics_messagesin_total"] == 4
+        of_topic = {"topic": "orders"}
+        name = "kafka_server_brokertopicmetrics_messagesin_total"
+        assert rig.telemetry.registry.get_sample_value(name, of_topic) == 1, "another topic"
+
+
 @on_uvloop
 async def test_acknowledgements_wait_for_the_disk_until_the_operator_reckons_with_less(tmp_path):  # S4
     async with Rig(tmp_path) as rig:

@@ -31,6 +31,17 @@ async def test_produce_answers_each_partition_for_itself(tmp_path):
 
 
 @on_uvloop
+async def test_records_that_are_sent_again_are_counted_once(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead()
+        records = batch(b"a", b"b", producer_id=1, producer_epoch=0, base_sequence=0)
+        answers = await produce(client, (0, records), (0, bytes(bytearray(records))))
+        assert [(part.error_code, part.base_offset) for part in answers] == [(0, 0), (0, 0)]
+        counters = rig.telemetry.topic("orders")
+        assert (counters.messages_in, counters.bytes_in, counters.produce_requests) == (2, len(records), 2)
+
+
+@on_uvloop
 async def test_a_partition_that_comes_twice_in_one_produce_is_refused(tmp_path):
     async with Rig(tmp_path) as rig, rig.client() as client:
         await rig.lead(partitions=2)

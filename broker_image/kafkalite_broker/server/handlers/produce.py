@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
-    from kafkalite_broker.telemetry import PartitionTelemetry
     from kafkalite_core.protocol.produce import PartitionProduceData, TopicProduceData
     from kafkalite_core.protocol.record_batch import BatchHeader
     from kafkalite_core.replica.events import ProduceAnswered
@@ -142,9 +141,9 @@ class PendingProduce:
     ) -> None:
         body = self._request.body
         partition.telemetry.produced()
-        partition.step(
+        partition.produce(
             ProduceRequested(
-                token=Answer(self, topic, response, partition.telemetry, header.record_count, len(records)),
+                token=Answer(self, topic, response),
                 acks=body.acks,
                 batch=records,
                 header=header,
@@ -225,28 +224,15 @@ def _repeated(topics: list[TopicProduceData]) -> set[tuple[str, int]]:
 class Answer:
     """Token of one partition's batch: leads the answer back to its place in the request."""
 
-    __slots__ = ("_pending", "_records", "_response", "_size_bytes", "_telemetry", "_topic")
+    __slots__ = ("_pending", "_response", "_topic")
 
-    def __init__(
-        self,
-        pending: PendingProduce,
-        topic: str,
-        response: PartitionProduceResponse,
-        telemetry: PartitionTelemetry,
-        records: int,
-        size_bytes: int,
-    ) -> None:
+    def __init__(self, pending: PendingProduce, topic: str, response: PartitionProduceResponse) -> None:
         self._pending = pending
         self._topic = topic
         self._response = response
-        self._telemetry = telemetry
-        self._records = records
-        self._size_bytes = size_bytes
 
     def produce_answered(self, answer: ProduceAnswered) -> None:
         """Called once, by the partition's driver."""
-        if not answer.error_code:
-            self._telemetry.appended(self._records, self._size_bytes)
         self._pending.answered(self._topic, self._response, answer)
 
 
