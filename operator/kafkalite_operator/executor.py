@@ -32,6 +32,7 @@ from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling, render_rolling
 from kafkalite_core.resources.topics import parse_topic
+from kafkalite_operator.failovers import Failovers
 from kafkalite_operator.identity import cluster_id_for
 from kafkalite_operator.new_brokers import NewBrokers
 from kafkalite_operator.restarts import rolling_events
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
 PATCH_DEADLINE_S = 3.0
 CONFLICT_ATTEMPTS = 5
-FAILOVER_LIMIT_S = 60.0
-"""An election later than this after the fence has other reasons than the failure."""
 
 TOLD_ONCE = {"ScalingDown": "Normal", "NotEnoughBrokers": "Warning", "NodeLost": "Warning"}
 """Types of the Events that tell of the beginning of such a condition of a cluster."""
@@ -83,8 +82,7 @@ class Executor:
         self._metrics = metrics
         self._events = events
         self._clock = clock
-        self._failed_at: dict[str, dict[int, float]] = {}
-        """By uid of the cluster and broker id."""
+        self._failovers = Failovers(metrics)
         self._tracked: set[str] = set()
         """Uids of topics whose `managedFields` the operator was not allowed to remove."""
         self._in_vain = ToldInVain(clock)
@@ -92,7 +90,7 @@ class Executor:
         store.on_forget(self._forget)
 
     def _forget(self, uid: str) -> None:
-        self._failed_at.pop(uid, None)
+        self._failovers.forget(uid)
         self._tracked.discard(uid)
         self._in_vain.forget(uid)
 
@@ -169,7 +167,7 @@ class Executor:
         seen_at = ended.seen_at if ended is not None and not action.by_expiry else self._clock()
         operations = patches.fence(broker, reason=f"{action.reason}: {action.message}", since=wall_time())
         await self.patch(BROKERS, namespace, broker.object_name, operations)
-        self._failed_at.setdefault(settings.cluster.uid, {})[broker.id] = seen_at
+        self._failovers.failed(settings.cluster.uid, broker.id, seen_at)
         if action.by_expiry:
             self._store.note_expiry_fence(key)
         self._metrics.fences.labels(action.reason).inc()
@@ -203,19 +201,8 @@ class Executor:
             why=grouped(action.reasons, sorted(applied)),
         )
         if elected:
-            self._measure(settings, action, elected, started)
+            self._failovers.measure(settings.cluster.uid, action, elected, started=started, now=self._clock())
         self._tell(action, sorted(applied), elected)
-
-    def _measure(self, settings: ClusterSettings, action: ChangePartitions, elected: list[int], started: float) -> None:
-        now = self._clock()
-        self._metrics.election_ms.observe((now - started) * 1000)
-        self._metrics.elections.inc(len(elected))
-        self._metrics.unclean_elections.inc(len(action.unclean & set(elected)))
-        leaders = {action.changes[number].expected.leader for number in elected}
-        known = self._failed_at.get(settings.cluster.uid, {})
-        failed = [known[id_] for id_ in leaders if id_ in known]
-        if failed and now - min(failed) < FAILOVER_LIMIT_S:
-            self._metrics.failover_s.observe(now - min(failed))
 
     def _tell(self, action: ChangePartitions, applied: list[int], elected: list[int]) -> None:
         uid = action.topic.uid

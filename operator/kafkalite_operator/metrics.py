@@ -36,7 +36,7 @@ class OperatorMetrics:
         self.fenced_brokers = self._gauge(f"{_CONTROLLER}fencedbrokercount", "Registered brokers that are fenced.")
         self.election_ms = self._histogram(
             "kafka_controller_controllerstats_leaderelectionrateandtimems",
-            "Time from the decision to the applied election of one topic, in milliseconds.",
+            "Time from the decision until the new leaders of one topic were written, in milliseconds.",
             tuple(bound * 1000 for bound in _FAST),
         )
         self.unclean_elections = Counter(
@@ -45,11 +45,11 @@ class OperatorMetrics:
             registry=self.registry,
         )
         self.elections = Counter(
-            "kafkalite_leader_elections", "Partitions whose leader was chosen anew.", registry=self.registry
+            "kafkalite_leader_elections", "Partitions that were given a leader anew.", registry=self.registry
         )
         self.failover_s = self._histogram(
             "kafkalite_failover_duration_seconds",
-            "From the sight of a broker's exit or Lease expiry to the applied election of one topic.",
+            "From the sight of a broker's exit or Lease expiry until a topic's new leaders were written.",
             _FAILOVER,
         )
         self.cas_s = self._histogram("kafkalite_cas_latency_seconds", "Duration of one compare-and-swap.", _FAST)
