@@ -7,6 +7,7 @@ A connection carries one fetch session (KIP-227): requests name only the partiti
 from __future__ import annotations
 
 import asyncio
+from math import ceil
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.clock import now_ms, wall_ms
@@ -104,6 +105,8 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._in_flight: frozenset[PartitionDriver] | None = None
         self._abandoned = False
+        self._wait_max_ms = settings.wait_max_ms
+        """How long the next request may wait at the leader: not beyond the pause of a partition that it leaves out."""
         self._back_off_s = BACK_OFF_MIN_S
         self._unreachable = False
         self._correlation_id = 0
@@ -116,6 +119,13 @@ class Fetcher:
         if self._in_flight is not None and connection is not None and not connection.answering:
             self._abandoned = True
             connection.close()
+
+    def position_changed(self) -> None:
+        """A position moved with the last answer, or a pause after a refusal is over: it is for the next request.
+
+        One that is under way reckons with the pause, so the connection is kept: others may wait on it.
+        """
+        self._changed.set()
 
     def flushed(self, driver: PartitionDriver) -> None:
         """A flush of this partition is complete: its position may have moved.
@@ -171,11 +181,15 @@ class Fetcher:
         self._changed.clear()
         positions: dict[PartitionDriver, FetchPosition] = {}
         wait_ms: float | None = None
+        self._wait_max_ms = self._settings.wait_max_ms
         for driver in self.drivers:
             position = driver.replica.fetch_position()
             if position is None or position.leader != self.leader_id:
                 continue
-            delay_ms = max(position.not_before_ms - now, self._throttles.wait_ms(driver))
+            pause_ms = position.not_before_ms - now
+            if pause_ms > 0:
+                self._wait_max_ms = min(self._wait_max_ms, ceil(pause_ms))
+            delay_ms = max(pause_ms, self._throttles.wait_ms(driver))
             if delay_ms > 0:
                 wait_ms = min(delay_ms, wait_ms if wait_ms is not None else 1e9)
             else:
@@ -243,7 +257,7 @@ class Fetcher:
         self._in_flight = frozenset(positions)
         self._abandoned = False
         try:
-            answer = await connection.exchange(frame, self._settings.wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
+            answer = await connection.exchange(frame, self._wait_max_ms / 1000.0 + ANSWER_DEADLINE_S)
         finally:
             self._in_flight = None
         self._abandoned = False
@@ -276,7 +290,7 @@ class Fetcher:
             )
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._session_epoch),
-            max_wait_ms=self._settings.wait_max_ms,
+            max_wait_ms=self._wait_max_ms,
             min_bytes=1,
             max_bytes=self._settings.max_bytes,
             session_id=session.session_id,

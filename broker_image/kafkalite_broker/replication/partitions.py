@@ -382,7 +382,7 @@ class PartitionManager:
         """Truncation, or a back-off."""
         fetcher = self._fetchers.get(driver.replica.leader_id)
         if fetcher is not None:
-            fetcher.kick()
+            fetcher.position_changed()
 
     def disk_full(self) -> None:
         """An append found no room."""

@@ -86,6 +86,30 @@ async def test_a_partition_that_is_flushed_late_does_not_wait_for_the_long_poll_
 
 
 @on_uvloop
+async def test_a_partition_that_the_leader_refuses_costs_no_connection(tmp_path):
+    async with Rig(tmp_path, 0) as leader, Rig(tmp_path, 1) as follower, leader.client() as client:
+        follower.partitions._fetch_settings.wait_max_ms = 60_000
+        ref = topic_ref()
+        both_see(leader, follower, ref, {0: entry(0, min_isr=2)})
+        await produce(client)
+        follower.see_topic(ref, {0: entry(0, min_isr=2), 1: entry(0, min_isr=2)})
+        fetcher, refused = follower.partitions._fetchers[0], follower.driver(number=1)
+
+        def refusals():
+            follower.partitions.tick()
+            return refused.replica._follower._failures
+
+        await until(refusals)
+        connection = fetcher._connection
+        await until(lambda: refusals() >= 5)
+        assert fetcher._connection is connection
+        assert connection.transport is not None
+        leader.see_topic(ref, {0: entry(0, min_isr=2), 1: entry(0, min_isr=2)})
+        assert (await produce(client, 1)).error_code == 0, "it takes part again, whatever the others wait for"
+        assert len(leader.server.connections) == 2, "the follower's and the client's"
+
+
+@on_uvloop
 async def test_the_leader_comes_back_at_another_port(tmp_path):
     async with Rig(tmp_path, 1) as follower:
         ref = topic_ref()
