@@ -6,7 +6,7 @@ import click
 
 from kafkalite_cli import snapshot as views
 from kafkalite_cli.connection import choose_target, scope_of, with_client
-from kafkalite_cli.local_mode.processes import Process, list_processes
+from kafkalite_cli.local_mode.processes import Process, display_name, list_processes, record_name
 from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.options import KubeOptions
 from kafkalite_cli.output import print_json, print_table, text
@@ -58,12 +58,15 @@ def describe(snapshot: views.Snapshot, processes: list[Process] | None) -> JsonO
             for process in processes
         ]
     brokers = sorted(snapshot.brokers, key=lambda broker: int(broker["spec"]["brokerId"]))
-    document["brokers"] = [
-        views.describe_broker(broker, pids.get(f"broker-{broker['spec']['brokerId']}")) for broker in brokers
-    ]
+    document["brokers"] = [views.describe_broker(broker, pids.get(_process(broker))) for broker in brokers]
     topics = sorted(snapshot.topics, key=views.topic_name)
     document["topics"] = [views.describe_topic(topic) for topic in topics]
     return document
+
+
+def _process(broker: JsonObject) -> str:
+    """Name of the process of a broker on this machine: clusters have brokers of the same ids."""
+    return display_name(record_name(broker["metadata"].get("namespace") or "default", broker["metadata"]["name"]))
 
 
 def unplaced(snapshot: views.Snapshot) -> list[JsonObject]:

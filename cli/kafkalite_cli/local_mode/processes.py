@@ -42,6 +42,11 @@ def display_name(record_name: str) -> str:
     return match[1] + match[2] if match else record_name
 
 
+def record_name(namespace: str, pod: str) -> str:
+    """How the record of a pod's process is named: as the pod in namespace `default`, else with the namespace."""
+    return pod if namespace == "default" else f"{namespace}.{pod}"
+
+
 def list_processes(home: Home) -> list[Process]:
     """Supervisor and its children first, then the pods' processes by name."""
     found = []

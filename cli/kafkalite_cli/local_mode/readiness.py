@@ -1,10 +1,11 @@
 """Is the local cluster ready, and if not, for what does it wait? Pure: a snapshot in, sentences out."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from kafkalite_cli.local_mode.processes import record_name
 from kafkalite_cli.snapshot import Snapshot, broker_state, condition, registration, topic_name
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 
@@ -23,6 +24,8 @@ class Readiness:
     `broker` is the process that `brokers` waits for. Processes are named as their records are.
     `to_correct` has a sentence for each topic that stays as it is until its object is changed; `topics` goes past
     them to those that become ready by themselves.
+    `crashed` has namespace/name of each cluster of which a broker keeps ending, with (process, why). Nothing is waited
+    for there. It is `fatal` when no other cluster is there that could go on.
     """
 
     operator: str = ""
@@ -30,12 +33,13 @@ class Readiness:
     broker: str = ""
     topics: str = ""
     to_correct: tuple[str, ...] = ()
+    crashed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fatal: tuple[str, str] | None = None
 
     @property
     def ready(self) -> bool:
         """Whether nothing is waited for."""
-        return not (self.operator or self.brokers or self.topics or self.to_correct or self.fatal)
+        return not (self.operator or self.brokers or self.topics or self.to_correct or self.crashed or self.fatal)
 
 
 def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
@@ -46,19 +50,27 @@ def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
     """
     broker_pods = {_key(pod): pod for pod in snapshot.pods if _component(pod) == "broker"}
     operators = [pod for pod in snapshot.pods if _component(pod) == "operator"]
-    for pod in (*operators, *broker_pods.values()):
+    for pod in operators:
         if why := _crashing(pod):
-            return Readiness(fatal=(_process(_key(pod)), why))
+            return Readiness(fatal=(record_name(*_key(pod)), why))
+    crashed: dict[tuple[str, str], tuple[str, str]] = {}
+    for (namespace, name), pod in broker_pods.items():
+        if why := _crashing(pod):
+            crashed.setdefault((namespace, name.rpartition("-broker-")[0]), (record_name(namespace, name), why))
+    clusters = {_key(cluster) for cluster in snapshot.clusters}
+    if crashed and clusters <= crashed.keys():
+        return Readiness(fatal=next(iter(crashed.values())))
     live = {
         key for key, pod in broker_pods.items() if _pod_ready(pod) and container_alive(_container(pod)["containerID"])
     }
-    brokers, broker = _brokers(snapshot, live)
+    brokers, broker = _brokers(snapshot, live, crashed.keys())
     return Readiness(
         operator=_operator(operators, container_alive),
         brokers=brokers,
         broker=broker,
-        topics=_topics(snapshot, live),
+        topics=_topics(snapshot, live, crashed.keys()),
         to_correct=tuple(_topic_sentence(topic) for topic in snapshot.topics if needs_correction(topic)),
+        crashed={"/".join(key): found for key, found in crashed.items() if key in clusters},
     )
 
 
@@ -112,21 +124,23 @@ def _operator(operators: list[JsonObject], container_alive: ContainerAlive) -> s
     return "the operator is starting"
 
 
-def _brokers(snapshot: Snapshot, live: Names) -> tuple[str, str]:
+def _brokers(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]]) -> tuple[str, str]:
     """What the brokers wait for, and the process of the one that is meant."""
     if not snapshot.clusters:
         return "the operator has not yet made the cluster", ""
     known = {_key(broker): broker for broker in snapshot.brokers}
     for cluster in snapshot.clusters:
+        if _key(cluster) in crashed:
+            continue
         (namespace, name), wanted = _key(cluster), int(cluster["spec"].get("replicas", 3))
         of_which = "" if (namespace, name) == (NAMESPACE, DEFAULT_CLUSTER_NAME) else f" of cluster {namespace}/{name}"
         for broker_id in range(wanted):
             key = (namespace, f"{name}-broker-{broker_id}")
             state = broker_state(known[key]) if key in known else "not yet made"
             if key not in live:
-                return f"broker {broker_id}{of_which} is not ready ({_words(state)})", _process(key)
+                return f"broker {broker_id}{of_which} is not ready ({_words(state)})", record_name(*key)
             if state != "Running":
-                return f"broker {broker_id}{of_which} is {_words(state)}", _process(key)
+                return f"broker {broker_id}{of_which} is {_words(state)}", record_name(*key)
     return "", ""
 
 
@@ -135,14 +149,14 @@ def _words(state: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", state).lower()
 
 
-def _topics(snapshot: Snapshot, live: Names) -> str:
+def _topics(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]]) -> str:
     epochs = {
         (*_cluster_of(broker), int(broker["spec"]["brokerId"])): registration(broker).get("brokerEpoch")
         for broker in snapshot.brokers
         if _key(broker) in live
     }
     for topic in snapshot.topics:
-        if needs_correction(topic):
+        if needs_correction(topic) or _cluster_of(topic) in crashed:
             continue
         ready = condition(topic, "Ready")
         if ready.get("status") != "True" or ready.get("observedGeneration", 0) < topic["metadata"].get("generation", 0):
@@ -156,12 +170,6 @@ def _topics(snapshot: Snapshot, live: Names) -> str:
 
 def _key(obj: JsonObject) -> tuple[str, str]:
     return str(obj["metadata"].get("namespace") or NAMESPACE), str(obj["metadata"]["name"])
-
-
-def _process(key: tuple[str, str]) -> str:
-    """How the record of a pod's process is named: as the pod in namespace `default`, else with the namespace."""
-    namespace, name = key
-    return name if namespace == NAMESPACE else f"{namespace}.{name}"
 
 
 def _cluster_of(obj: JsonObject) -> tuple[str, str]:

@@ -80,12 +80,26 @@ class TopicsNotReady(RunsAllTheSame):
         )
 
 
+class ClustersCrash(RunsAllTheSame):
+    """A cluster does not run; others do."""
+
+    headline = "KafkaLite runs; not every cluster does."
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        self.sentences = tuple(sentences)
+        super().__init__(
+            "\n".join(sentences)
+            + "\n\nThe other clusters run, and nothing was stopped: correct the KafkaLiteCluster and run `kafkalite "
+            "apply -f` with its file, or delete it."
+        )
+
+
 def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, console: Console) -> None:
     """Start (or repair) the cluster and wait until every topic is ready.
 
     Raises:
-        RunsAllTheSame: topics are not ready or manifests were refused, but the control plane, the operator and the
-            brokers run and go on.
+        RunsAllTheSame: topics are not ready, manifests were refused or one of several clusters crashes, but the
+            control plane, the operator and the other brokers run and go on.
         Failure: it could not be started; everything is stopped again, unless some of it had run before.
     """
     if sys.version_info < MINIMUM_PYTHON:
@@ -206,6 +220,8 @@ async def _bring_up(
             raise NotReady("\n".join([*refused, error.message]), error.process) from error
         except TopicsNotReady as error:
             raise TopicsNotReady([*refused, *error.sentences]) from error
+        except ClustersCrash as error:
+            raise ClustersCrash([*refused, *error.sentences]) from error
         if refused:
             raise ManifestsRefused(refused)
     finally:
@@ -279,6 +295,7 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
     titles = {"operator": "Operator", "brokers": "Brokers", "topics": "Topics"}
     steps.begin(titles[pending[0]])
     reason = ""
+    crashed: dict[str, str] = {}
     since = time.monotonic()
     while pending:
         try:
@@ -290,9 +307,10 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
             if state.fatal:
                 process = processes.display_name(state.fatal[0])
                 raise NotReady(f"{process}: {state.fatal[1]}", process)
+            crashed |= {cluster: _crash(cluster, *found) for cluster, found in state.crashed.items()}
             while pending and not _awaited(state, pending[0], time.monotonic() - since):
                 if pending[0] == "topics" and state.to_correct:
-                    raise TopicsNotReady(state.to_correct)
+                    raise TopicsNotReady([*crashed.values(), *state.to_correct])
                 steps.done(_result(pending.pop(0), snapshot))
                 since = time.monotonic()
                 if pending:
@@ -305,9 +323,16 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
             _check_supervised(home)
             if time.monotonic() > deadline:
                 if cluster_runs:
-                    raise TopicsNotReady([f"not ready after {timeout_s:g} s: {reason}"])
+                    raise TopicsNotReady([*crashed.values(), f"not ready after {timeout_s:g} s: {reason}"])
                 raise NotReady(f"not ready after {timeout_s:g} s: {reason}", culprit)
             await asyncio.sleep(POLL_S)
+    if crashed:
+        raise ClustersCrash(list(crashed.values()))
+
+
+def _crash(cluster: str, record: str, why: str) -> str:
+    process = processes.display_name(record)
+    return f"cluster {cluster}: {process}: {why} (`kafkalite logs {process}` tells more)"
 
 
 def _awaited(state: Readiness, part: str, waited_s: float) -> str:

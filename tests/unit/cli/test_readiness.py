@@ -1,11 +1,18 @@
 import copy
+import dataclasses
+import math
 
 import pytest
+from rich.console import Console
 
+from kafkalite_cli.local_mode import start
+from kafkalite_cli.local_mode.processes import Process, display_name
+from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import judge
 from kafkalite_cli.snapshot import Snapshot
 from kafkalite_cli.status import describe, table_row
 from kafkalite_cli.status import unplaced as without_partitions
+from kafkalite_runtime.home import ProcessRecord
 
 ALIVE = {"local://1-1", "local://2-2", "local://9-9"}
 
@@ -243,7 +250,59 @@ def test_clusters_of_the_same_name_in_two_namespaces_are_two(ready):
     ready.pods.pop(0)
     ready.brokers.pop(0)
     assert verdict(ready).brokers == "broker 0 of cluster x/kafkalite is not ready (not yet made)"
-    ready.pods[0]["status"]["containerStatuses"][0] |= {
+
+
+def crash(made):
+    made["status"]["containerStatuses"][0] |= {
         "state": {"waiting": {"reason": "CreateContainerError", "message": "no program"}}
     }
-    assert verdict(ready).fatal == ("x.kafkalite-broker-1", "no program")
+
+
+def test_a_cluster_that_crashes_is_told_and_the_others_go_on(ready):
+    another(ready, "kafkalite", "x")
+    crash(ready.pods[0])
+    ready.brokers.pop(0)
+    ready.topics[-1]["status"] = {}
+    judged = verdict(ready)
+    assert judged.crashed == {"x/kafkalite": ("x.kafkalite-broker-0", "no program")}
+    assert (judged.fatal, judged.ready) == (None, False)
+    assert (judged.brokers, judged.topics) == ("", ""), "nothing is waited for there"
+    crash(ready.pods[2])
+    assert verdict(ready).fatal == ("x.kafkalite-broker-0", "no program"), "nobody is left who could go on"
+
+
+async def test_up_ends_with_what_crashes_when_the_others_are_ready(ready, monkeypatch):
+    async def read_snapshot(*_args):
+        return ready
+
+    another(ready, "analytics")
+    crash(ready.pods[0])
+    monkeypatch.setattr(start, "read_snapshot", read_snapshot)
+    monkeypatch.setattr(start, "container_alive", ALIVE.__contains__)
+    monkeypatch.setattr(start, "_check_supervised", lambda _home: None)
+    with pytest.raises(start.RunsAllTheSame) as told:
+        await start._wait_until_ready(None, None, Steps(Console(quiet=True)), math.inf, 60)
+    assert told.value.message.startswith(
+        "cluster default/analytics: analytics-broker-0: no program (`kafkalite logs analytics-broker-0` tells more)\n"
+    )
+
+
+def process(name, pid):
+    return Process(display_name(name), ProcessRecord(name=name, pid=pid, start_time=1, started_at=""), "running")
+
+
+def test_each_broker_has_the_pid_of_its_own_process(ready):
+    another(ready, "analytics")
+    another(ready, "kafkalite", "x")
+    names = [f"{cluster}-broker-{n}" for cluster in ("x.kafkalite", "analytics", "kafkalite") for n in (0, 1)]
+    document = describe(ready, [process(name, pid) for pid, name in enumerate(names)])
+    assert [(each["id"], each["pid"]) for each in document["brokers"]] == [
+        (0, 0),
+        (0, 2),
+        (0, 4),
+        (1, 1),
+        (1, 3),
+        (1, 5),
+    ]
+    one = dataclasses.replace(ready, brokers=ready.brokers[:1])
+    assert describe(one, [process("kafkalite-broker-1", 7)])["brokers"][0]["pid"] is None, "that is another cluster's"
