@@ -64,11 +64,11 @@ up: $(STAMP) ## Start the control plane, the operator, three brokers and the qui
 
 .PHONY: down
 down: ## Stop the cluster and keep its data
-	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite down; else echo "not installed, so nothing runs"; fi
+	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite down; else tools/local_without_venv.sh down; fi
 
 .PHONY: clean
 clean: ## Stop the cluster and remove its data
-	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite clean; else rm -rf .kafkalite; fi
+	@if [[ -x $(BIN)/kafkalite ]]; then $(BIN)/kafkalite clean; else tools/local_without_venv.sh clean; fi
 
 .PHONY: status
 status: $(STAMP) ## Show processes, brokers and partitions
