@@ -46,6 +46,7 @@ def restart(
     from kafkalite_cli.brokers.restart import Restarts
     from kafkalite_cli.brokers.view import read_view
     from kafkalite_cli.connection import ask
+    from kafkalite_cli.errors import Failure
     from kafkalite_cli.local_mode.progress import Steps
 
     if bool(brokers) == everything:
@@ -58,6 +59,9 @@ def restart(
     # Asked outside of the event loop, which would keep Ctrl-C for later.
     seen = ask(options, lambda client, namespace: read_view(client, namespace, options.cluster))
     ids = [i for i in sorted(seen.brokers) if not seen.scaled_away(i)] if everything else list(brokers)
+    if not ids:
+        here = say.about(seen.namespace, seen.name).kafkalite("doctor")
+        raise Failure(f"cluster {seen.name} has no brokers, nothing was restarted; `{here}` says why")
     if not yes:
         which = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids))}"
         confirm(f"Restart {which} of cluster {seen.name}?")

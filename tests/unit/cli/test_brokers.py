@@ -104,6 +104,15 @@ def test_all_brokers_go_one_after_the_other(orders, run):
     assert result.stdout == "restarted 0, 1, 2\n"
 
 
+@pytest.mark.parametrize("yes", [True, False])
+def test_a_cluster_without_brokers_has_none_to_restart(world, run, yes):
+    for number in range(3):
+        world.delete(BROKERS, world.broker_name(number))
+    result = run("restart", "--all", code=1, yes=yes)
+    said = "cluster kafkalite has no brokers, nothing was restarted; "
+    assert (result.stdout, result.stderr) == ("", f"Error: {said}`{world.kafkalite('doctor')}` says why\n")
+
+
 def test_the_next_one_waits_until_it_is_not_needed(orders, run):
     def another_one_falls_behind():
         orders.pod(1)
