@@ -32,6 +32,18 @@ class Target:
         """The first of the files."""
         return self.files[0] if self.files else None
 
+    def outage(self, error: KubeUnavailable) -> str:
+        """A sentence: what does not answer, and what to do."""
+        if self.home is not None:
+            todo = f"if the cluster in {self.home.root} is not running, `kafkalite up` starts it"
+        elif self.files:
+            where = ", ".join(map(str, self.files))
+            named = f"context {self.context} of {where}" if self.context is not None else where
+            todo = f"{named} names it: see that it runs and can be reached from here"
+        else:
+            todo = "see that it runs and can be reached from this pod"
+        return f"{plain_words(error)}; {todo}"
+
     def client(self) -> KubeClient:
         """Raises Failure when the kubeconfig cannot be used."""
         try:
@@ -109,10 +121,6 @@ def ask(options: KubeOptions, work: Callable[[KubeClient, str | None], Awaitable
     try:
         return with_client(target, lambda client: work(client, scope_of(target, client, options)))
     except KubeUnavailable as error:
-        if target.home is not None:
-            raise Failure(
-                f"{plain_words(error)}; if the cluster in {target.home.root} is not running, `kafkalite up` starts it"
-            ) from error
-        raise Failure(plain_words(error)) from error
+        raise Failure(target.outage(error)) from error
     except KubeError as error:
         raise Failure(plain_words(error)) from error

@@ -47,7 +47,7 @@ def ending_in_plain_words() -> Iterator[None]:
         discard_output()
         raise click.exceptions.Exit(PIPE_CLOSED) from None
     except KafkaLiteError as error:
-        raise Failure(str(error)) from error
+        raise Failure(_kube_words(error)) from error
     except OSError as error:  # a full disk, a folder that may not be written to: not ours to mend
         raise Failure(os_words(error) if error.errno is not None else _defect(error)) from error
     except Exception as error:
@@ -69,6 +69,13 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _kube_words(error: KafkaLiteError) -> str:
+    from kafkalite_cli.manifests import plain_words
+    from kafkalite_runtime.kube import KubeError, KubeUnavailable
+
+    return plain_words(error) if isinstance(error, KubeError | KubeUnavailable) else str(error)
 
 
 def os_words(error: OSError) -> str:

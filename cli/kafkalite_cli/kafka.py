@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from kafkalite_cli.errors import Failure
@@ -31,54 +31,81 @@ DEFAULT_PORT = 9092
 NOT_RUNNING = "is the cluster running? (`kafkalite up` starts it)"
 
 
-def bootstrap_of(options: KafkaOptions) -> str:
+class Brokers(NamedTuple):
+    """Where brokers are asked for, and what is said to the user about them.
+
+    Attributes:
+        bootstrap: Addresses.
+        hint: What to do when nobody listens there.
+        say: Commands that reach the cluster of these brokers; None when nobody knows which one that is.
+    """
+
+    bootstrap: str
+    hint: str = ""
+    say: Commands | None = None
+
+
+def brokers_of(options: KafkaOptions) -> Brokers:
     """`--bootstrap`, else what the API server says; the addresses are checked for somebody who listens.
 
     Raises Failure.
     """
+    from kafkalite_cli.options import KubeOptions
+    from kafkalite_cli.pasting import Commands
+
     named = options.bootstrap or options.properties.get("bootstrap.servers")
-    bootstrap, hint = (named, "") if named else find_bootstrap(options.kube)
-    check_reachable(bootstrap, hint=hint)
-    return bootstrap
+    if named:
+        found = Brokers(named, say=Commands.of(options.kube) if options.kube != KubeOptions() else None)
+    else:
+        found = find_bootstrap(options.kube)
+    check_reachable(found.bootstrap, hint=found.hint)
+    return found
 
 
-def find_bootstrap(kube: KubeOptions) -> tuple[str, str]:
+def find_bootstrap(kube: KubeOptions) -> Brokers:
     """`status.bootstrap` of the KafkaLiteCluster, or of a local cluster without API server where its brokers listen.
-
-    The second string says what to do when nobody listens there.
 
     Raises Failure when there is no cluster, or several.
     """
     from kafkalite_cli.connection import choose_target, scope_of, with_client
     from kafkalite_cli.manifests import plain_words
-    from kafkalite_runtime.kube import CLUSTERS, KubeError, KubeUnavailable
+    from kafkalite_cli.pasting import Commands
+    from kafkalite_runtime.kube import CLUSTERS, KubeClient, KubeError, KubeUnavailable
 
     try:
         target = choose_target(kube)
     except Failure as error:
         raise Failure(f"{error.message}; or name the brokers with --bootstrap HOST:PORT") from error
+    say = Commands.of(kube)
+
+    async def read(client: KubeClient) -> tuple[str | None, str, list[dict[str, Any]]]:
+        space = scope_of(target, client, kube)
+        return space, client.config.namespace, (await client.list(CLUSTERS, space, deadline_s=API_DEADLINE_S)).items
+
     try:
-        listed = with_client(
-            target, lambda client: client.list(CLUSTERS, scope_of(target, client, kube), deadline_s=API_DEADLINE_S)
-        )
+        space, usual, items = with_client(target, read)
     except KubeUnavailable as error:
         if target.home is not None:  # clients do not need the API server, so neither does this
-            return local_bootstrap(target), NOT_RUNNING
+            return Brokers(local_bootstrap(target), NOT_RUNNING, say)
         raise Failure(f"{plain_words(error)}; name the brokers with --bootstrap HOST:PORT") from error
     except KubeError as error:
         raise Failure(plain_words(error)) from error
-    clusters = [each for each in listed.items if kube.cluster in {None, each["metadata"]["name"]}]
+    clusters = [each for each in items if kube.cluster in {None, each["metadata"]["name"]}]
     if not clusters:
         if target.home is not None and kube.cluster is None and kube.namespace is None:
-            return local_bootstrap(target), NOT_RUNNING
-        raise Failure("there is no such KafkaLiteCluster; name the brokers with --bootstrap HOST:PORT")
+            return Brokers(local_bootstrap(target), NOT_RUNNING, say)
+        which = f" {kube.cluster!r}" if kube.cluster else ""
+        where = f"namespace {space}" if space else "any namespace"
+        raise Failure(f"there is no KafkaLiteCluster{which} in {where}; name the brokers with --bootstrap HOST:PORT")
     if len(clusters) > 1:
         names = ", ".join(f"{each['metadata'].get('namespace', '')}/{each['metadata']['name']}" for each in clusters)
         raise Failure(f"there are several clusters ({names}): choose with --namespace, --cluster or --bootstrap")
+    metadata = clusters[0]["metadata"]
     bootstrap = (clusters[0].get("status") or {}).get("bootstrap")
     if not bootstrap:
-        raise Failure(f"KafkaLiteCluster {clusters[0]['metadata']['name']} has no status.bootstrap yet; try again")
-    return str(bootstrap), NOT_RUNNING if target.home is not None else _from_outside(clusters[0])
+        raise Failure(f"KafkaLiteCluster {metadata['name']} has no status.bootstrap yet; try again")
+    say = say.making(str(metadata.get("namespace") or usual), str(metadata["name"]), usual=usual)
+    return Brokers(str(bootstrap), NOT_RUNNING if target.home is not None else _from_outside(clusters[0]), say)
 
 
 def _from_outside(cluster: dict[str, Any]) -> str:
@@ -186,7 +213,7 @@ class HasMetadata(Protocol):
 def partitions_of(
     client: HasMetadata, topic: str, *, timeout_s: float = METADATA_S, say: Commands | None = None
 ) -> list[int]:
-    """Numbers of a topic's partitions, ascending. Raises Failure when there is no such topic."""
+    """Numbers of a topic's partitions, ascending. Raises Failure when there is no such topic; `say` could make it."""
     from confluent_kafka import KafkaError
 
     limit = time.monotonic() + timeout_s
@@ -202,9 +229,8 @@ def partitions_of(
         hopeless = error is not None and error.code() in final_codes()
         if hopeless or now > (unknown_limit if unknown else limit):
             if unknown:
-                words = f"topics create {topic}"
-                make = say.kafkalite(words) if say is not None else f"kafkalite {words}"
-                raise Failure(f"topic {topic!r} does not exist (`{make}` makes it)")
+                make = f" (`{say.kafkalite(f'topics create {topic}')}` makes it)" if say is not None else ""
+                raise Failure(f"topic {topic!r} does not exist{make}")
             assert error is not None
             raise Failure(f"topic {topic!r}: {sentence(error)}")
         time.sleep(0.1)

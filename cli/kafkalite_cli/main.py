@@ -262,7 +262,7 @@ def apply(kubeconfig: Path | None, context: str | None, namespace: str | None, f
         lines = connection.with_client(target, lambda client: manifests.apply(client, objects, namespace))
     except manifests.Unanswered as error:
         if target.home is None:
-            raise
+            raise Failure(f"{error.label}: {target.outage(error.unavailable)}") from error
         raise Failure(f"the cluster in {target.home.root} is not running (start it with `kafkalite up`)") from error
     for line in lines:
         click.echo(line)

@@ -39,7 +39,11 @@ QUICKSTART_TOPIC: JsonObject = {
 
 
 class Unanswered(Failure):
-    """The API server does not answer."""
+    """The API server does not answer about the object that `label` names."""
+
+    def __init__(self, label: str, unavailable: KubeUnavailable) -> None:
+        super().__init__(f"{label}: {plain_words(unavailable)}")
+        self.label, self.unavailable = label, unavailable
 
 
 def read_manifests(source: str) -> list[JsonObject]:
@@ -148,7 +152,7 @@ async def _apply_one(client: KubeClient, wanted: JsonObject, default_namespace: 
                 continue
             return f"{label} {'unchanged' if _only_remembers(patch) else 'configured'}"
     except KubeUnavailable as error:
-        raise Unanswered(f"{label}: {plain_words(error)}") from error
+        raise Unanswered(label, error) from error
     except KubeError as error:
         raise Failure(f"{label}: {plain_words(error)}") from error
     raise Failure(f"{label}: it is changed by somebody else all the time; try again")
@@ -194,9 +198,12 @@ def _difference(existing: JsonObject, wanted: JsonObject, last: JsonObject) -> J
 
 
 def plain_words(error: KubeError | KubeUnavailable) -> str:
-    """What the API server said, without the request around it; of a missing right, what to ask for."""
+    """What the API server said, without the request around it; of a missing right, what to ask for.
+
+    Of one that is away: which one, and why, without the errors of the connection around that.
+    """
     if isinstance(error, KubeUnavailable):
-        return f"the API server does not answer ({error})"
+        return f"the API server{f' {error.server}' if error.server else ''} does not answer ({error.why or error})"
     message = error.message
     if message.startswith(METHODS):
         message = message.split(": ", 1)[1] if ": " in message else message

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalite_cli.connection import Target, is_plugin
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 
 if TYPE_CHECKING:
     from kafkalite_cli.options import KubeOptions
@@ -55,6 +56,14 @@ class Commands:
             namespace=namespace if placed else None,
             everywhere=False,
             cluster=cluster if several or self.cluster is not None else None,
+        )
+
+    def making(self, namespace: str, cluster: str, *, usual: str) -> Commands:
+        """For making something in one cluster: where nothing is said it goes to the usual namespace and cluster."""
+        placed = self.namespace is not None or namespace != usual
+        named = self.cluster is not None or cluster != DEFAULT_CLUSTER_NAME
+        return dataclasses.replace(
+            self, namespace=namespace if placed else None, everywhere=False, cluster=cluster if named else None
         )
 
     def kubectl(self, namespace: str | None, words: str) -> str:

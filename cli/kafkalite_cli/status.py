@@ -32,7 +32,9 @@ def show(options: KubeOptions, *, as_json: bool, everything: bool = False) -> in
 
     try:
         snapshot = with_client(target, read)
-    except (KubeError, KubeUnavailable) as error:
+    except KubeUnavailable as error:
+        problem = target.outage(error)
+    except KubeError as error:
         problem = plain_words(error)
     document = describe(snapshot, processes)
     if as_json:

@@ -42,10 +42,10 @@ def groups() -> None:
 def connect(options: KafkaOptions) -> contextlib.AbstractContextManager[GroupAdmin]:
     """The cluster that was chosen; tests put another in its place. Raises Failure."""
     from kafkalite_cli.groups.admin import ConfluentGroupAdmin
-    from kafkalite_cli.kafka import bootstrap_of
-    from kafkalite_cli.pasting import Commands
+    from kafkalite_cli.kafka import brokers_of
 
-    return ConfluentGroupAdmin(bootstrap_of(options), options.properties, Commands.of(options.kube))
+    brokers = brokers_of(options)
+    return ConfluentGroupAdmin(brokers.bootstrap, options.properties, brokers.say)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness, judge
-from kafkalite_cli.manifests import QUICKSTART_TOPIC, Unanswered, apply, read_manifests
+from kafkalite_cli.manifests import QUICKSTART_TOPIC, Unanswered, apply, plain_words, read_manifests
 from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, ProcessRecord, start_time_of
 from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
@@ -239,7 +239,7 @@ async def _apply(
     try:
         known = await read_snapshot(client, None, pods=False)
     except (KubeError, KubeUnavailable) as error:
-        raise NotReady(f"the API server does not answer ({error})", API_SERVER) from error
+        raise NotReady(plain_words(error), API_SERVER) from error
     applied, refused = [], []
     for obj in objects if known.clusters or known.topics else quickstart + objects:
         try:
@@ -301,7 +301,7 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
         try:
             snapshot = await read_snapshot(client, None)
         except (KubeError, KubeUnavailable) as error:
-            reason, culprit, cluster_runs = f"the API server does not answer ({error})", API_SERVER, False
+            reason, culprit, cluster_runs = plain_words(error), API_SERVER, False
         else:
             state = judge(snapshot, container_alive=container_alive)
             if state.fatal:

@@ -116,8 +116,7 @@ def produce(
       printf 'customer-1:-\n' | kafkalite produce state -K : --null-marker -
       kafkalite consume orders --from-beginning -e -o json | kafkalite produce copy -i json
     """
-    from kafkalite_cli.kafka import bootstrap_of, client_config, partitions_of, plain_errors
-    from kafkalite_cli.pasting import Commands
+    from kafkalite_cli.kafka import brokers_of, client_config, partitions_of, plain_errors
     from kafkalite_cli.records.produce import Outbox, chunks, pump
 
     line_format = LineFormat(
@@ -130,8 +129,10 @@ def produce(
     _check_produce(form, line_format, settings)
     timeout_s = float(settings["timeout"])
     with plain_errors("these settings cannot be used"):
-        producer = make_producer(client_config(bootstrap_of(options), producer_settings(settings) | options.properties))
-    known = partitions_of(producer, topic, say=Commands.of(options.kube))
+        brokers = brokers_of(options)
+        config = client_config(brokers.bootstrap, producer_settings(settings) | options.properties)
+        producer = make_producer(config)
+    known = partitions_of(producer, topic, say=brokers.say)
     if partition is not None and partition not in known:
         raise Failure(f"topic {topic!r} has no partition {partition}: it has {known[0]} to {known[-1]}")
     problem: Exception | None = None
@@ -293,8 +294,7 @@ def consume(
       kafkalite consume orders --offset @2026-01-31T12:00:00 -o json | jq .value
       kafkalite consume orders --group check -c 3 --timeout 10
     """
-    from kafkalite_cli.kafka import bootstrap_of, client_config, partitions_of, plain_errors
-    from kafkalite_cli.pasting import Commands
+    from kafkalite_cli.kafka import brokers_of, client_config, partitions_of, plain_errors
     from kafkalite_cli.records import consume as reading
 
     topics = tuple(dict.fromkeys(topics))
@@ -306,11 +306,12 @@ def consume(
     settings["error_cb"] = lambda error: known[0].note_error(error) if known else None
     settings["on_commit"] = lambda error, _partitions: warn(f"not committed: {error.str()}") if error else None
     with plain_errors("these settings cannot be used"):
-        consumer = make_consumer(client_config(bootstrap_of(options), settings | options.properties))
+        brokers = brokers_of(options)
+        consumer = make_consumer(client_config(brokers.bootstrap, settings | options.properties))
     with contextlib.ExitStack() as stack:
         stack.callback(consumer.close)  # leaves the group and commits
-        stop, say = stack.enter_context(stoppable()), Commands.of(options.kube)
-        partitions = [(topic, number) for topic in topics for number in partitions_of(consumer, topic, say=say)]
+        stop = stack.enter_context(stoppable())
+        partitions = [(topic, number) for topic in topics for number in partitions_of(consumer, topic, say=brokers.say)]
         chosen = [each for each in partitions if not numbers or each[1] in numbers]
         if strange := set(numbers) - {number for _, number in partitions}:
             raise Failure(f"{', '.join(topics)} has no partition {min(strange)}")

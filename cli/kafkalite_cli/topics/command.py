@@ -41,9 +41,11 @@ def topics() -> None:
 def _run(options: KubeOptions, work: Callable[[Topics], Awaitable[JsonObject | None]]) -> JsonObject | None:
     """Run `work` against the API server that was chosen. Raises Failure in plain words."""
     from kafkalite_cli.connection import ask
+    from kafkalite_cli.pasting import Commands
     from kafkalite_cli.topics.objects import Topics
 
-    return ask(options, lambda client, space: work(Topics(client, namespace=space, cluster=options.cluster)))
+    say = Commands.of(options)
+    return ask(options, lambda client, space: work(Topics(client, namespace=space, cluster=options.cluster, say=say)))
 
 
 def _steps() -> Steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.outage import through_outage
+from kafkalite_cli.pasting import Commands
 from kafkalite_cli.snapshot import condition, topic_name
 from kafkalite_core.model.config import TOPIC_KEYS, broker_integer, check_topic_config
 from kafkalite_core.model.errors import ConfigError
@@ -64,12 +66,21 @@ class Topics:
     Args:
         namespace: None: all for reading, the kubeconfig's for making.
         cluster: only topics of this KafkaLiteCluster; new ones are given to it.
+        say: commands that reach it.
     """
 
-    def __init__(self, client: KubeClient, *, namespace: str | None = None, cluster: str | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str | None = None,
+        cluster: str | None = None,
+        say: Commands | None = None,
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._cluster = cluster
+        self._say = say or Commands()
 
     async def list(self) -> JsonObjects:
         """All, sorted by name."""
@@ -131,9 +142,11 @@ class Topics:
                 with contextlib.suppress(KubeNotFound):  # it was deleted again
                     _check_new(name, cluster, [await self._client.get(TOPICS, namespace, object_name)])
         names = ", ".join(topic_object_names(name, cluster))
+        apply = dataclasses.replace(self._say, everywhere=False, cluster=None).kafkalite("apply -f FILE")
+        belongs = f" and spec.clusterRef.name {cluster}" if cluster != DEFAULT_CLUSTER_NAME else ""
         raise Failure(
             f"topic {name!r}: other topics have every name that its object could have ({names}): make it with "
-            "`kafkalite apply` and a metadata.name of yours"
+            f"`{apply}` and a metadata.name of yours{belongs}"
         )
 
     async def alter(self, topic: JsonObject, change: Change) -> JsonObject:

@@ -103,7 +103,7 @@ def run(
 
     Exit code 1: something acknowledged was not kept. 2: nothing was acknowledged, or the run could not be made.
     """
-    from kafkalite_cli.kafka import bootstrap_of
+    from kafkalite_cli.kafka import brokers_of
     from kafkalite_cli.verify.load import Load
 
     if count is None and duration is None:
@@ -111,8 +111,9 @@ def run(
     settings = {name: value for name, value in options.properties.items() if name != "bootstrap.servers"}
     try:
         with _history_file(history) as path:
+            brokers = brokers_of(options)
             load = Load(
-                bootstrap_of(options),
+                brokers.bootstrap,
                 topic,
                 rate,
                 keys=keys,
@@ -122,6 +123,7 @@ def run(
                 history=path,
                 producer_config=settings,
                 consumer_config=settings,
+                say=brokers.say,
             )
             load.start()
             try:

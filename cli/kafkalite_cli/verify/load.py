@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from kafkalite_cli.pasting import Commands
+
 UNUSABLE = "these settings cannot be used"
 TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 REFUSED = {*TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError._PURGE_QUEUE}  # noqa: SLF001
@@ -84,6 +86,7 @@ class Load:
         count: stop producing after so many records; None: until `stop`.
         history: file to write the history to, from `start` on; None: kept in memory.
         observe_s: also have a client ask for the ends of all partitions, with this pause between; 0: none.
+        say: commands that reach this cluster, for who has no topic yet.
         producer_config, consumer_config: librdkafka settings on top of (idempotent, acks=all) and of the defaults.
     """
 
@@ -102,6 +105,7 @@ class Load:
         observe_s: float = 0.0,
         producer_config: Mapping[str, Any] | None = None,
         consumer_config: Mapping[str, Any] | None = None,
+        say: Commands | None = None,
     ) -> None:
         if not (0 < keys < KEYS_MAX and 0 < producers < PRODUCERS_MAX and rate >= 0):
             raise LoadError(f"keys {keys}, producers {producers} or rate {rate} out of range")
@@ -116,7 +120,7 @@ class Load:
         self.unread: dict[int, int] = {}
         """Partition -> acknowledged offsets that the reader in the load had not been given when `stop` gave it up."""
         self.recorder: Recorder = MemoryRecorder()
-        self._partitions = partitions
+        self._partitions, self._say = partitions, say
         self._producer_config = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
@@ -326,7 +330,7 @@ class Load:
         with plain_errors(UNUSABLE):
             consumer = Consumer({**self._consumer_config, "error_cb": self._note_error})
         try:
-            known = partitions_of(consumer, self.topic, timeout_s=METADATA_TIMEOUT_S)
+            known = partitions_of(consumer, self.topic, timeout_s=METADATA_TIMEOUT_S, say=self._say)
             wanted = range(self._partitions if self._partitions is not None else len(known))
             if len(known) < len(wanted):
                 raise LoadError(f"topic {self.topic!r} has {len(known)} partitions on {self.bootstrap}: create more")

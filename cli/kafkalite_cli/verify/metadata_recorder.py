@@ -13,7 +13,7 @@ import msgspec
 from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.verify.metadata_history import Change, JsonObject
 from kafkalite_core.model.errors import KafkaLiteError
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeForbidden, Reflector
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeForbidden, KubeUnavailable, Reflector
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -96,6 +96,8 @@ class _Permitted:
         self._clock = clock
         self._listed: set[str] = set()
         self._refused_at: dict[tuple[str, str], float] = {}  # verb and kind -> the first refusal since it was permitted
+        self.away = ""
+        """Why the last list had no answer, for people; empty when it had one."""
 
     async def list(self, kind: Kind, namespace: str | None, *, label_selector: str) -> KubeList:
         """As the client's. Raises RecordingError where the account may not."""
@@ -104,6 +106,10 @@ class _Permitted:
         except KubeForbidden as error:
             self._refused("list", kind, error)
             raise
+        except KubeUnavailable as error:
+            self.away = f"{plain_words(error)}; see that it runs and can be reached from here"
+            raise
+        self.away = ""
         self._listed.add(kind.plural)
         self._permitted("list", kind)
         return listed
@@ -149,10 +155,10 @@ async def record(
         ConfigError: a login plugin fails.
         OSError: the file cannot be written.
     """
-    permitted = cast("KubeClient", _Permitted(client, time.monotonic))
+    permitted = _Permitted(client, time.monotonic)
     with path.open("wb", buffering=0) as file:
         recording = _Recording(file)
-        reflectors = {kind: _reflector(permitted, kind, namespace, recording) for kind in KINDS}
+        reflectors = {kind: _reflector(cast("KubeClient", permitted), kind, namespace, recording) for kind in KINDS}
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(reflector.run()) for reflector in reflectors.values()]
@@ -166,7 +172,7 @@ async def record(
         kind.plural: reflector.last_error for kind, reflector in reflectors.items() if not reflector.synced.is_set()
     }
     if missing:
-        why = next((error for error in missing.values() if error), "no answer yet")
+        why = permitted.away or next((error for error in missing.values() if error), "no answer yet")
         raise RecordingError(f"no list of {', '.join(missing)} ever came: {why}")
     return recording.changes
 

@@ -26,6 +26,8 @@ from kafkalite_runtime.kube.errors import (
     KubeNotFound,
     KubeThrottled,
     KubeUnavailable,
+    cause_of,
+    described,
 )
 from kafkalite_runtime.kube.kinds import Kind
 
@@ -105,7 +107,8 @@ class KubeClient:
                 else:
                     raise KubeError(500, "TooManyPages", f"{kind.plural}: more than {MAX_LIST_PAGES} pages")
         except TimeoutError as error:
-            raise KubeUnavailable(f"LIST {kind.plural}: no answer in {deadline_s} s", ambiguous=False) from error
+            why = f"no answer in {deadline_s} s"
+            raise self._unavailable(f"LIST {kind.plural}: {why}", why) from error
         for item in items:
             item.setdefault("apiVersion", kind.api_version)
             item.setdefault("kind", kind.kind)
@@ -150,7 +153,7 @@ class KubeClient:
                 async for line in _lines(response.content, silence_limit_s):
                     yield _watch_event(line)
         except _TRANSPORT_ERRORS as error:
-            raise KubeUnavailable(f"{what}: {_describe(error)}", ambiguous=False) from error
+            raise self._unavailable(f"{what}: {described(error)}", cause_of(error)) from error
 
     async def create(
         self,
@@ -273,15 +276,18 @@ class KubeClient:
                 payload = await _read_body(response)
         except _TRANSPORT_ERRORS as error:
             # Before a connection was ours nothing can have reached the server; after it anything can have.
-            raise KubeUnavailable(f"{what}: {_describe(error)}", ambiguous=write and progress.sent) from error
+            text, sent = f"{what}: {described(error)}", write and progress.sent
+            raise self._unavailable(text, cause_of(error), ambiguous=sent) from error
         if not 200 <= response.status < 300:
             self._raise_for(what, response, payload, write=write)
         try:
             answer = msgspec.json.decode(payload)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise KubeUnavailable(f"{what}: the answer is not JSON ({error})", ambiguous=write) from error
+            text = f"{what}: the answer is not JSON ({error})"
+            raise self._unavailable(text, "its answer is not JSON", ambiguous=write) from error
         if not isinstance(answer, dict):
-            raise KubeUnavailable(f"{what}: the answer is not a JSON object", ambiguous=write)
+            why = "its answer is not a JSON object"
+            raise self._unavailable(f"{what}: {why}", why, ambiguous=write)
         return answer
 
     def _request(
@@ -332,7 +338,13 @@ class KubeClient:
         if status == 401 and self.config.token_file:
             self.config.token_file.forget()
         reason, message = _status_text(payload)
-        raise _error_for(status, reason, f"{what}: {message}", response.headers.get("Retry-After", ""), write=write)
+        error = _error_for(status, reason, f"{what}: {message}", response.headers.get("Retry-After", ""), write=write)
+        if isinstance(error, KubeUnavailable):
+            error.server, error.why = self.config.server, " ".join(f"{status} {message or reason}".split())
+        raise error
+
+    def _unavailable(self, text: str, why: str, *, ambiguous: bool = False) -> KubeUnavailable:
+        return KubeUnavailable(text, ambiguous=ambiguous, server=self.config.server, why=why)
 
 
 def _write_params(*, strict: bool = False, dry_run: bool = False) -> dict[str, str] | None:
@@ -435,9 +447,3 @@ def _status_text(payload: bytes) -> tuple[str, str]:
         return str(document.get("reason") or ""), str(document.get("message") or "")
     except (msgspec.DecodeError, RecursionError, AttributeError):
         return "", payload[:200].decode("utf-8", "replace").strip()
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, TimeoutError) and not str(error):
-        return "no answer in time"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

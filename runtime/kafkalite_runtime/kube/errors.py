@@ -5,6 +5,10 @@ was applied); `KubeUnavailable` is the absence of a usable answer, and its `ambi
 have been applied all the same.
 """
 
+import os
+import socket
+import ssl
+
 from kafkalite_core.model.errors import KafkaLiteError
 
 
@@ -59,9 +63,36 @@ class KubeUnavailable(KafkaLiteError):
         ambiguous: True when a write had, or may have, reached the server: it may have been applied. Always False
             for reads.
         status: the 5xx status when there was one, else 0.
+        server: URL of the API server, where it is known.
+        why: the cause in words for people, without the request; else empty.
     """
 
-    def __init__(self, message: str, *, ambiguous: bool, status: int = 0) -> None:
+    def __init__(self, message: str, *, ambiguous: bool, status: int = 0, server: str = "", why: str = "") -> None:
         super().__init__(message)
         self.ambiguous = ambiguous
         self.status = status
+        self.server = server
+        self.why = why
+
+
+def described(error: BaseException) -> str:
+    """Type and text of an error of the connection, for logs."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no answer in time"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def cause_of(error: BaseException) -> str:
+    """Why a connection failed, in words for people: `Connection refused`."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(cause, TimeoutError):
+        return "no answer in time"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
+    if isinstance(cause, socket.gaierror):
+        return str(cause.strerror)
+    if isinstance(cause, ssl.SSLError):
+        return f"no TLS connection: {cause.reason or cause}"
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno)
+    return "no connection" if isinstance(cause, OSError) else str(cause) or type(cause).__name__

@@ -212,7 +212,7 @@ def test_an_api_server_that_is_away(tmp_path):
     (tmp_path / "config").write_text(json.dumps(config))
     result = CliRunner().invoke(main, ["doctor", "--kubeconfig", str(tmp_path / "config")])
     assert result.exit_code == 2
-    assert "the API server does not answer" in result.stderr
+    assert "the API server http://127.0.0.1:1 does not answer" in result.stderr
 
 
 def test_a_namespace_without_a_cluster(world, doctor):

@@ -15,6 +15,7 @@ from kafkalite_cli.errors import Failure
 from kafkalite_cli.options import KafkaOptions, KubeOptions, read_properties
 from kafkalite_cli.output import print_table, size_text
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_runtime.kube import KubeUnavailable
 from tests.unit.cli.fakes import Api, cluster_object
 
 
@@ -32,6 +33,11 @@ def ending_with(monkeypatch, error):
     ("error", "code", "words"),
     [
         (KafkaLiteError("no luck"), 1, "Error: no luck\n"),
+        (
+            KubeUnavailable("GET /x: E(1)", ambiguous=False, server="http://there:1", why="Connection refused"),
+            1,
+            "Error: the API server http://there:1 does not answer (Connection refused)\n",
+        ),
         (Failure("no luck"), 1, "Error: no luck\n"),
         (click.UsageError("what?"), 2, "Error: what?"),
         (KeyboardInterrupt(), 130, ""),
@@ -216,13 +222,29 @@ def test_the_clusters_own_addresses(local):
     local(Api(clusters=[cluster_object(bootstrap=None)]))
     with pytest.raises(Failure, match=r"no status\.bootstrap yet"):
         kafka.find_bootstrap(KubeOptions())
-    with pytest.raises(Failure, match="no such KafkaLiteCluster"):
+    with pytest.raises(
+        Failure, match="there is no KafkaLiteCluster 'third' in any namespace; name the brokers with --bootstrap"
+    ):
         kafka.find_bootstrap(KubeOptions(cluster="third"))
 
 
-def test_clients_of_a_local_cluster_need_no_api_server(local):
-    from kafkalite_runtime.kube import KubeUnavailable
+@pytest.mark.parametrize(
+    ("namespace", "cluster", "options", "make"),
+    [
+        ("default", "kafkalite", {}, ""),
+        ("default", "events", {}, " --cluster events"),
+        ("default", "events", {"all_namespaces": True}, " --cluster events"),
+        ("kafka", "kafkalite", {}, " -n kafka"),
+        ("kafka", "events", {"namespace": "kafka", "cluster": "events"}, " -n kafka --cluster events"),
+    ],
+)
+def test_a_topic_that_is_missing_is_made_in_the_cluster_that_was_asked(local, namespace, cluster, options, make):
+    local(Api(clusters=[cluster_object(cluster, namespace=namespace)]))
+    say = kafka.find_bootstrap(KubeOptions(**options)).say
+    assert say.kafkalite("topics create t") == f"kafkalite topics create t{make}"
 
+
+def test_clients_of_a_local_cluster_need_no_api_server(local):
     class Silent(Api):
         async def list(self, *_arguments, **_more):
             raise KubeUnavailable("refused", ambiguous=False)
@@ -236,7 +258,7 @@ def test_without_any_cluster(monkeypatch, tmp_path):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Failure, match="--bootstrap HOST:PORT"):
-        kafka.bootstrap_of(KafkaOptions())
+        kafka.brokers_of(KafkaOptions())
 
 
 @pytest.mark.parametrize(
@@ -271,7 +293,7 @@ def test_the_local_cluster_is_said_to_be_down_and_no_other(local, tmp_path, monk
         cluster["status"]["listeners"] = list(listeners)
         local(Api(clusters=[cluster]))
         with pytest.raises(Failure, match=r"no broker can be reached \(127\.0\.0\.1:1") as caught:
-            kafka.bootstrap_of(KafkaOptions(kube=KubeOptions(**options)))
+            kafka.brokers_of(KafkaOptions(kube=KubeOptions(**options)))
         return caught.value.message
 
     inside = "127.0.0.1:1"
@@ -292,7 +314,7 @@ def test_one_broker_that_listens_is_enough():
         port = server.getsockname()[1]
         kafka.check_reachable(f"127.0.0.1:1,127.0.0.1:{port}")
     with pytest.raises(Failure, match=r"127\.0\.0\.1:1: Connection refused"):
-        kafka.bootstrap_of(KafkaOptions(bootstrap="127.0.0.1:1"))
+        kafka.brokers_of(KafkaOptions(bootstrap="127.0.0.1:1"))
 
 
 # --- docs/cli.md -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from kafkalite_cli import connection, kubeconfig
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.main import main
+from kafkalite_cli.manifests import QUICKSTART_TOPIC
 from kafkalite_cli.options import KubeOptions
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_runtime.kube import TOPICS
@@ -49,6 +50,33 @@ def test_a_context_is_chosen_by_name_else_the_current_one_else_the_first(write):
     assert kubeconfig.load([write("n", config("a", "b"))]).namespace == "of-a"
     with pytest.raises(ConfigError, match=r"no c among its contexts \(there are: a, b\)"):
         kubeconfig.load([path], "c")
+
+
+@pytest.mark.parametrize(
+    ("command", "subject"),
+    [
+        (["status"], ""),
+        (["topics", "list"], "Error: "),
+        (["reassign", "status"], "Error: "),
+        (["restart", "--all", "--yes"], "Error: "),
+        (["doctor"], "Error: "),
+        (["apply", "-f", "topic.yaml"], "Error: KafkaLiteTopic quickstart: "),
+    ],
+    ids=["status", "topics", "reassign", "restart", "doctor", "apply"],
+)
+def test_an_api_server_that_is_away_is_named_with_what_to_do(write, monkeypatch, command, subject):
+    document = config("prod")
+    document["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
+    path = write("k", document)
+    write("topic.yaml", QUICKSTART_TOPIC)
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setenv("KAFKALITE_HOME", str(path.parent / "absent"))
+    result = CliRunner().invoke(main, [*command, "--kubeconfig", str(path), "--context", "prod"])
+    assert result.exit_code
+    assert result.stderr == (
+        f"{subject}the API server http://127.0.0.1:1 does not answer (Connection refused); context prod of {path} "
+        "names it: see that it runs and can be reached from here\n"
+    )
 
 
 def test_several_files_are_one_and_the_first_counts(write):

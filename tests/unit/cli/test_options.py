@@ -27,7 +27,7 @@ def nowhere(monkeypatch):
         raise AssertionError("somebody was asked")
 
     monkeypatch.setattr(connection, "choose_target", asked)
-    monkeypatch.setattr(kafka, "bootstrap_of", asked)
+    monkeypatch.setattr(kafka, "brokers_of", asked)
 
 
 @pytest.mark.parametrize("value", ["", " "])

@@ -268,7 +268,12 @@ def test_what_cannot_be_produced(producing, arguments, code, words):
 
 def test_topics_that_do_not_exist(producing):
     result = producing(topics={}, data=b"x\n")
-    assert (result.exit_code, "`kafkalite topics create t` makes it" in result.stderr) == (1, True)
+    assert (result.exit_code, result.stderr) == (1, "Error: topic 't' does not exist\n"), (
+        "of which cluster is not known"
+    )
+    place = ("--context", "prod", "-n", "kafka", "--cluster", "events")
+    offered = f"`kafkalite topics create t {' '.join(place)}` makes it"
+    assert offered in producing(*place, topics={}, data=b"x\n").stderr
     result = producing(topics={"t": KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)}, data=b"x\n")
     assert (result.exit_code, "TOPIC_AUTHORIZATION_FAILED" in result.stderr) == (1, True)
 

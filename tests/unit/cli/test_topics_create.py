@@ -76,6 +76,12 @@ def test_when_every_name_is_taken_it_is_told(run):
     result = run(api, "create", "t", "--if-not-exists")
     assert (result.exit_code, len(api.objects)) == (1, len(others))
     assert "other topics have every name that its object could have (t, t-" in result.stderr
+    assert "make it with `kafkalite apply -f FILE` and a metadata.name of yours\n" in result.stderr
+    others = [topic_object(name, topic_name=f"x{at}") for at, name in enumerate(topic_object_names("t", "events"))]
+    api = Api(*others, clusters=[cluster_object("events")])
+    result = run(api, "create", "t", "-n", "default", "--cluster", "events")
+    make = "`kafkalite apply -f FILE -n default` and a metadata.name of yours and spec.clusterRef.name events"
+    assert make in result.stderr
 
 
 def test_what_is_being_deleted_is_not_called_existing(run):

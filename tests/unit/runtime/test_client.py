@@ -3,6 +3,7 @@ import json
 import socket
 from contextlib import aclosing
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -22,6 +23,7 @@ from kafkalite_runtime.kube import (
     KubeUnavailable,
 )
 from kafkalite_runtime.kube.config import KubeConfig, TokenFile
+from kafkalite_runtime.kube.errors import cause_of
 from tests.unit.runtime.fake_api import event, reset, status, stream
 
 POD = {"metadata": {"name": "a"}}
@@ -166,6 +168,31 @@ def faults(api):
         "503": answering(lambda _: web.Response(status=503, text="proxy")),
         "not json": answering(lambda _: web.Response(text="<html>")),
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (aiohttp.ClientConnectorError(None, ConnectionRefusedError(111, "Connect call failed")), "Connection refused"),
+        (aiohttp.ClientConnectorError(None, OSError("Multiple exceptions: …")), "no connection"),
+        (aiohttp.ClientConnectorDNSError(None, socket.gaierror(-2, "Name or service not known")), "Name or service not known"),
+        (aiohttp.ServerTimeoutError("…"), "no answer in time"),
+        (aiohttp.ServerDisconnectedError(), "Server disconnected"),
+        (ConnectionResetError(104, "…"), "Connection reset by peer"),
+    ],
+)  # fmt: skip
+def test_why_there_is_no_connection_is_told_in_words(error, words):
+    assert cause_of(error) == words
+
+
+@pytest.mark.parametrize("fault", ["timeout", "reset", "503", "not json"])
+async def test_who_does_not_answer_is_told_with_the_error(api, client, fault):
+    api.answer = faults(api)[fault]
+    with pytest.raises(KubeUnavailable) as caught:
+        await client.get(PODS, "ns", "a", deadline_s=0.3)
+    assert caught.value.server == client.config.server
+    words = {"timeout": "no answer in time", "reset": "Server disconnected", "503": "503 proxy"}
+    assert caught.value.why == words.get(fault, "its answer is not JSON")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

@@ -139,12 +139,15 @@ def test_what_a_run_was_not_promised_may_be_allowed(scripted):
 def test_a_run_goes_to_the_cluster_that_other_commands_go_to(monkeypatch, scripted, arguments, asked):
     asked_with = []
     scripted(CLEAN)
-    monkeypatch.setattr(kafka, "find_bootstrap", lambda options: asked_with.append(options) or ("own:1", ""))
+    monkeypatch.setattr(kafka, "find_bootstrap", lambda options: asked_with.append(options) or kafka.Brokers("own:1"))
     place = ["--kubeconfig", "file", "--context", "prod", "-n", "kafka", "--cluster", "main"]
     result = CliRunner().invoke(verify, ["run", "-t", "t", *arguments, *place, "-X", "client.id=x"])
     assert result.exit_code == 0, result.output
     (bootstrap, topic, _rate), settings = Scripted.made
     assert (bootstrap, topic) == (asked, "t")
+    offered = settings["say"].kafkalite("topics create t") if settings["say"] is not None else None
+    there = "kafkalite topics create t --kubeconfig file --context prod -n kafka --cluster main"
+    assert offered == (there if arguments else None), "without -b the scripted brokers tell of no cluster"
     assert settings["producer_config"] == settings["consumer_config"] == {"client.id": "x"}
     for options in asked_with:
         found = (options.kubeconfig, options.context, options.namespace, options.cluster)

@@ -12,7 +12,16 @@ from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.metadata_history import read_changes
 from kafkalite_cli.verify.metadata_recorder import MetadataRecorder, RecordingError, record
 from kafkalite_core.model.errors import ConfigError
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeForbidden, KubeGone, KubeList, WatchEvent
+from kafkalite_runtime.kube import (
+    BROKERS,
+    CLUSTERS,
+    TOPICS,
+    KubeForbidden,
+    KubeGone,
+    KubeList,
+    KubeUnavailable,
+    WatchEvent,
+)
 from tests.unit.verify.test_metadata_checker import entry
 
 VERSIONS = itertools.count(1)
@@ -223,6 +232,27 @@ def test_a_recording_without_one_of_the_kinds_is_none(tmp_path):
 
     with pytest.raises(RecordingError, match="no list of kafkalitebrokers ever came: no answer yet"):
         asyncio.run(stopped())
+
+
+def test_an_api_server_that_never_answers_is_said_in_plain_words(tmp_path):
+    class Away(Api):
+        async def list(self, kind, namespace, *, label_selector):
+            self.quiet.set()
+            raise KubeUnavailable("GET /x: E(1)", ambiguous=False, server="http://there:1", why="Connection refused")
+
+    async def stopped():
+        api, stop = Away(), asyncio.Event()
+        task = asyncio.create_task(record(api, None, tmp_path / "m", stop))
+        await asyncio.wait_for(api.quiet.wait(), 60)
+        stop.set()
+        await task
+
+    with pytest.raises(RecordingError) as caught:
+        asyncio.run(stopped())
+    assert str(caught.value).endswith(
+        "ever came: the API server http://there:1 does not answer (Connection refused); "
+        "see that it runs and can be reached from here"
+    )
 
 
 def test_a_program_is_told_why_a_recording_cannot_begin(tmp_path):
