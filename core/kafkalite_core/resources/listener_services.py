@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.model.listener import LOADBALANCER, filled_in
 from kafkalite_core.resources import naming
-from kafkalite_core.resources.statefulset import port_name
+from kafkalite_core.resources.statefulset import port_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,7 +69,8 @@ def _service(
     broker_id: int | None = None,
 ) -> dict[str, Any]:
     configuration = listener.configuration
-    port: dict[str, Any] = {"name": port_name(listener), "port": listener.port, "targetPort": listener.port}
+    port_name = port_names(settings.listeners)[listener.name]
+    port: dict[str, Any] = {"name": port_name, "port": listener.port, "targetPort": listener.port}
     if node_port:
         port["nodePort"] = node_port
     spec: dict[str, Any] = {

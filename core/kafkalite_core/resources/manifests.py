@@ -15,7 +15,13 @@ from kafkalite_core.resources.fields import Fields, open_object
 from kafkalite_core.resources.listener_services import listener_services
 from kafkalite_core.resources.listeners import parse_listeners
 from kafkalite_core.resources.pod_template import parse_pod_template
-from kafkalite_core.resources.statefulset import CONFIG_FILE, disruption_budget, port_name, stateful_set
+from kafkalite_core.resources.statefulset import (
+    CONFIG_FILE,
+    METRICS_PORT_NAME,
+    disruption_budget,
+    port_names,
+    stateful_set,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,13 +163,14 @@ def identity(settings: ClusterSettings) -> dict[str, Any]:
 
 
 def _ports(settings: ClusterSettings) -> list[dict[str, Any]]:
+    names = port_names(settings.listeners)
     ports = [
-        {"name": port_name(each), "port": each.port, "targetPort": each.port}
+        {"name": names[each.name], "port": each.port, "targetPort": each.port}
         for each in settings.listeners
         if not each.external
     ]
     metrics = settings.metrics_port
-    return [*ports, {"name": "tcp-prometheus", "port": metrics, "targetPort": metrics}]
+    return [*ports, {"name": METRICS_PORT_NAME, "port": metrics, "targetPort": metrics}]
 
 
 def services(settings: ClusterSettings, broker_ids: Iterable[int]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from kafkalite_core.resources.places import RACK_DIRECTORY, rack_volume
 from kafkalite_core.resources.resizing import amounts, without_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kafkalite_core.model.listener import Listener
     from kafkalite_core.model.pods import Amount
@@ -24,6 +24,7 @@ DATA_DIRECTORY = "/var/lib/kafkalite/data"
 CONFIG_DIRECTORY = "/etc/kafkalite"
 CONFIG_FILE = "broker.json"
 TERMINATION_LOG = "/dev/termination-log"
+METRICS_PORT_NAME = "tcp-prometheus"
 HOST = "kubernetes.io/hostname"
 USER_ID = 10001
 STOP_GRACE_S = 60
@@ -130,6 +131,7 @@ def _apart(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _container(settings: ClusterSettings) -> dict[str, Any]:
+    ports = port_names(settings.listeners)
     return {
         "name": naming.BROKER_CONTAINER,
         "image": settings.image,
@@ -143,8 +145,8 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
             *([{"name": "KAFKALITE_RACK_DIR", "value": RACK_DIRECTORY}] if settings.rack_key else []),
         ],
         "ports": [
-            *({"name": port_name(listener), "containerPort": listener.port} for listener in settings.listeners),
-            {"name": "tcp-prometheus", "containerPort": settings.metrics_port},
+            *({"name": ports[each.name], "containerPort": each.port} for each in settings.listeners),
+            {"name": METRICS_PORT_NAME, "containerPort": settings.metrics_port},
         ],
         "volumeMounts": [
             {"name": "data", "mountPath": DATA_DIRECTORY},
@@ -164,9 +166,27 @@ def _container(settings: ClusterSettings) -> dict[str, Any]:
     }
 
 
-def port_name(listener: Listener) -> str:
-    """Name of a listener's port: Kubernetes takes 15 lower-case letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", listener.name.lower())[:15].strip("-") or f"port-{listener.port}"
+def port_names(listeners: Iterable[Listener]) -> dict[str, str]:
+    """Names of the listeners' ports, by listener: Kubernetes takes 15 lower-case letters, digits and hyphens, a letter
+    among them, once in a container. A port is named after its listener where that gives such a name, else
+    `tcp-kafka-<port>`.
+    """
+    names: dict[str, str] = {}
+    taken = {METRICS_PORT_NAME}
+    others: list[Listener] = []
+    for listener in listeners:
+        own = re.sub(r"[^a-z0-9]+", "-", listener.name.lower())[:15].strip("-") or f"port-{listener.port}"
+        if own in taken or re.search("[a-z]", own) is None:
+            others.append(listener)
+        else:
+            names[listener.name] = own
+            taken.add(own)
+    # What is named after its listener comes first, whatever its name: another name would restart its brokers.
+    for listener in others:
+        made = (f"{prefix}-kafka-{listener.port}" for prefix in ("tcp", *range(len(others) + len(names))))
+        names[listener.name] = next(name for name in made if name not in taken)
+        taken.add(names[listener.name])
+    return names
 
 
 _FIELDS = {

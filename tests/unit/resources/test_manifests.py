@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -86,6 +87,29 @@ def test_host_ports_need_the_host_network():
         bootstrap_address(cluster_settings(cluster_object(spec=HOSTPORT)))
         == "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
     )
+
+
+@pytest.mark.parametrize(
+    ("listeners", "ports"),
+    [
+        (["plain", "EXTERNAL_CLIENTS_TLS", "_"], ["plain", "external-client", "port-9094"]),
+        (["9", "2024-01-01-12345-a", "tcp-prometheus", "_TCP_Prometheus-2"], [None, None, None, None]),
+        (["A", "a", "a--b", "a_b"], ["a", None, "a-b", None]),
+        (["external-clients-a", "external-clients-b"], ["external-client", None]),
+        (["9", "tcp-kafka-9092", "tcp-kafka-9094"], ["0-kafka-9092", "tcp-kafka-9092", "tcp-kafka-9094"]),
+    ],
+)
+def test_ports_of_any_listeners_have_names_that_kubernetes_takes(listeners, ports):
+    """A pod whose port has another name is refused, so the cluster would have no brokers."""
+    spec = {"listeners": [{"name": each, "type": "internal", "port": 9092 + n} for n, each in enumerate(listeners)]}
+    made = objects(spec)
+    [container] = made["StatefulSet", "kafkalite-broker"]["spec"]["template"]["spec"]["containers"]
+    names = [port["name"] for port in container["ports"]]
+    wanted = [each or f"tcp-kafka-{9092 + n}" for n, each in enumerate(ports)]
+    assert names == [*wanted, "tcp-prometheus"]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?", name) for name in names)
+    assert [port["name"] for port in made["Service", "kafkalite-brokers"]["spec"]["ports"]] == names
 
 
 def test_broker_json_is_what_brokers_read():
