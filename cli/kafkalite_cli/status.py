@@ -59,7 +59,7 @@ def describe(snapshot: views.Snapshot, processes: list[Process] | None) -> JsonO
             {"name": process.name, "pid": process.record.pid if process.alive else None, "state": process.state}
             for process in processes
         ]
-    brokers = sorted(snapshot.brokers, key=lambda broker: int(broker["spec"]["brokerId"]))
+    brokers = sorted(snapshot.brokers, key=_place)
     document["brokers"] = [views.describe_broker(broker, pids.get(_process(broker))) for broker in brokers]
     topics = sorted(snapshot.topics, key=views.topic_name)
     document["topics"] = [views.describe_topic(topic) for topic in topics]
@@ -93,11 +93,12 @@ def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, kno
         if healthy.get("status") == "False":
             click.echo(f"not healthy ({healthy.get('reason')}): {healthy.get('message')}")
         if len(snapshot.clusters) > 1:
-            names = ", ".join(
-                f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in snapshot.clusters
-            )
+            names = ", ".join(map(_name, snapshot.clusters))
             click.echo(f"there are several clusters: {names} (choose with -n)")
     brokers = [table_row(each) for each in document["brokers"]]
+    whose = [_place(each)[0] for each in sorted(snapshot.brokers, key=_place)]
+    if len({*whose, *map(_name, snapshot.clusters)}) > 1:
+        brokers = [{"cluster": cluster} | row for cluster, row in zip(whose, brokers, strict=True)]
     for title, rows in (("processes", document.get("processes")), ("brokers", brokers)):
         if rows:
             _table(title, rows)
@@ -115,6 +116,16 @@ def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, kno
     if without_partitions := unplaced(snapshot):
         _table("topics without partitions", without_partitions if everything else without_partitions[:PROBLEMS_SHOWN])
         _rest(len(without_partitions), everything=everything)
+
+
+def _name(cluster: JsonObject) -> str:
+    return f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
+
+
+def _place(broker: JsonObject) -> tuple[str, int]:
+    """Namespace and name of the broker's cluster, and its id."""
+    spec = broker["spec"]
+    return f"{broker['metadata']['namespace']}/{spec['clusterRef']['name']}", int(spec["brokerId"])
 
 
 def table_row(broker: JsonObject) -> JsonObject:

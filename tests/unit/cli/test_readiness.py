@@ -30,7 +30,7 @@ def broker(number, epoch):
         "brokerEpoch": epoch, "state": "Running", "host": "127.0.0.1", "port": 9092 + number, "metrics": f"http://m{number}"
     }  # fmt: skip
     return {
-        "metadata": {"name": f"kafkalite-broker-{number}"},
+        "metadata": {"namespace": "default", "name": f"kafkalite-broker-{number}"},
         "spec": {"brokerId": number, "clusterRef": {"name": "kafkalite"}},
         "status": {"registration": registration, "fencing": {"fencedEpoch": epoch - 1}},
     }
@@ -45,7 +45,7 @@ def ready():
     return Snapshot(
         clusters=[
             {
-                "metadata": {"name": "kafkalite"},
+                "metadata": {"namespace": "default", "name": "kafkalite"},
                 "spec": {"replicas": 2},
                 "status": {
                     "bootstrap": "b",

@@ -39,6 +39,19 @@ def test_of_many_partitions_only_those_are_shown_that_need_somebody(world):
     assert len(run(world, "--all").splitlines()) > 131
 
 
+def test_brokers_of_several_clusters_are_shown_with_their_clusters(world):
+    def shown():
+        lines = run(world).splitlines()
+        first = lines.index("brokers") + 1
+        return [line.split()[:2] for line in lines[first : lines.index("no partitions")]]
+
+    assert shown() == [["id", "pid"], ["0", "-"], ["1", "-"], ["2", "-"]]
+    world.cluster(1, name="another")
+    world.broker(0, name="another-broker-0", spec={"clusterRef": {"name": "another"}})
+    other, own = f"{world.namespace}/another", f"{world.namespace}/kafkalite"
+    assert shown() == [["cluster", "id"], [other, "0"], [own, "0"], [own, "1"], [own, "2"]]
+
+
 def test_what_is_not_healthy_is_said_first(world):
     world.topic("orders", entry([0, 1, 2]))
 
