@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import yaml
 
 from kafkalite_core.resources.manifests import DEFAULT_SERVICE_ACCOUNT
-from tests.helm.conftest import API, CHART, ROOT, Helm
+from tests.helm.conftest import API, CHART, ROOT, Helm, load
 from tests.helm.schemas import problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = (ROOT / "docs" / "helm.md").read_text(encoding="utf-8")
 PROSE = PAGE[: PAGE.index("<!-- values -->")]
@@ -89,3 +94,24 @@ def test_what_is_removed_by_hand_is_what_stays(helm: Helm):
     for kind, name in kept:
         assert name in removal, (kind, name)
     assert f"serviceaccount,role,rolebinding --namespace kafkalite {DEFAULT_SERVICE_ACCOUNT}" in removal
+
+
+def test_the_notes_say_how_policies_of_admission_go_that_an_upgrade_leaves_behind(helm: Helm, tmp_path: Path):
+    """helm keeps them, and they would go on refusing what brokers write."""
+    chart = tmp_path / "kafkalite"
+    shutil.copytree(CHART, chart)
+    text = '{{ include (print .Template.BasePath "/NOTES.txt") . | toJson }}'
+    (chart / "templates/notes.yaml").write_text(f"{{kind: Notes, text: {text}}}\n")
+
+    def notes(*, enabled: bool, upgrade: bool = True) -> str:
+        words = ["--namespace=kafka", "--show-only=templates/notes.yaml", *(["--is-upgrade"] if upgrade else [])]
+        values = {"brokers": {"admissionPolicy": {"enabled": enabled}}}
+        [doc] = load(helm.run("template", "release", str(chart), *words, values=values))
+        assert not re.search(r"\n\n\n|[ \t]\n", doc["text"]), doc["text"]
+        return doc["text"]
+
+    made = helm.template({"brokers": {"admissionPolicy": {"enabled": True}}})
+    policies = [doc["metadata"]["name"] for doc in made if doc["kind"] == "ValidatingAdmissionPolicy"]
+    [names] = re.findall(r"kubectl delete validatingadmissionpolicy,.* \\\n(.*)", notes(enabled=False))
+    assert names.split() == policies
+    assert "validatingadmission" not in notes(enabled=True) + notes(enabled=False, upgrade=False)

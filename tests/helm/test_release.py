@@ -354,6 +354,15 @@ def test_a_broker_may_write_no_more_than_it_does(server: Server):
     server.kubectl_run(*ANNOTATE, "--overwrite")
 
 
+def test_policies_of_admission_that_are_turned_off_stay_until_they_are_deleted_as_the_notes_say(server: Server):
+    server.install(values={"brokers": {"admissionPolicy": {"enabled": True}}})
+    notes = server.run("upgrade", "kl", str(CHART), values={"brokers": {"admissionPolicy": {"enabled": False}}})
+    assert len(server.objects(ADMISSION)) == 2, "a policy and its binding have one name"
+    [command] = re.findall(r"kubectl (delete validatingadmissionpolicy,.*\n.*)", notes)
+    server.kubectl_run(*command.replace("\\\n", " ").split())
+    assert server.objects(ADMISSION) == {}
+
+
 def test_clusters_without_permissions_are_named(server: Server):
     server.install()
     server.make("KafkaLiteCluster", "kafkalite", replicas=3)
