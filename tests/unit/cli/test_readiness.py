@@ -297,12 +297,12 @@ def test_each_broker_has_the_pid_of_its_own_process(ready):
     names = [f"{cluster}-broker-{n}" for cluster in ("x.kafkalite", "analytics", "kafkalite") for n in (0, 1)]
     document = describe(ready, [process(name, pid) for pid, name in enumerate(names)])
     assert [(each["id"], each["pid"]) for each in document["brokers"]] == [
-        (0, 0),
         (0, 2),
-        (0, 4),
-        (1, 1),
         (1, 3),
+        (0, 4),
         (1, 5),
+        (0, 0),
+        (1, 1),
     ]
     one = dataclasses.replace(ready, brokers=ready.brokers[:1])
     assert describe(one, [process("kafkalite-broker-1", 7)])["brokers"][0]["pid"] is None, "that is another cluster's"
