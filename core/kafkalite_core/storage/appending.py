@@ -46,6 +46,7 @@ def append_as_leader(log: Log, batch: bytearray | memoryview, leader_epoch: int,
     if segment.wants_roll(size, last, max_timestamp, now_ms, config.segment_bytes, config.segment_ms):
         segment = log.roll(now_ms)
     segment.append(batch, last, max_timestamp, config.index_interval_bytes)
+    segment.changed_ms = now_ms
     log.end_offset = last + 1
     if leader_epoch > log.epochs.latest_epoch:
         log.epochs.assign(leader_epoch, base)
@@ -101,7 +102,7 @@ def append_as_follower(log: Log, records: memoryview, max_epoch: int, now_ms: in
                 batch.size, last, batch.max_timestamp, now_ms, config.segment_bytes, config.segment_ms
             )
         ):
-            _write_run(log, records, run)
+            _write_run(log, records, run, now_ms)
             run = []
         if not run:
             segment = log.active
@@ -113,7 +114,7 @@ def append_as_follower(log: Log, records: memoryview, max_epoch: int, now_ms: in
         run.append(batch)
         room_from += batch.size
     if run:
-        _write_run(log, records, run)
+        _write_run(log, records, run, now_ms)
     return log.end_offset
 
 
@@ -125,12 +126,13 @@ def _has_gap(batches: list[_Fetched], end_offset: int) -> bool:
     return False
 
 
-def _write_run(log: Log, records: memoryview, run: list[_Fetched]) -> None:
+def _write_run(log: Log, records: memoryview, run: list[_Fetched], now_ms: int) -> None:
     """Writes batches that lie one after another in `records` by one append to the active segment."""
     start = run[0].position
     stop = run[-1].position + run[-1].size
     segment = log.active
     append_all(segment.file, records[start:stop], segment.size, segment.path)
+    segment.changed_ms = now_ms
     interval = log.config.index_interval_bytes
     for batch in run:
         next_offset = batch.base_offset + batch.delta + 1

@@ -155,7 +155,8 @@ class _Output:
             self.segment.append(left, self._last.last_offset, -1, self._interval)
             self._last = None
         segment = self.segment
-        segment.created_ms = self.sources[-1].segment.created_ms
+        newest = self.sources[-1].segment
+        segment.created_ms, segment.changed_ms = newest.created_ms, newest.changed_ms
         segment.seal()
         sync_file(segment.file, segment.path)
         sync_file(segment.index.file(), segment.index.path)

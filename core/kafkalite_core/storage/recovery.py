@@ -157,7 +157,7 @@ def _segment_found(log: Log, base_offset: int, now_ms: int) -> Segment:
         log.disk, log.directory, base_offset, index_bytes_max=log.config.segment_index_bytes, created_ms=now_ms
     )  # fmt: skip
     with disk_errors(f"look at {segment.path}"):
-        segment.created_ms = min(segment.file.modified_ms(), now_ms)
+        segment.created_ms = segment.changed_ms = min(segment.file.modified_ms(), now_ms)
     return segment
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.log_config import LogConfig
+    from kafkalite_core.storage.segment import Segment
 
 
 class SegmentFacts(NamedTuple):
@@ -26,7 +27,11 @@ class SegmentFacts(NamedTuple):
     end_offset: int
     size: int
     max_timestamp: int
-    created_ms: int
+    changed_ms: int
+
+    def age_ms(self, now_ms: int) -> int:
+        """Since its newest record; since its last append where its records bear no timestamp, as in Kafka."""
+        return now_ms - (self.max_timestamp if self.max_timestamp >= 0 else self.changed_ms)
 
 
 class RetentionVerdict(NamedTuple):
@@ -41,7 +46,7 @@ def decide_retention(
 ) -> RetentionVerdict:
     """Judges from the oldest segment on; the first that stays ends it. `segments[-1]` is the active one.
 
-    goes <=> end ≤ highWatermark and (end ≤ logStart or deletes and (now - maxTimestamp > retention.ms
+    goes <=> end ≤ highWatermark and (end ≤ logStart or deletes and (age > retention.ms
              or total - size ≥ retention.bytes)). A timestamp in the future keeps a segment.
     """
     reasons: list[str] = []
@@ -49,7 +54,7 @@ def decide_retention(
     for segment in segments[:-1]:
         if segment.end_offset > high_watermark:
             break
-        age = now_ms - (segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms)
+        age = segment.age_ms(now_ms)
         if segment.end_offset <= start_offset:
             reasons.append("below log start")
         elif not config.deletes:
@@ -73,12 +78,11 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
         and config.deletes
         and config.retention_ms >= 0
         and active.end_offset <= high_watermark
-        and active.max_timestamp >= 0
-        and now_ms - active.max_timestamp > config.retention_ms
+        and _facts(active).age_ms(now_ms) > config.retention_ms
     ):
         with suppress(StorageError):  # no room for the next segment: the older ones go all the same
             log.roll(now_ms)
-    facts = [SegmentFacts(s.end_offset, s.size, s.max_timestamp, s.created_ms) for s in log.segments]
+    facts = [_facts(segment) for segment in log.segments]
     verdict = decide_retention(
         facts, config, start_offset=log.start_offset, high_watermark=high_watermark, now_ms=now_ms
     )
@@ -89,6 +93,10 @@ def retire_segments(log: Log, now_ms: int, high_watermark: int) -> list[str]:
     log.doomed.extend((now_ms, segment) for segment in retired)
     log.advance_start(log.segments[0].base_offset)
     return [file_name(segment.base_offset, LOG_SUFFIX) for segment in retired]
+
+
+def _facts(segment: Segment) -> SegmentFacts:
+    return SegmentFacts(segment.end_offset, segment.size, segment.max_timestamp, segment.changed_ms)
 
 
 def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:

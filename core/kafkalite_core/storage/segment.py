@@ -88,9 +88,12 @@ class Segment:
         directory: The log's directory.
         base_offset: Offset of the first record (or of the log end when the segment was begun).
         index_bytes_max: `segment.index.bytes`.
-        created_ms: When the segment was begun, or last changed before the start of the process; for `segment.ms` and
-            `retention.ms` where records bear no timestamp.
+        created_ms: When the segment was begun, or last changed before the start of the process; for `segment.ms` where
+            records bear no timestamp.
         suffix: Behind the names of all its files; compaction writes a segment under other names first.
+
+    Attributes:
+        changed_ms: When the last batch was appended, as far as known; for `retention.ms` where records bear no timestamp.
     """
 
     __slots__ = (
@@ -98,6 +101,7 @@ class Segment:
         "_file",
         "_since_index",
         "base_offset",
+        "changed_ms",
         "created_ms",
         "end_offset",
         "first_timestamp",
@@ -134,7 +138,7 @@ class Segment:
         self.sealed = False
         self.indexes_unsynced = False
         self.loaded = True
-        self.created_ms = created_ms
+        self.created_ms = self.changed_ms = created_ms
         self.first_timestamp = -1
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
