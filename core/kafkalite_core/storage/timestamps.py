@@ -71,15 +71,17 @@ class TimeSearch:
     def plan(self) -> SegmentSearch | None:
         """What is to be searched next; None: `found` is the answer. `ReadInterrupted` when the log was cut."""
         log = self._log
-        if self._step is not None:
-            log.keep_indexes(self._step.loading)
+        step = self._step
+        if step is not None:
+            log.keep_indexes(step.loading)
+            if not step.interrupted:
+                self._searched.add(step.range)
         if log.closed or log.generation != self._generation:
             raise ReadInterrupted(f"{log.directory}: cut while it was searched")
         segment = self._next_segment()
         if segment is None:
             return None
-        self._searched.add(self._range(segment))
-        self._step = SegmentSearch(log, segment, self)
+        self._step = SegmentSearch(log, segment, self, self._range(segment))
         return self._step
 
     def run(self) -> TimestampedOffset | None:
@@ -120,14 +122,19 @@ class SegmentSearch:
     """Searches one segment. `run` may be called on any thread, everything else is planned before.
 
     Attributes:
+        range: Offsets that are searched.
         loading: The segment's indexes, where they are not in memory.
+        interrupted: The file was closed meanwhile: the log was cut, or the segment was compacted or is gone. What has
+            taken its place is searched next.
     """
 
     __slots__ = ("_file", "_max_timestamp", "_max_timestamp_offset", "_path", "_search", "_size", "_walks", "_whole",
-                 "loading")  # fmt: skip
+                 "interrupted", "loading", "range")  # fmt: skip
 
-    def __init__(self, log: Log, segment: Segment, search: TimeSearch) -> None:
+    def __init__(self, log: Log, segment: Segment, search: TimeSearch, searched: tuple[int, int]) -> None:
         self._search = search
+        self.range = searched
+        self.interrupted = False
         self._file, self._path, self._size = segment.file, segment.path, segment.size
         self._max_timestamp, self._max_timestamp_offset = segment.max_timestamp, segment.max_timestamp_offset
         self._whole = search.start_offset <= segment.base_offset and segment.end_offset <= search.end_offset
@@ -150,7 +157,13 @@ class SegmentSearch:
         return [(index.lookup(newest[1]), newest[0]), (entry[1], inf)]
 
     def run(self) -> None:
-        """Searches. Raises `ReadInterrupted`, `CorruptMessage`, `DiskFailure`."""
+        """Searches. Raises `CorruptMessage`, `DiskFailure`."""
+        try:
+            self._run()
+        except ReadInterrupted:
+            self.interrupted = True
+
+    def _run(self) -> None:
         loading = self.loading
         if loading is not None:
             from_the_start: list[tuple[int, float]] = [(0, inf)]

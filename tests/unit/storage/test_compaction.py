@@ -12,9 +12,10 @@ from kafkalite_core.storage.compaction import plan_compaction
 from kafkalite_core.storage.compaction_filter import (
     ENTRY_OVERHEAD_BYTES,
 )
+from kafkalite_core.storage.compaction_pass import compact
 from kafkalite_core.storage.errors import CorruptMessage
 from kafkalite_core.storage.log_config import LogConfig
-from tests.unit.storage.compaction_tools import CONFIG, batches, everything, fill, put, run, state
+from tests.unit.storage.compaction_tools import CONFIG, batches, everything, fill, finish, put, run, state
 
 
 def test_what_may_be_compacted_ends_at_high_watermark_active_segment_and_lag(keeper):
@@ -281,3 +282,34 @@ def test_look_ups_by_time_find_a_record_that_is_there(keeper):
     run(log)
     assert everything(log)[0][0] == 1
     assert log.offset_for_timestamp(0, end=log.end_offset).offset == 1
+
+
+@pytest.mark.parametrize("swapped", ["before it is read", "and gets its name later"])
+def test_a_look_up_by_time_goes_on_in_the_segment_that_replaced_what_it_searched(keeper, tools, swapped):
+    log = keeper.open()
+    fill(log, 20)
+    tools.flush(log)
+    for segment in log.segments:
+        segment.unload_indexes()
+    sealed_end = log.active.base_offset
+    wanted, newest = (log.search_by_time(stamp, end=sealed_end) for stamp in (1000, None))
+    steps = wanted.plan(), newest.plan()
+    if swapped == "before it is read":
+        run(log)
+    else:
+        plan = plan_compaction(log, None, high_watermark=log.end_offset, now_ms=0)
+        work = compact(log, plan, map_bytes=1 << 20, now_ms=0)
+        job = next(work)
+        while log.pending_swap is None or log.segments[0].path.endswith(".log"):
+            job()
+            job = next(work)
+        for step in steps:
+            step.run()
+        steps = wanted.plan(), newest.plan()  # in the segment that has not got its final name yet
+        finish(work, job)
+    for step in steps:
+        step.run()
+    stamps = [(stamp, offset) for offset, stamp, *_ in everything(log) if offset < sealed_end]
+    assert len(stamps) < sealed_end
+    assert wanted.run()[:2] == min(stamps)
+    assert newest.run()[:2] == max(stamps)
