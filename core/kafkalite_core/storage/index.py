@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from itertools import chain, islice
 from operator import lt
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kafkalite_core.storage.disk import append_all, disk_errors, read_file
+from kafkalite_core.model.errors import StorageError
+from kafkalite_core.storage.disk import append_all, disk_errors, read_file, remove_file
 
 if TYPE_CHECKING:
     from kafkalite_core.storage.disk import Disk, File
@@ -117,6 +119,13 @@ class OffsetIndex:
         with disk_errors(f"truncate {self.path}"):
             self._open().truncate(0)
         self._written = 0
+
+    def discard(self) -> None:
+        """The file goes, if the disk lets it; what is in memory stays. The next `write` makes it anew."""
+        self.close()
+        self._written = 0
+        with suppress(StorageError):
+            remove_file(self._disk, self.path)
 
     def forget(self) -> None:
         """Gives back the memory; `load` reads the entries again."""
@@ -228,6 +237,13 @@ class TimeIndex:
         with disk_errors(f"truncate {self.path}"):
             self._open().truncate(0)
         self._written = 0
+
+    def discard(self) -> None:
+        """The file goes, if the disk lets it; what is in memory stays. The next `write` makes it anew."""
+        self.close()
+        self._written = 0
+        with suppress(StorageError):
+            remove_file(self._disk, self.path)
 
     def forget(self) -> None:
         """Gives back the memory; `load` reads the entries again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import append_all, disk_errors, join, remove_file, sync_file
 from kafkalite_core.storage.errors import CorruptMessage
 from kafkalite_core.storage.index import OffsetIndex, TimeIndex
@@ -93,7 +94,8 @@ class Segment:
         suffix: Behind the names of all its files; compaction writes a segment under other names first.
 
     Attributes:
-        changed_ms: When the last batch was appended, as far as known; for `retention.ms` where records bear no timestamp.
+        changed_ms: When the last batch was appended, as far as known; for `retention.ms` where records bear no
+            timestamp.
     """
 
     __slots__ = (
@@ -230,12 +232,21 @@ class Segment:
         return None
 
     def load_indexes(self) -> None:
-        """Reads the indexes of a sealed segment; builds them anew when they are damaged."""
+        """Reads the indexes of a sealed segment; builds them anew when they are damaged, also on a full disk: who is in
+        the middle of a cut could neither go on without them nor go back.
+        """  # fmt: skip
         if self.loaded:
             return
         self.loaded = True
-        if not (self.index.load(self.size) and self.time_index.load()):
+        if self.index.load(self.size) and self.time_index.load():
+            return
+        try:
             self.rebuild_indexes()
+        except StorageError:
+            # What is in memory does, be it nothing at all. Without files the next one to read them builds them anew.
+            self.index.discard()
+            self.time_index.discard()
+            self.indexes_unsynced = False
 
     def take_indexes(self, index: OffsetIndex, time_index: TimeIndex) -> None:
         """Takes indexes that were read on another thread."""

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,7 @@ from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter
 from kafkalite_core.replica import events
 from kafkalite_core.storage.log import Log, LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
-from kafkalite_core.storage.memory_disk import MemoryDisk
+from kafkalite_core.storage.memory_disk import MemoryDisk, MemoryFile
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
 from tests.scripted.cluster import Cluster
@@ -163,3 +164,60 @@ def test_what_lies_below_the_start_of_the_leaders_log_may_differ_from_what_the_l
 def test_a_log_that_the_leader_has_from_its_beginning_on_is_cut(following: Following) -> None:
     following.respond(diverging=(1, 0), log_start_offset=0)
     assert following.bounds == (0, 0)
+
+
+@pytest.mark.parametrize("fails", ["append", "open"])
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("target", range(1, 12))
+def test_a_cut_on_a_full_disk_is_whole_though_indexes_have_to_be_built_anew(
+    following: Following, target: int, in_memory: bool, damage: str, fails: str
+) -> None:
+    """What a producer did before the cut is read from earlier segments; the disk had no room for snapshots of it."""
+    log, disk = following.log, following.disk
+    log.config = LogConfig(segment_bytes=200)
+    for sequence in range(10):
+        data = build_batch(
+            [SimpleRecord(1000, None, b"c" * 20)], producer_id=7, producer_epoch=0, base_sequence=sequence
+        )
+        log.append_as_leader(data, leader_epoch=1, now_ms=0)
+    flush(log)
+    following.respond(high_watermark=12, log_start_offset=0)
+    assert following.replica.high_watermark == 12
+    assert len(log.segments) > 4
+    for segment in log.segments:
+        if not (in_memory and segment.base_offset <= target < segment.end_offset):
+            segment.unload_indexes()
+    for name in disk.list("t-0"):
+        if name.endswith((".index", ".timeindex", ".snapshot")):
+            if damage == "missing" or name.endswith(".snapshot"):
+                disk.remove(f"t-0/{name}")
+            else:
+                disk.content(f"t-0/{name}").extend(b"rubbish")
+
+    def full(operation: str, path: str) -> None:
+        if operation == fails and path.endswith("index"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open_file(path: str, *, create: bool = False) -> MemoryFile:
+        if create and not disk.exists(path):
+            full("open", path)
+        return MemoryDisk.open(disk, path, create=create)
+
+    disk.open = open_file  # type: ignore[method-assign]
+    disk.hook = lambda operation, path: None if operation == "open" else full(operation, path)
+    following.respond(diverging=(1, target), log_start_offset=0)
+    assert following.bounds == (0, target)
+    assert following.replica.high_watermark == target
+    producer = log.producers.entry(7)
+    assert (-1 if producer is None else producer.batches[-1].last_sequence) == max(target - 3, -1)
+    disk.hook, disk.open = (lambda _operation, _path: None), partial(MemoryDisk.open, disk)  # type: ignore[method-assign]
+    following.respond(records=batch(target, b"x", b"y"), high_watermark=target + 2, log_start_offset=0)
+    assert following.bounds == (0, target + 2)
+    assert log.offset_for_timestamp(1000, end=target + 2) == (1000, 0, 1)
+    log.close(high_watermark=following.replica.high_watermark)
+    again, report = open_log(disk, "t-0", log.config, LogEnvironment(TailBudget(0)), now_ms=0, clean=True)
+    assert (again.end_offset, report.cut) == (target + 2, False)
+    for segment in again.segments:
+        segment.load_indexes()
+        assert disk.exists(segment.index.path)
