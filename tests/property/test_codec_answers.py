@@ -75,6 +75,7 @@ class Slot:
     attachment = None
     is_first = True
     replicates = False
+    received_s = 0.0
 
     def __init__(self, spec, version):
         self.spec, self.version = spec, version

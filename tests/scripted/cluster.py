@@ -214,7 +214,7 @@ class Cluster:
             number,
             events.ProduceRequested(
                 token=self.tokens, acks=acks, batch=bytearray(value.encode()), header=head,
-                deadline_ms=self.now + timeout_ms, wall_ms=0,
+                received_ms=self.now, deadline_ms=self.now + timeout_ms, wall_ms=0,
             ),
         )  # fmt: skip
 

@@ -155,7 +155,7 @@ class GroupCluster(Cluster):
             number,
             events.ProduceRequested(
                 token=self.tokens, acks=-1, batch=bytearray(pack_records(effect.records).encode()), header=header(),
-                deadline_ms=self.now + APPEND_TIMEOUT_MS, wall_ms=0,
+                received_ms=self.now, deadline_ms=self.now + APPEND_TIMEOUT_MS, wall_ms=0,
             ),
         )  # fmt: skip
 

@@ -183,8 +183,9 @@ def produced(node: Up, value: int) -> tuple[Stepped, int]:
     for acks in (-1, 0):
         replica = thawed(node)
         request = events.ProduceRequested(
-            token=value, acks=acks, batch=bytearray((value,)), header=HEADER, deadline_ms=float("inf"), wall_ms=0
-        )
+            token=value, acks=acks, batch=bytearray((value,)), header=HEADER,
+            received_ms=NOW_MS, deadline_ms=float("inf"), wall_ms=0,
+        )  # fmt: skip
         effects = replica.step(NOW_MS, request)
         refused = any(
             isinstance(effect, events.ProduceAnswered) and effect.error_code == ErrorCode.NOT_ENOUGH_REPLICAS

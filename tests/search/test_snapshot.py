@@ -65,7 +65,7 @@ class Script:
         value = self.chance.randrange(200)
         request = events.ProduceRequested(
             token=value, acks=self.chance.choice((-1, -1, 0, 1)), batch=bytearray((value,)), header=HEADER,
-            deadline_ms=float("inf"), wall_ms=0,
+            received_ms=NOW_MS, deadline_ms=float("inf"), wall_ms=0,
         )  # fmt: skip
         return request, NOW_MS
 

@@ -401,6 +401,7 @@ class Broker:
                 acks=acks,
                 batch=bytearray(batch),
                 header=header,
+                received_ms=self.mono_ms(),
                 deadline_ms=self.mono_ms() + self.shape.request_timeout_ms,
                 wall_ms=self.wall_ms(),
             )

@@ -235,6 +235,7 @@ class Led:
                 acks=-1,
                 batch=batch,
                 header=parse_batch_header(batch),
+                received_ms=self._broker.mono_ms(),
                 deadline_ms=self._broker.mono_ms() + APPEND_TIMEOUT_MS,
                 wall_ms=stamp_ms,
             )

@@ -251,7 +251,7 @@ class LedPartition:
         if self._resigning:
             # After the resignation nothing is due; the log has another leader.
             return
-        stamp_ms = wall_ms()
+        stamp_ms, mono_ms = wall_ms(), now_ms()
         batch = build_batch([SimpleRecord(stamp_ms, key, value) for key, value in effect.records])
         if len(batch) > self.driver.config.max_message_bytes:
             self._appended(effect.append_id, ErrorCode.MESSAGE_TOO_LARGE)
@@ -262,7 +262,8 @@ class LedPartition:
                 acks=ACKS_ALL,
                 batch=batch,
                 header=parse_batch_header(batch),
-                deadline_ms=now_ms() + self._append_timeout_ms(),
+                received_ms=mono_ms,
+                deadline_ms=mono_ms + self._append_timeout_ms(),
                 wall_ms=stamp_ms,
             )
         )

@@ -91,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._direct = False
         """Whether the transport reads into the frame."""
         self._unread = bytearray()
+        self._arrived_s = self._unread_s = 0.0
+        """When what is being cut into frames was read, and when the oldest of what is kept was."""
         self._paused_by: set[str] = set()
         self._reading = True
         """Whether the transport reads."""
@@ -161,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
         """Cut frames out of the stream."""
         if self.closed:
             return
-        self.last_activity_s = self._loop.time()
+        self.last_activity_s = self._arrived_s = self._loop.time()
         if self._direct:
             self._received(nbytes)
             return
@@ -169,7 +171,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._stopped or self._unread:
             # The transport may deliver what it had read already; it is kept and is bounded by one read of the loop.
             # What was kept before comes first, even if reading may go on by now.
-            self._unread += data
+            self._keep(data)
             return
         self._consume(data)
 
@@ -192,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.closed:
                 return
             if self._stopped:
-                self._unread += data[position:]
+                self._keep(data[position:])
                 return
             if self._frame is None:
                 taken = min(LENGTH_BYTES - len(self._length), len(data) - position)
@@ -201,6 +203,11 @@ class Connection(asyncio.BufferedProtocol):
                 if len(self._length) < LENGTH_BYTES or not self._begin_frame():
                     continue
             position += self._continue_frame(data[position:])
+
+    def _keep(self, data: memoryview) -> None:
+        if not self._unread:
+            self._unread_s = self._arrived_s
+        self._unread += data
 
     def _begin_frame(self) -> bool:
         size_bytes = int.from_bytes(self._length, "big", signed=True)
@@ -246,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             budget.check(self)
 
     def _dispatch(self, frame: bytearray) -> None:
-        slot = Slot(self, len(frame))
+        slot = Slot(self, len(frame), self._arrived_s)
         self._slots.append(slot)
         if len(self._slots) >= REQUESTS_IN_FLIGHT_MAX:
             self._pause("requests in flight")
@@ -422,6 +429,7 @@ class Connection(asyncio.BufferedProtocol):
         self._stopped_s = now_s
         unread, self._unread = self._unread, bytearray()
         if unread:
+            self._arrived_s = self._unread_s
             self._consume(memoryview(unread))
         if self._may_read_on():
             assert self._transport is not None

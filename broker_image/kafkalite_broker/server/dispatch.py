@@ -59,7 +59,7 @@ class Request:
         self.correlation_id = header.correlation_id
         self.client_id = header.client_id
         self.body = body
-        self.received_s = monotonic()
+        self.received_s = slot.received_s
         self.size_bytes = size_bytes
 
     def answer(self, response: object) -> None:

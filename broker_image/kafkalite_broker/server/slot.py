@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 class Slot:
     """The place of one answer in the order of a connection's answers."""
 
-    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "on_abandoned", "on_first", "on_sent")
+    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "on_abandoned", "on_first", "on_sent",
+                 "received_s")  # fmt: skip
 
-    def __init__(self, connection: Connection, size_bytes: int) -> None:
+    def __init__(self, connection: Connection, size_bytes: int, received_s: float) -> None:
         self._connection = connection
         self._size_bytes = size_bytes
+        self.received_s = received_s
+        """Monotonic time at which the last of the request was read; it may have waited in the connection since."""
         self.buffers: Sequence[bytes | bytearray | memoryview] = ()
         self.done = False
         self.on_abandoned: Callable[[], None] | None = None

@@ -80,6 +80,7 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
         acks: 0, 1 or -1; any other value is answered INVALID_REQUIRED_ACKS.
         batch: The bytes of exactly one batch; a writable buffer is patched in place.
         header: Its parsed header.
+        received_ms: Monotonic time at which it was read from its connection; it may have waited since.
         deadline_ms: Monotonic time at which an unfinished acks=all request is answered REQUEST_TIMED_OUT.
         wall_ms: Wall clock, for LogAppendTime and bounds of timestamps only.
     """
@@ -88,6 +89,7 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
     acks: int
     batch: bytearray | memoryview
     header: BatchHeader
+    received_ms: float
     deadline_ms: float
     wall_ms: int
 

@@ -169,7 +169,7 @@ class Leader:
         log = state.log
         try:
             if event.header.producer_id >= 0:
-                begins = self._refused.may_begin(event.header, now_ms)
+                begins = self._refused.may_begin(event.header, now_ms, event.received_ms)
                 verdict = log.producers.check(event.header, begins_anywhere=begins)
                 if isinstance(verdict, Duplicate):
                     stamp_ms = verdict.timestamp if log.stamps_append_time else -1
@@ -197,7 +197,7 @@ class Leader:
 
     def _out_of_order(self, now_ms: float, event: ProduceRequested, error: OutOfOrderSequence) -> None:
         """The batch before it was refused, here or by who had not heard yet that it leads, and is sent again first."""
-        if error.gap and self._refused.is_behind(event.header, now_ms):
+        if error.gap and self._refused.is_behind(event.header, now_ms, event.received_ms):
             self._refuse(event, ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{error.message}; send what is missing first")
         else:
             self._refuse(event, error.error_code, error.message)

@@ -33,6 +33,8 @@ class Refused:
                             may have refused one before it. Also if it comes twice: on a connection that the producer
                             has given up, and on the next one before what is missing is sent there
     did not run         =>  that time is not part of such a while: batches have waited in the sockets
+    a batch waited      =>  when it was read counts, not when it is looked at: it may have been sent behind one that was
+                            refused before
     """
 
     __slots__ = ("_elected_until_ms", "_first", "_seen_ms", "_until_ms")
@@ -70,18 +72,18 @@ class Refused:
             del self._first[next(iter(self._first))]
         self._first[batch.producer_id] = min(first, batch.base_sequence)
 
-    def may_begin(self, batch: SequencedBatch, now_ms: float) -> bool:
+    def may_begin(self, batch: SequencedBatch, now_ms: float, received_ms: float) -> bool:
         """Whether a batch of a producer that the log does not know is the first of its line, though not number 0."""
         self.seen(now_ms)
-        if now_ms < self._elected_until_ms:
+        if received_ms < self._elected_until_ms:
             return False
         first = self._first.get(batch.producer_id)
-        return now_ms >= self._until_ms if first is None else batch.base_sequence <= first
+        return received_ms >= self._until_ms if first is None else batch.base_sequence <= first
 
-    def is_behind(self, batch: SequencedBatch, now_ms: float) -> bool:
+    def is_behind(self, batch: SequencedBatch, now_ms: float, received_ms: float) -> bool:
         """Whether one before it was refused, or may have been. If that comes no more, this one is the first then."""
         self.seen(now_ms)
-        if now_ms < self._until_ms:
+        if received_ms < self._until_ms:
             return True
         first = self._first.get(batch.producer_id)
         if first is None or batch.base_sequence <= first:

@@ -131,9 +131,10 @@ class GroupRig(Rig):
         data = build_batch([SimpleRecord(1000, key, value) for key, value in pairs], **batch)
         self.offsets(number).step(
             ProduceRequested(
-                token=Token(), acks=0, batch=data, header=parse_batch_header(data), deadline_ms=1e18, wall_ms=1
+                token=Token(), acks=0, batch=data, header=parse_batch_header(data), received_ms=0.0,
+                deadline_ms=1e18, wall_ms=1,
             )
-        )
+        )  # fmt: skip
 
     def follower_fetches(self, number=0, *, offset=None):
         """Replica 1 has on its disk what the leader has."""

@@ -24,7 +24,8 @@ def test_a_duplicate_is_answered_with_the_append_time_of_its_original(log_append
         cluster.step(
             1,
             events.ProduceRequested(
-                token=token, acks=1, batch=batch, header=parse_batch_header(batch), deadline_ms=1e9, wall_ms=wall_ms
+                token=token, acks=1, batch=batch, header=parse_batch_header(batch), received_ms=0.0,
+                deadline_ms=1e9, wall_ms=wall_ms,
             ),
         )  # fmt: skip
     assert log.end_offset == 1

@@ -299,7 +299,8 @@ def append(driver, acks=1):
     token = Token()
     driver.step(
         ProduceRequested(
-            token=token, acks=acks, batch=data, header=parse_batch_header(data), deadline_ms=1e18, wall_ms=1
+            token=token, acks=acks, batch=data, header=parse_batch_header(data), received_ms=0.0,
+            deadline_ms=1e18, wall_ms=1,
         )
-    )
+    )  # fmt: skip
     return token

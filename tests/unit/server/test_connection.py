@@ -152,3 +152,24 @@ async def test_what_was_kept_while_paused_comes_before_what_arrives_later(parts)
     feed(connection, frame(b"second"))
     await asyncio.sleep(0)
     assert [payload for payload, _ in dispatcher.frames] == [b"first", b"second"]
+
+
+async def test_a_request_came_when_it_was_read_however_long_it_was_kept(parts, monkeypatch):
+    connection, dispatcher, _, _ = parts
+    clock = [100.0]
+    monkeypatch.setattr(connection._loop, "time", lambda: clock[0])
+    feed(connection, frame(b"at once"))
+    connection.pause_writing()
+    feed(connection, frame(b"r") * (REQUESTS_IN_FLIGHT_MAX + 10))
+    clock[0] += 5.0
+    feed(connection, frame(b"r"))  # read before the connection stopped
+    connection.resume_writing()
+    connection._read_on()
+    clock[0] += 5.0
+    for _, slot in dispatcher.frames[:]:
+        slot.finish([])
+    connection._read_on()
+    feed(connection, frame(b"later"))
+    came = {(payload, slot.received_s) for payload, slot in dispatcher.frames}
+    assert came == {(b"at once", 100.0), (b"r", 100.0), (b"later", 110.0)}
+    assert len(dispatcher.frames) == REQUESTS_IN_FLIGHT_MAX + 13

@@ -4,11 +4,14 @@ import threading
 
 import pytest
 
+from kafkalite_broker.clock import now_ms
 from kafkalite_broker.compression import compress
+from kafkalite_broker.replication import driver as driver_module
 from kafkalite_broker.server.handlers import produce as produce_module
 from kafkalite_broker.server.handlers.record_checks import RECORDS_AT_ONCE
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
+from kafkalite_core.replica.refused import AWAKE_MS, GAPS_MS
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import PRODUCE, produce, produce_request
 
@@ -153,6 +156,26 @@ async def test_a_batch_whose_topic_goes_while_it_is_checked_is_refused(tmp_path,
         checks.may_go_on.set()
         _, response = await client.receive(PRODUCE, 9)
         assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@on_uvloop
+async def test_a_batch_that_waited_for_its_check_after_an_election_is_judged_by_when_it_came(tmp_path, monkeypatch):
+    """The one before it may have been refused by who led then, and come again only after the check."""
+    checks, skew_ms = SlowChecks(monkeypatch), [0.0]
+    monkeypatch.setattr(driver_module, "now_ms", lambda: now_ms() + skew_ms[0])
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(config={"cleanup.policy": "compact"})
+        records = [SimpleRecord(1, b"k", b"v")] * (RECORDS_AT_ONCE + 1)
+        behind = bytes(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=5))
+        client.send(PRODUCE, 9, produce_request((0, behind), timeout_ms=60_000))
+        await until(lambda: checks.threads)
+        while skew_ms[0] < GAPS_MS:
+            skew_ms[0] += AWAKE_MS / 2
+            rig.partitions.tick()
+        checks.may_go_on.set()
+        _, response = await client.receive(PRODUCE, 9)
+        [answer] = response.responses[0].partition_responses
+        assert (answer.error_code, rig.driver().log.end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
 
 @on_uvloop

@@ -147,6 +147,7 @@ class PendingProduce:
                 acks=body.acks,
                 batch=records,
                 header=header,
+                received_ms=self._request.received_s * 1000.0,
                 deadline_ms=now_ms() + body.timeout_ms,
                 wall_ms=wall_ms(),
             )
