@@ -31,17 +31,19 @@ LZ4_UNCOMPRESSED = 0x80000000
 LZ4_END_MARK = bytes(4)
 
 
-def decompress(codec: int, payload: memoryview) -> bytes | bytearray | memoryview:
-    """The records of a compressed batch. Raises `ProtocolError` when they cannot be read or are too large."""
+def decompress(
+    codec: int, payload: memoryview, bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> bytes | bytearray | memoryview:
+    """The records of a compressed batch. Raises `ProtocolError` when they cannot be read or are more than that."""
     try:
         if codec == GZIP:
-            return _gunzip(payload)
+            return _gunzip(payload, bytes_max)
         if codec == SNAPPY:
-            return _unsnap(payload)
+            return _unsnap(payload, bytes_max)
         if codec == LZ4:
-            return _into(cramjam.lz4.decompress_into, payload)
+            return _into(cramjam.lz4.decompress_into, payload, bytes_max)
         if codec == ZSTD:
-            return _into(cramjam.zstd.decompress_into, payload)
+            return _into(cramjam.zstd.decompress_into, payload, bytes_max)
     except (cramjam.DecompressionError, zlib.error) as error:
         raise ProtocolError(f"compressed records cannot be read: {error}") from error
     raise ProtocolError(f"unknown compression codec {codec}")
@@ -81,18 +83,18 @@ def _lz4_frame(records: memoryview) -> bytes:
     return b"".join([*parts, LZ4_END_MARK])
 
 
-def _gunzip(payload: memoryview) -> bytes:
+def _gunzip(payload: memoryview, bytes_max: int) -> bytes:
     stream = zlib.decompressobj(GZIP_WINDOW_BITS)
-    data = stream.decompress(payload, DECOMPRESSED_BYTES_MAX)
+    data = stream.decompress(payload, max(bytes_max, 1))
     if stream.unconsumed_tail or not stream.eof:
-        raise ProtocolError(f"gzip: truncated, or more than {DECOMPRESSED_BYTES_MAX} bytes")
+        raise ProtocolError(f"gzip: truncated, or more than {bytes_max} bytes")
     return data
 
 
-def _unsnap(payload: memoryview) -> bytes | bytearray:
+def _unsnap(payload: memoryview, bytes_max: int) -> bytes | bytearray:
     """Raw snappy, or the framing of snappy-java that Java clients use."""
     if payload[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
-        return _unsnap_block(payload, DECOMPRESSED_BYTES_MAX)
+        return _unsnap_block(payload, bytes_max)
     out = bytearray()
     position = XERIAL_HEADER_BYTES
     while position < len(payload):
@@ -100,7 +102,7 @@ def _unsnap(payload: memoryview) -> bytes | bytearray:
         position += 4
         if not 0 < size <= len(payload) - position:
             raise ProtocolError(f"snappy: block of {size} bytes")
-        out += _unsnap_block(payload[position : position + size], DECOMPRESSED_BYTES_MAX - len(out))
+        out += _unsnap_block(payload[position : position + size], bytes_max - len(out))
         position += size
     return out
 
@@ -108,18 +110,18 @@ def _unsnap(payload: memoryview) -> bytes | bytearray:
 def _unsnap_block(block: memoryview, room_bytes: int) -> bytes:
     size = int(cramjam.snappy.decompress_raw_len(block))
     if size > room_bytes:
-        raise ProtocolError(f"snappy: more than {DECOMPRESSED_BYTES_MAX} bytes")
+        raise ProtocolError(f"snappy: more than {room_bytes} bytes")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _into(decompress_into: Callable[[Any, Any], int], payload: memoryview) -> memoryview:
+def _into(decompress_into: Callable[[Any, Any], int], payload: memoryview, bytes_max: int) -> memoryview:
     """Into a buffer that grows up to the bound, since these formats need not say their size."""
-    size = min(max(FIRST_GUESS * len(payload), 1 << 16), DECOMPRESSED_BYTES_MAX)
+    size = min(max(FIRST_GUESS * len(payload), 1 << 16), bytes_max)
     while True:
         buffer = bytearray(size)
         try:
             return memoryview(buffer)[: decompress_into(payload, buffer)]
         except cramjam.DecompressionError:
-            if size >= DECOMPRESSED_BYTES_MAX:
+            if size >= bytes_max:
                 raise
-            size = min(size * 4, DECOMPRESSED_BYTES_MAX)
+            size = min(size * 4, bytes_max)

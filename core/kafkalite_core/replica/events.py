@@ -83,6 +83,8 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
         received_ms: Monotonic time at which it was read from its connection; it may have waited since.
         deadline_ms: Monotonic time at which an unfinished acks=all request is answered REQUEST_TIMED_OUT.
         wall_ms: Wall clock, for LogAppendTime and bounds of timestamps only.
+        given_up: Why it is not to be appended any more, since it has waited for too long before it came here; the empty
+            string as a rule. It is answered REQUEST_TIMED_OUT, and what was sent behind it waits until it comes again.
     """
 
     token: object
@@ -92,6 +94,7 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
     received_ms: float
     deadline_ms: float
     wall_ms: int
+    given_up: str = ""
 
 
 class FetchRequested(Struct, frozen=True, kw_only=True):

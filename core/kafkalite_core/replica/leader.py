@@ -151,6 +151,9 @@ class Leader:
         """Append a batch and answer it: with acks=0 at once; with acks=1 when this broker's disk has it, which with
         relaxed flush is at once; with acks=all when the high watermark has passed it (R11).
         """
+        if event.given_up:
+            self._refuse(event, ErrorCode.REQUEST_TIMED_OUT, event.given_up)
+            return
         state = self._state
         acks = event.acks
         if acks == ACKS_ALL:

@@ -8,9 +8,10 @@ from kafkalite_broker.clock import now_ms
 from kafkalite_broker.compression import compress
 from kafkalite_broker.replication import driver as driver_module
 from kafkalite_broker.server.handlers import produce as produce_module
-from kafkalite_broker.server.handlers.record_checks import RECORDS_AT_ONCE
+from kafkalite_broker.server.handlers import record_checks
+from kafkalite_broker.server.handlers.record_checks import BYTES_AT_ONCE, RECORDS_AT_ONCE
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch
+from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, compute_crc
 from kafkalite_core.replica.refused import AWAKE_MS, GAPS_MS
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import PRODUCE, produce, produce_request
@@ -93,7 +94,7 @@ async def test_a_compacted_topic_wants_keys(tmp_path):
 
 
 ZSTD = 4
-SQUEEZED = bytes(build_batch([SimpleRecord(1, b"k", b"v")] * 3, codec=ZSTD, compress=compress))
+SQUEEZED = bytes(build_batch([SimpleRecord(1, b"k", bytes(BYTES_AT_ONCE))] * 3, codec=ZSTD, compress=compress))
 MANY = bytes(build_batch([SimpleRecord(1, b"k", b"v")] * (RECORDS_AT_ONCE + 1)))
 
 
@@ -137,7 +138,7 @@ def test_many_records_are_checked_on_a_thread_and_what_comes_behind_waits(tmp_pa
             assert [(part.error_code, part.base_offset) for part in parts] == [
                 (0, 0), (0, count), (ErrorCode.INVALID_RECORD, -1), (0, 0), (0, count + 1),
             ]  # fmt: skip
-            assert sum(thread is not threading.main_thread() for thread in checks.threads) == 2
+            assert sum(thread is not threading.main_thread() for thread in checks.threads) == 1
             await until(lambda: rig.server.budget.used_bytes == 0)
 
     run()
@@ -188,6 +189,112 @@ async def test_records_of_one_request_are_checked_on_a_thread_once_they_are_many
         answers = await produce(client, *[(n, half) for n in range(4)])
         assert [part.error_code for part in answers] == [0] * 4
         assert [thread is threading.main_thread() for thread in checks.threads].count(True) == 2
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, ZSTD])
+def test_small_compressed_batches_are_checked_at_once(tmp_path, monkeypatch, codec):
+    @on_uvloop
+    async def run():
+        checks = SlowChecks(monkeypatch)
+        squeezed, keyless = (
+            bytes(build_batch([SimpleRecord(1, key, b"v" * 100)] * 3, codec=codec, compress=compress))
+            for key in (b"k", None)
+        )
+        async with Rig(tmp_path) as rig, rig.client() as client:
+            await rig.lead(partitions=2, config={"cleanup.policy": "compact"})
+            answers = await produce(client, (0, squeezed), (1, keyless))
+            assert [part.error_code for part in answers] == [0, ErrorCode.INVALID_RECORD]
+            assert {*checks.threads} == {threading.main_thread()}
+
+    run()
+
+
+@on_uvloop
+async def test_what_batches_of_one_request_unfold_to_is_bounded_on_the_loop(tmp_path, monkeypatch):
+    checks = SlowChecks(monkeypatch)
+    checks.may_go_on.set()
+    large = [SimpleRecord(1, b"k", bytes(BYTES_AT_ONCE * 2 // 5))]
+    squeezed = bytes(build_batch(large, codec=ZSTD, compress=compress))
+    broken = squeezed[:-1] + b"!"
+    broken = broken[:17] + compute_crc(memoryview(broken), 0, len(broken)).to_bytes(4, "big") + broken[21:]
+    async with Rig(tmp_path) as rig, rig.client() as client:
+        await rig.lead(partitions=4, config={"cleanup.policy": "compact"})
+        answers = await produce(client, *[(n, squeezed) for n in range(4)])
+        assert [part.error_code for part in answers] == [0] * 4
+        assert [thread is threading.main_thread() for thread in checks.threads] == [True] * 3 + [False] * 2
+        answers = await produce(client, (0, broken))
+        assert [part.error_code for part in answers] == [ErrorCode.INVALID_RECORD]
+
+
+def appends(rig):
+    return rig.server._table._handlers[PRODUCE]._appends
+
+
+async def code(client):
+    _, response = await client.receive(PRODUCE, 9)
+    [part] = response.responses[0].partition_responses
+    return part.error_code
+
+
+@on_uvloop
+async def test_a_batch_that_waits_for_its_check_for_longer_than_its_time_is_not_appended(tmp_path, monkeypatch):
+    monkeypatch.setattr(record_checks, "PATIENCE_MIN_S", 0.0)
+    checks = SlowChecks(monkeypatch)
+    async with Rig(tmp_path) as rig, rig.client() as one, rig.client() as other, rig.client() as patient:
+        await rig.lead(config={"cleanup.policy": "compact"})
+        one.send(PRODUCE, 9, produce_request((0, SQUEEZED), timeout_ms=50))
+        await until(lambda: len(checks.threads) == 2)  # at once, and on the thread
+        other.send(PRODUCE, 9, produce_request((0, batch()), timeout_ms=50))
+        await until(lambda: appends(rig).waiting_bytes > len(SQUEEZED) + 2 * record_checks.WAITING_BATCH_BYTES)
+        patient.send(PRODUCE, 9, produce_request((0, batch()), timeout_ms=60_000))
+        assert [await code(one), await code(other)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        checks.may_go_on.set()
+        assert await code(patient) == 0
+        assert rig.driver().log.end_offset == 1
+        assert appends(rig).waiting_bytes == 0
+        await until(lambda: rig.server.budget.used_bytes == 0)
+
+
+@on_uvloop
+async def test_what_waits_for_checks_is_bounded(tmp_path, monkeypatch):
+    checks = SlowChecks(monkeypatch)
+    async with Rig(tmp_path) as rig, rig.client() as one, rig.client() as other:
+        await rig.lead(partitions=2, config={"cleanup.policy": "compact"})
+        monkeypatch.setattr(record_checks, "WAITING_BYTES_MAX", len(SQUEEZED) + 3 * record_checks.WAITING_BATCH_BYTES)
+        one.send(PRODUCE, 9, produce_request((0, SQUEEZED)))
+        await until(lambda: len(checks.threads) == 2)
+        other.send(PRODUCE, 9, produce_request((0, batch())))
+        other.send(PRODUCE, 9, produce_request((1, SQUEEZED)))
+        other.send(PRODUCE, 9, produce_request((1, batch())))
+        await until(lambda: rig.driver(number=1).log.end_offset == 1)
+        checks.may_go_on.set()
+        assert [await code(other) for _ in range(3)] == [0, ErrorCode.REQUEST_TIMED_OUT, 0]
+        assert await code(one) == 0
+        assert appends(rig).waiting_bytes == 0
+
+
+@pytest.mark.parametrize(("acks", "appended"), [(-1, 0), (0, 4)])
+def test_what_waits_for_its_check_is_given_up_with_its_client_unless_that_wants_no_answer(
+    tmp_path, monkeypatch, acks, appended
+):
+    @on_uvloop
+    async def run():
+        checks = SlowChecks(monkeypatch)
+        async with Rig(tmp_path) as rig, rig.client() as other:
+            await rig.lead(config={"cleanup.policy": "compact"})
+            async with rig.client() as gone:
+                gone.send(PRODUCE, 9, produce_request((0, SQUEEZED), acks=acks))
+                gone.send(PRODUCE, 9, produce_request((0, batch()), acks=acks))
+                await until(lambda: appends(rig).waiting_bytes > len(SQUEEZED) + 2 * record_checks.WAITING_BATCH_BYTES)
+                await until(lambda: len(checks.threads) == 3)
+            await until(lambda: len(rig.server.connections) == 1)
+            other.send(PRODUCE, 9, produce_request((0, batch())))
+            checks.may_go_on.set()
+            assert await code(other) == 0
+            assert rig.driver().log.end_offset == appended + 1
+            assert appends(rig).waiting_bytes == 0
+
+    run()
 
 
 @on_uvloop

@@ -6,11 +6,11 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kafkalite_broker.clock import now_ms, wall_ms
+from kafkalite_broker.clock import wall_ms
 from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.compression import decompress
 from kafkalite_broker.server.handlers.bounds import within_bounds
-from kafkalite_broker.server.handlers.record_checks import RECORDS_AT_ONCE, Append, CheckedAppends
+from kafkalite_broker.server.handlers.record_checks import Append, CheckedAppends, ReadAtOnce
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch, check_records
 from kafkalite_core.protocol.errors import ErrorCode
@@ -21,7 +21,6 @@ from kafkalite_core.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kafkalite_core.protocol.record_batch import CODEC_NONE
 from kafkalite_core.replica.events import ProduceRequested
 
 if TYPE_CHECKING:
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 HINTS_FROM_VERSION = 10
+ACKS_NONE = 0
 KEYS_REQUIRED = RecordChecks(require_key=True)
 
 
 class PendingProduce:
     """One Produce request until the last of its partitions is answered."""
 
-    __slots__ = ("_appends", "_open", "_records_bytes", "_records_read", "_request", "_services", "_topics")
+    __slots__ = ("_appends", "_at_once", "_open", "_queued", "_records_bytes", "_request", "_services", "_topics")
 
     def __init__(self, request: Request, services: Services, appends: CheckedAppends) -> None:
         self._request = request
@@ -48,7 +48,8 @@ class PendingProduce:
         self._appends = appends
         self._topics: list[TopicProduceResponse] = []
         self._records_bytes = 0
-        self._records_read = 0
+        self._at_once = ReadAtOnce()
+        self._queued: list[Append] = []
         self._open = 1
 
     def start(self) -> None:
@@ -75,6 +76,9 @@ class PendingProduce:
         self._closed_one()
         if self._open:
             self._request.waits(appended_bytes=self._records_bytes)
+            if self._queued and body.acks != ACKS_NONE:
+                # Who wants no answer may go as soon as everything is sent.
+                self._request.on_abandoned(self._abandoned)
 
     def _append(self, topic: str, data: PartitionProduceData, response: PartitionProduceResponse) -> None:
         if topic in INTERNAL_TOPICS:
@@ -94,17 +98,22 @@ class PendingProduce:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
         check = None
         if "compact" in config.cleanup_policy:
-            check = partial(check_records, records, header, KEYS_REQUIRED, decompress)
-            if header.codec == CODEC_NONE and self._records_read + header.record_count <= RECORDS_AT_ONCE:
-                self._records_read += header.record_count
-                check()
-                check = None
+            check_with = partial(check_records, records, header, KEYS_REQUIRED)
+            if not self._at_once.run(check_with, header):
+                check = partial(check_with, decompress)
         if check is None and not self._appends.waits_for(partition):
             self._records_bytes += len(records)
             self._step(topic, partition, records, header, response)
         else:
-            go_on = partial(self._checked, topic, partition, records, header, response)
-            self._appends.append(partition, Append(check, go_on))
+            batch = (topic, partition, records, header, response)
+            append = Append(check, partial(self._checked, *batch), partial(self._given_up, *batch), len(records))
+            self._queued.append(append)
+            self._appends.append(partition, append, self._request.body.timeout_ms / 1000.0)
+
+    def _abandoned(self) -> None:
+        """The client went away: what is not appended yet it sends again elsewhere, if it wants to."""
+        for append in self._queued:
+            append.given_up("the client is gone")
 
     def _checked(
         self,
@@ -131,6 +140,21 @@ class PendingProduce:
         if self._open:
             self._request.waits(appended_bytes=self._records_bytes)
 
+    def _given_up(
+        self,
+        topic: str,
+        partition: PartitionDriver,
+        records: memoryview,
+        header: BatchHeader,
+        response: PartitionProduceResponse,
+        reason: str,
+    ) -> None:
+        """The batch is not appended: the partition is to know it, because of those that were sent behind it."""
+        try:
+            self._step(topic, partition, records, header, response, reason)
+        except Exception as failure:
+            self._request.failed(failure)
+
     def _step(
         self,
         topic: str,
@@ -138,8 +162,9 @@ class PendingProduce:
         records: memoryview,
         header: BatchHeader,
         response: PartitionProduceResponse,
+        given_up: str = "",
     ) -> None:
-        body = self._request.body
+        body, received_ms = self._request.body, self._request.received_s * 1000.0
         partition.telemetry.produced()
         partition.produce(
             ProduceRequested(
@@ -147,9 +172,10 @@ class PendingProduce:
                 acks=body.acks,
                 batch=records,
                 header=header,
-                received_ms=self._request.received_s * 1000.0,
-                deadline_ms=now_ms() + body.timeout_ms,
+                received_ms=received_ms,
+                deadline_ms=received_ms + body.timeout_ms,
                 wall_ms=wall_ms(),
+                given_up=given_up,
             )
         )
 
