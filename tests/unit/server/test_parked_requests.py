@@ -93,14 +93,24 @@ async def test_who_only_says_that_it_is_a_broker_is_held_as_everybody(tmp_path):
 
 
 @on_uvloop
-async def test_fetches_that_wait_are_counted_only_if_they_name_much(tmp_path):
-    async with Rig(tmp_path) as rig, rig.client() as client:
-        await rig.lead(partitions=200)
-        for _ in range(3):
-            client.send(FETCH, 12, fetch_request(0, wait_ms=60_000))
-        await until(lambda: len(rig.services.waiting) == 3)
+async def test_fetches_that_wait_hold_up_no_requests_and_the_oldest_makes_room(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as old, rig.client() as client, rig.client() as broker:
+        ref = await lead(rig, partitions=200)
+        waiting = rig.services.waiting
+        waiting._bytes_max = 300 * WAITING_PARTITION_BYTES
+        follower = FollowerClient(broker, ref)
+        await follower.ask(dict.fromkeys(range(200), 0))
+        follower.send({}, wait_ms=60_000)
+        await until(lambda: len(waiting) == 1)
+        old.send(FETCH, 12, fetch_request(*[0] * 150, wait_ms=60_000, min_bytes=1 << 20))
+        await until(lambda: len(waiting) == 2)
+        client.send(FETCH, 12, fetch_request(*[0] * 140, wait_ms=60_000))
+        await until(lambda: len(waiting) == 3)
+        assert waiting.held_bytes == 292 * WAITING_PARTITION_BYTES
+        client.send(FETCH, 12, fetch_request(*[0] * 9, wait_ms=60_000))
+        _, response = await old.receive(FETCH, 12)
+        parts = [part for topic in response.responses for part in topic.partitions]
+        assert [(part.error_code, part.records) for part in parts] == [(0, b"")] * 150
+        assert waiting.held_bytes == 151 * WAITING_PARTITION_BYTES
         assert rig.server.budget.used_bytes == 0
-        client.send(FETCH, 12, fetch_request(*[0] * 200, wait_ms=60_000))
-        await until(lambda: len(rig.services.waiting) == 4)
-        assert rig.server.budget.used_bytes == 200 * WAITING_PARTITION_BYTES
-    await until(lambda: rig.server.budget.used_bytes == 0)
+    await until(lambda: waiting.held_bytes == 0)

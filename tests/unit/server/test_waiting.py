@@ -47,7 +47,7 @@ async def test_fetches_answered_long_before_their_deadline_are_forgotten():
         waiter = Waiter()
         waiting.add(waiter, loop.time() + 3000)
         waiter.done = True
-        waiting.finished()
+        waiting.finished(waiter)
     assert len(waiting) < 200
     assert any(entry[2] is stays for entry in waiting._heap)
 
@@ -62,3 +62,22 @@ async def test_a_waiter_that_fails_does_not_stop_the_timer_of_the_others():
     waiting.add(good, loop.time() + 0.005)
     await good.expired.wait()
     assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
+async def test_the_oldest_ones_make_room_and_who_is_alone_may_hold_more():
+    waiting, later_s = WaitingFetches(bytes_max=10), asyncio.get_running_loop().time() + 3600
+    first, second, free, third, large = (Waiter() for _ in range(5))
+    for waiter, held_bytes in ((first, 4), (second, 6), (free, 0)):
+        waiting.add(waiter, later_s, held_bytes)
+    assert not first.done
+    waiting.add(third, later_s, 1)
+    assert [waiter.done for waiter in (first, second, free, third)] == [True, False, False, False]
+    assert waiting.held_bytes == 7
+    second.done = True
+    waiting.finished(second)
+    assert waiting.held_bytes == 1
+    waiting.add(large, later_s, 20)
+    assert third.done
+    assert not large.done
+    assert not free.done
+    assert waiting.held_bytes == 20

@@ -167,7 +167,7 @@ class CheckedAppends:
         self._services.background(self._work(partition, waiting))
 
     def _done(self, append: Append) -> None:
-        self._deadlines.finished()
+        self._deadlines.finished(append)
         if not append.is_checked:
             self.waiting_bytes -= append.size_bytes
 

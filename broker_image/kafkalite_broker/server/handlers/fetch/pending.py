@@ -28,8 +28,7 @@ WAIT_MAX_S = 300.0
 """What a fetch holds is counted while it waits, so it may not do so for days, as a client may ask."""
 
 WAITING_PARTITION_BYTES = 1 << 10
-WAITING_PARTITIONS_FREE = 100
-"""Memory of a partition that a fetch waits for, and how many a fetch may wait for without being counted."""
+"""Memory of a partition that a fetch waits for, and about that of the fetch itself."""
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_TOPIC_ID = UUID(int=0)
@@ -82,8 +81,7 @@ class PendingFetch:
             return
         # What waits is `wanted`, of which a partition takes far more than in the frame.
         body.topics, body.forgotten_topics_data = [], []
-        count = 0 if self._session is not None else len(self._wanted)
-        self._request.waits(kept_bytes=count * WAITING_PARTITION_BYTES if count > WAITING_PARTITIONS_FREE else 0)
+        self._request.waits(kept_bytes=0)
         self._waiting = True
         self._request.on_abandoned(self._abandoned)
         if self._session is not None:
@@ -92,7 +90,9 @@ class PendingFetch:
             for wanted in self._wanted:
                 if wanted.driver is not None:
                     wanted.driver.wait(self, for_log_end=self._asker.is_follower)
-        self._services.waiting.add(self, self._loop.time() + min(body.max_wait_ms / 1000.0, WAIT_MAX_S))
+        # A session is the connection's, and a follower's fetch never makes room for consumers.
+        held_bytes = 0 if self._session is not None else WAITING_PARTITION_BYTES * (len(self._wanted) + 1)
+        self._services.waiting.add(self, self._loop.time() + min(body.max_wait_ms / 1000.0, WAIT_MAX_S), held_bytes)
 
     def add(self, wanted: Wanted) -> None:
         """A partition of the session moved that was at rest when the request came."""
@@ -147,7 +147,7 @@ class PendingFetch:
         self.done = True
         if not self._waiting:
             return
-        self._services.waiting.finished()
+        self._services.waiting.finished(self)
         if self._session is not None:
             self._session.waiting = None
         else:
