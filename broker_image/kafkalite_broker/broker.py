@@ -257,6 +257,9 @@ class Broker:
         self._say("closing")
         epoch, clean = self._link.broker_epoch, self._serving and self._exit_code == 0
         self._serving = False
+        if self._plane is not None:
+            # First of all: of batches that wait for their checks, which are dropped, none behind may be appended.
+            self._plane.stop_reading()
         await self._background.stop()
         await self._producer_ids.stop()
         await self._writer.stop()

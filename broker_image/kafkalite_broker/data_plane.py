@@ -273,6 +273,10 @@ class DataPlane:
         """Say in the broker's status which directories were set aside (S10)."""
         self._link.report_strays(listed(self.logs.listed_strays()))
 
+    def stop_reading(self) -> None:
+        """Take no further request. To be called before anything is dropped that was asked for."""
+        self.server.stop_reading()
+
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
         self._stray_removal.close()

@@ -96,6 +96,8 @@ class Connection(asyncio.BufferedProtocol):
         self._paused_by: set[str] = set()
         self._reading = True
         """Whether the transport reads."""
+        self._ended = False
+        """Nothing is read any more."""
         self._stopped_s = 0.0
         self._has_begun = False
         """Whether the budget knows of the unfinished frame."""
@@ -161,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Cut frames out of the stream."""
-        if self.closed:
+        if self.closed or self._ended:
             return
         self.last_activity_s = self._arrived_s = self._loop.time()
         if self._direct:
@@ -395,6 +397,12 @@ class Connection(asyncio.BufferedProtocol):
     def _stopped(self) -> bool:
         return bool(self._paused_by) and not self._has_turn
 
+    def end_reading(self) -> None:
+        """The broker ends: nothing further is read, nor handled of what was. What is answered is still sent."""
+        self._ended = True
+        self._unread.clear()
+        self._stop_reading()
+
     def _pause(self, cause: str) -> None:
         self._paused_by.add(cause)
         if not self._has_turn:
@@ -417,7 +425,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_read_on(self) -> bool:
         transport = self._transport
-        return not (self._reading or self._stopped or self.closed or transport is None or transport.is_closing())
+        stays = self._reading or self._stopped or self._ended or self.closed
+        return not (stays or transport is None or transport.is_closing())
 
     def _read_on(self) -> None:
         if not self._may_read_on():

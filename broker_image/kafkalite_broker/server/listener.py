@@ -64,6 +64,7 @@ class Server:
         self._servers: list[asyncio.Server] = []
         self._read_buffer = bytearray(READ_BUFFER_BYTES)
         self._sweeper: asyncio.Task[None] | None = None
+        self._ended = False
 
     async def listen(self, name: str, host: str, port: int) -> int:
         """Listen on an address; returns the port (of use when `port` is 0). Raises `ListenerError`."""
@@ -95,6 +96,9 @@ class Server:
         For one of the listener that brokers use, the client of another listener that was silent for longest makes
         room (as in KIP-402).
         """
+        if self._ended:
+            connection.close()
+            return True
         if len(self.connections) >= self._connections_max and not self._made_room_for(connection):
             return False
         self.connections.add(connection)
@@ -115,14 +119,19 @@ class Server:
         """Forget a connection."""
         self.connections.discard(connection)
 
-    async def stop_accepting(self) -> None:
-        """Close the listening sockets; existing connections go on."""
+    def stop_reading(self) -> None:
+        """Take no further request, of nobody. Whatever is dropped from here on, nothing is handled that was sent behind
+        it on the same connection.
+        """
+        self._ended = True
         for server in self._servers:
             server.close()
+        for connection in self.connections:
+            connection.end_reading()
 
     async def stop(self) -> None:
         """Close everything."""
-        await self.stop_accepting()
+        self.stop_reading()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):

@@ -173,3 +173,20 @@ async def test_a_request_came_when_it_was_read_however_long_it_was_kept(parts, m
     came = {(payload, slot.received_s) for payload, slot in dispatcher.frames}
     assert came == {(b"at once", 100.0), (b"r", 100.0), (b"later", 110.0)}
     assert len(dispatcher.frames) == REQUESTS_IN_FLIGHT_MAX + 13
+
+
+async def test_nothing_is_handled_once_reading_has_ended_and_answers_are_still_sent(parts):
+    connection, dispatcher, _, transport = parts
+    feed(connection, frame(b"r") * (REQUESTS_IN_FLIGHT_MAX + 10))
+    feed(connection, frame(b"kept")[:6])
+    connection.end_reading()
+    assert not transport.reading
+    for _, slot in dispatcher.frames[:]:
+        slot.finish([b"a"])
+    await asyncio.sleep(0)
+    connection.take_turn()
+    feed(connection, frame(b"late"))
+    await asyncio.sleep(0)
+    assert len(dispatcher.frames) == REQUESTS_IN_FLIGHT_MAX
+    assert transport.sent == b"a" * REQUESTS_IN_FLIGHT_MAX
+    assert not transport.reading
