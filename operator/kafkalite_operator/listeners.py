@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.listener_addresses import needs_hosts, node_address, publish
 from kafkalite_core.resources.listener_services import listener_services
+from kafkalite_core.resources.listeners import parse_endpoints
 from kafkalite_core.resources.naming import LABEL_CLUSTER, LABEL_LISTENER, broker_id_of
 from kafkalite_operator.nodes import WHAT_TO_DO
 from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound
@@ -73,9 +75,10 @@ class Listeners:
     ) -> None:
         """One look at everything. Raises errors of the client.
 
-        `kept`: brokers whose Services stay, by default those. While the cluster is paused no Service is deleted, and no
-        listener of a former spec is taken back: where the others are is told all the same, since nodes and load
-        balancers go by nobody's annotation.
+        `kept`: brokers whose Services stay, by default those. While the cluster is paused no Service is deleted, and
+        neither a listener of a former spec is taken back nor an address for which there is no other: nobody makes a
+        Service meanwhile. Where they are now is told all the same, since nodes and load balancers go by nobody's
+        annotation.
         """
         state, paused = self._state(settings, broker_ids), settings.cluster.paused
         services = await self._services(settings, broker_ids if kept is None else kept)
@@ -88,13 +91,14 @@ class Listeners:
             self._seen[settings.cluster.uid] = (state, self._clock() + RESYNC_S)
             return
         hosts, refused = await self._hosts(settings)
-        published = publish(settings, broker_ids, services, hosts)
+        former = parse_endpoints(Fields(self._status.of(settings), "status")) if paused else None
+        published = publish(settings, broker_ids, services, hosts, former)
         condition = published.condition(refused)
         listed = published.listeners
         if paused:
             names = {each["name"] for each in listed}
-            former = self._status.of(settings).get("listeners") or []
-            listed = [*listed, *(each for each in former if each["name"] not in names)]
+            before = self._status.of(settings).get("listeners") or []
+            listed = [*listed, *(each for each in before if each["name"] not in names)]
         await self._status.write(settings, condition=condition, fields={"listeners": listed})
         pause_s = WAITING_S if published.waits else RESYNC_S
         self._seen[settings.cluster.uid] = (state, self._clock() + pause_s)

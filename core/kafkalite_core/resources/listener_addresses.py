@@ -49,6 +49,7 @@ def publish(
     broker_ids: Iterable[int],
     services: Mapping[str, Mapping[str, Any]],
     hosts: Mapping[str, Mapping[int, str]],
+    former: Mapping[str, Mapping[int, Endpoint]] | None = None,
 ) -> Published:
     """What clients of each listener are told.
 
@@ -57,6 +58,7 @@ def publish(
         broker_ids: Brokers that shall exist.
         services: Services of external listeners, by name.
         hosts: Address of the broker's node, by listener and broker id, as far as it is known.
+        former: What clients were told, by listener and broker id: it stays where nothing else is found.
     """
     found: list[dict[str, Any]] = []
     waits: list[str] = []
@@ -68,8 +70,10 @@ def publish(
             endpoint = _endpoint(settings, listener, broker_id, services, hosts.get(listener.name, {}))
             if isinstance(endpoint, Endpoint):
                 endpoints[broker_id] = endpoint
-            else:
-                missing.append(endpoint)
+                continue
+            if broker_id in (known := (former or {}).get(listener.name, {})):
+                endpoints[broker_id] = known[broker_id]
+            missing.append(endpoint)
         bootstrap = _bootstrap(settings, listener, endpoints, services)
         if missing:
             more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""

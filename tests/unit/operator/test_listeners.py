@@ -153,6 +153,25 @@ async def test_a_paused_cluster_tells_where_its_brokers_are_and_takes_nothing_aw
     await made(harness, "kafkalite-bootstrap-two", "kafkalite-broker-0-two")
 
 
+async def test_a_paused_cluster_keeps_the_addresses_of_what_nobody_makes_again(harness):
+    await make_cluster(harness, listeners=[PLAIN, OUTSIDE])
+    await made(harness, "kafkalite-bootstrap-ext", "kafkalite-broker-0-ext", "kafkalite-broker-1-ext")
+    for number in range(2):
+        await answered(harness, f"kafkalite-broker-{number}-ext", f"192.0.2.{number + 1}")
+    await told(harness, "ListenersReady", "True", "ext at 192.0.2.1:9094,192.0.2.2:9094")
+    paused = {"metadata": {"annotations": {"kafkalite.io/paused": "true"}}}
+    await harness.client.merge_patch(CLUSTERS, NAMESPACE, "kafkalite", paused)
+    await told(harness, "ReconciliationPaused", "True")
+    await harness.client.delete(SERVICES, NAMESPACE, "kafkalite-broker-1-ext")
+    other = {"name": "two", "type": "loadbalancer", "port": 9095}
+    await spec(harness, listeners=[PLAIN, OUTSIDE, other])
+    await told(harness, "ListenersReady", "False", "Service kafkalite-broker-1-ext has no address yet")
+    obj = await the_cluster(harness)
+    assert parse_cluster(obj).endpoints["ext"] == {0: ("192.0.2.1", 9094), 1: ("192.0.2.2", 9094)}
+    [ext] = [each for each in obj["status"]["listeners"] if each["name"] == "ext"]
+    assert ext["bootstrapServers"] == "192.0.2.1:9094,192.0.2.2:9094"
+
+
 async def test_a_node_port_is_told_with_the_node_that_the_pod_is_on(harness):
     listener = {"name": "ext", "type": "nodeport", "port": 9094}
     await make_cluster(harness, replicas=1, listeners=[PLAIN, listener])

@@ -160,6 +160,15 @@ def test_a_node_port_is_told_with_the_address_of_the_pods_node():
     assert published.condition("nodes may not be read").message.startswith("nodes may not be read; listener ext")
 
 
+def test_an_address_that_is_not_found_again_may_stay_and_is_waited_for_all_the_same():
+    former = {"ext": {0: Endpoint("10.0.0.9", 31009), 1: Endpoint("10.0.0.2", 31001), 7: Endpoint("gone", 1)}}
+    there = service("kafkalite-broker-0-ext", port=31000)
+    published = publish(settings(external("nodeport")), (0, 1, 2), there, {"ext": {0: "10.0.0.1"}}, former)
+    assert addresses(published) == {0: ("10.0.0.1", 31000), 1: ("10.0.0.2", 31001)}
+    assert published.listeners[1]["bootstrapServers"] == "10.0.0.1:31000,10.0.0.2:31001"
+    assert "Service kafkalite-broker-1-ext has no nodePort yet" in published.condition().message
+
+
 def test_templates_go_before_what_is_found_and_single_brokers_before_templates():
     configuration = {
         "advertisedHostTemplate": "{podName}.example.com",
