@@ -55,7 +55,8 @@ def publish(
 
     Args:
         settings: The cluster.
-        broker_ids: Brokers that shall exist.
+        broker_ids: Brokers that shall exist. Nothing is waited for of those that leave the cluster: their pods and
+            Services go one after the other.
         services: Services of external listeners, by name.
         hosts: Address of the broker's node, by listener and broker id, as far as it is known.
         former: What clients were told, by listener and broker id: it stays where nothing else is found.
@@ -73,7 +74,8 @@ def publish(
                 continue
             if broker_id in (known := (former or {}).get(listener.name, {})):
                 endpoints[broker_id] = known[broker_id]
-            missing.append(endpoint)
+            if broker_id < settings.cluster.replicas:
+                missing.append(endpoint)
         bootstrap = _bootstrap(settings, listener, endpoints, services)
         if missing:
             more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""

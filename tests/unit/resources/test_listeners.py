@@ -16,8 +16,8 @@ INTERNAL = {"name": "plain", "type": "internal", "port": 9092}
 NOWHERE = MappingProxyType({})
 
 
-def settings(*listeners, name="kafkalite"):
-    return cluster_settings(cluster_object(name, spec={"listeners": [INTERNAL, *listeners]}))
+def settings(*listeners, name="kafkalite", **spec):
+    return cluster_settings(cluster_object(name, spec={"listeners": [INTERNAL, *listeners], **spec}))
 
 
 def external(kind, **configuration):
@@ -169,6 +169,17 @@ def test_an_address_that_is_not_found_again_may_stay_and_is_waited_for_all_the_s
     assert "Service kafkalite-broker-1-ext has no nodePort yet" in published.condition().message
 
 
+def test_a_broker_that_leaves_is_told_while_it_is_reached_and_not_waited_for():
+    wanted, there = settings(external("nodeport"), replicas=1), service("kafkalite-broker-0-ext", port=31000)
+    there |= service("kafkalite-broker-1-ext", port=31001)
+    hosts = {"ext": {0: "10.0.0.1", 1: "10.0.0.2"}}
+    assert addresses(publish(wanted, (0, 1), there, hosts)) == {0: ("10.0.0.1", 31000), 1: ("10.0.0.2", 31001)}
+    without_pod = publish(wanted, (0, 1), there, {"ext": {0: "10.0.0.1"}})
+    assert (addresses(without_pod), without_pod.condition().status) == ({0: ("10.0.0.1", 31000)}, "True")
+    del there["kafkalite-broker-1-ext"]
+    assert publish(wanted, (0, 1), there, hosts).condition().status == "True"
+
+
 def test_templates_go_before_what_is_found_and_single_brokers_before_templates():
     configuration = {
         "advertisedHostTemplate": "{podName}.example.com",
@@ -188,7 +199,7 @@ def test_a_template_that_gives_no_port_is_told(template):
 
 
 def test_a_message_names_a_few_and_counts_the_others():
-    message = publish(settings(external("nodeport")), range(64), {}, NOWHERE).condition().message
+    message = publish(settings(external("nodeport"), replicas=64), range(64), {}, NOWHERE).condition().message
     assert message.count("Service ") == 5
     assert message.endswith("and 59 more")
 
