@@ -37,7 +37,7 @@ from kafkalite_operator.identity import cluster_id_for
 from kafkalite_operator.new_brokers import NewBrokers
 from kafkalite_operator.restarts import rolling_events
 from kafkalite_operator.telling import ToldInVain, changed, grouped, moves, ready_event, replacing_events, sentences
-from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeInvalid, KubeNotFound, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
@@ -314,6 +314,8 @@ class Executor:
             answer = await self._client.json_patch(
                 TOPICS, topic.namespace, topic.object_name, operations, deadline_s=PATCH_DEADLINE_S
             )
+        except KubeUnauthorized:
+            raise
         except (KubeInvalid, KubeForbidden) as error:
             obj = await self.refresh(TOPICS, topic.namespace, topic.object_name, topic.uid)
             if obj is None or str(obj["metadata"]["resourceVersion"]) != resource_version:

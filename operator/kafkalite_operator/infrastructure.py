@@ -15,7 +15,14 @@ from kafkalite_core.resources.listener_services import with_removals
 from kafkalite_core.resources.manifests import applied_hash, infrastructure
 from kafkalite_core.resources.naming import LABEL_CLUSTER, LABEL_COMPONENT
 from kafkalite_operator.stateful_sets import StatefulSets
-from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeNotFound, KubeThrottled, KubeUnavailable
+from kafkalite_runtime.kube.errors import (
+    KubeConflict,
+    KubeError,
+    KubeNotFound,
+    KubeThrottled,
+    KubeUnauthorized,
+    KubeUnavailable,
+)
 from kafkalite_runtime.kube.kinds import (
     CLUSTERS,
     CONFIG_MAPS,
@@ -208,18 +215,19 @@ class Infrastructure:
 def condition_of(error: KafkaLiteError) -> Condition | None:
     """The condition that tells of what went wrong with one object; None where it says nothing of that object.
 
-    Of the answers with 5xx the API server gives 500 where it could not ask an admission webhook, which may last.
+    Of the answers with 5xx the API server gives 500 where it could not ask an admission webhook, which may last; nobody
+    asks one about a read.
     """
     match error:
         case ForeignObject():
             return FOREIGN
         case NotYetCollected():
             return NOT_YET_COLLECTED
-        case KubeConflict() | KubeNotFound() | KubeThrottled():
+        case KubeConflict() | KubeNotFound() | KubeThrottled() | KubeUnauthorized():
             return None
         case KubeError():
             return REFUSED
-        case KubeUnavailable(status=500):
+        case KubeUnavailable(status=500, ambiguous=True):
             return REFUSED
         case _:
             return None

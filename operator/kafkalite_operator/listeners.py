@@ -11,7 +11,7 @@ from kafkalite_core.resources.listener_services import listener_services
 from kafkalite_core.resources.listeners import parse_endpoints
 from kafkalite_core.resources.naming import LABEL_CLUSTER, LABEL_LISTENER, broker_id_of
 from kafkalite_operator.nodes import WHAT_TO_DO
-from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import SERVICES
 from kafkalite_runtime.logging import get_logger
 
@@ -145,6 +145,8 @@ class Listeners:
                     hosts[broker_id] = (
                         node_address(await self._nodes.get(node), preferred) if preferred and node else host
                     )
+                except KubeUnauthorized:
+                    raise
                 except KubeForbidden:
                     refused = WHAT_TO_DO
                 except KubeNotFound:

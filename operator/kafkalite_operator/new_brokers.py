@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.manifests import broker_object
-from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeThrottled
+from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeThrottled, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS
 from kafkalite_runtime.logging import get_logger
 
@@ -47,7 +47,7 @@ class NewBrokers:
                 self._not_made(settings, name, "what has this name is no such broker: delete it")
                 raise
             return
-        except KubeThrottled:
+        except (KubeThrottled, KubeUnauthorized):
             raise  # that is over in a moment
         except KubeError as error:
             self._not_made(settings, name, error.message)

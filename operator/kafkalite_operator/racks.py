@@ -8,7 +8,7 @@ from kafkalite_core.model.topic import Condition
 from kafkalite_core.resources.naming import ANNOTATION_RACK
 from kafkalite_core.resources.places import NO_RACK, rack_of_node
 from kafkalite_operator.nodes import WHAT_TO_DO
-from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeNotFound, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import PODS
 from kafkalite_runtime.logging import get_logger
 
@@ -56,6 +56,8 @@ class Racks:
             if place.wants_rack(key):
                 try:
                     await self._annotate(settings, place, rack_of_node(await self._nodes.get(place.node), key))
+                except KubeUnauthorized:
+                    raise
                 except (KubeForbidden, KubeNotFound) as error:
                     failure = error
         await self._status.write(settings, condition=self._condition(settings, failure))

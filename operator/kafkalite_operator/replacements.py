@@ -14,7 +14,7 @@ from kafkalite_core.resources import patches, replacing
 from kafkalite_core.resources.conditions import set_condition
 from kafkalite_operator.executor import wall_time
 from kafkalite_operator.telling import record_of_broker
-from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import BROKERS, PERSISTENT_VOLUME_CLAIMS, PODS
 from kafkalite_runtime.logging import get_logger
 
@@ -113,6 +113,8 @@ class Replacements:
         for name in sorted(names):
             try:
                 self._store.note_node(name, *await self._nodes.state(name))
+            except KubeUnauthorized:
+                raise
             except KubeForbidden:
                 refused = True
         if away:

@@ -10,7 +10,7 @@ from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.claims import broker_of_claim, growth, parse_claim
 from kafkalite_runtime.complaints import Complaints
-from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid, KubeNotFound, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import CLUSTERS, PERSISTENT_VOLUME_CLAIMS
 from kafkalite_runtime.logging import get_logger
 
@@ -97,6 +97,8 @@ class Volumes:
             answer = await self._client.json_patch(
                 PERSISTENT_VOLUME_CLAIMS, namespace, volume.name, growth(volume, size), deadline_s=CALL_DEADLINE_S
             )
+        except KubeUnauthorized:
+            raise
         except (KubeForbidden, KubeInvalid) as error:
             # Admission refuses where the StorageClass does not let volumes grow; a lost race says so in the next look.
             self._complaints.wrong(volume.uid, "volume does not grow", error, claim=volume.name, size=size)

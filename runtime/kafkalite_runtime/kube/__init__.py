@@ -9,6 +9,7 @@ from kafkalite_runtime.kube.errors import (
     KubeInvalid,
     KubeNotFound,
     KubeThrottled,
+    KubeUnauthorized,
     KubeUnavailable,
 )
 from kafkalite_runtime.kube.events import EventRecorder
@@ -53,6 +54,7 @@ __all__ = [
     "KubeList",
     "KubeNotFound",
     "KubeThrottled",
+    "KubeUnauthorized",
     "KubeUnavailable",
     "Reflector",
     "WatchEvent",

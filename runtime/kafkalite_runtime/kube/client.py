@@ -25,6 +25,7 @@ from kafkalite_runtime.kube.errors import (
     KubeInvalid,
     KubeNotFound,
     KubeThrottled,
+    KubeUnauthorized,
     KubeUnavailable,
     cause_of,
     described,
@@ -417,7 +418,7 @@ def _error_for(status: int, reason: str, message: str, retry_after: str, *, writ
     if status == 422:
         message = without_object(message)
     kinds: dict[int, type[KubeError]] = {
-        401: KubeForbidden,
+        401: KubeUnauthorized,
         403: KubeForbidden,
         404: KubeNotFound,
         409: KubeConflict,

@@ -48,6 +48,10 @@ class KubeForbidden(KubeError):
     """401 or 403."""
 
 
+class KubeUnauthorized(KubeForbidden):
+    """401: the server does not know who asks, for a token that has run out, say. It is no verdict on the request."""
+
+
 class KubeThrottled(KubeError):
     """429: not applied; come back after `retry_after_s` seconds."""
 

@@ -16,6 +16,7 @@ from kafkalite_runtime.kube.errors import (
     KubeInvalid,
     KubeNotFound,
     KubeThrottled,
+    KubeUnauthorized,
     KubeUnavailable,
 )
 from kafkalite_runtime.kube.kinds import (
@@ -164,6 +165,8 @@ async def test_whatever_the_api_server_has_against_an_object_is_told(harness, mo
         (KubeInvalid(422, "Invalid", ""), "ObjectRefused"),
         (KubeForbidden(403, "Forbidden", ""), "ObjectRefused"),
         (KubeUnavailable("", ambiguous=True, status=500), "ObjectRefused"),
+        (KubeUnavailable("", ambiguous=False, status=500), None),
+        (KubeUnauthorized(401, "Unauthorized", ""), None),
         (KubeUnavailable("", ambiguous=True, status=503), None),
         (KubeUnavailable("", ambiguous=True), None),
         (KubeConflict(409, "Conflict", ""), None),

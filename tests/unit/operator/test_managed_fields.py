@@ -12,7 +12,7 @@ from kafkalite_core.resources.topics import parse_partition, parse_topic
 from kafkalite_operator.executor import Executor
 from kafkalite_operator.metrics import OperatorMetrics
 from kafkalite_operator.store import Store
-from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeInvalid, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import TOPICS
 from tests.unit.operator.test_parts import Clock, NoEvents, OneObject
 from tests.unit.resources.builders import cluster_object, partition_json, topic_object
@@ -113,3 +113,16 @@ async def test_who_may_not_write_the_topic_itself_writes_its_status(status, refu
     if status is not None:
         await write()
         assert client.written == ["", "status", "status"], "and does not try again"
+
+
+@STATUSES
+async def test_who_is_not_known_for_a_moment_tries_again(status):
+    client = Tracking(topic_object(status=status))
+    _, write = executor_that_writes_once(client)
+    client.refusing = KubeUnauthorized(401, "Unauthorized", "the token has expired")
+    with pytest.raises(KubeUnauthorized):
+        await write()
+    client.refusing = None
+    await write()
+    assert client.written == ["", "", "status"]
+    assert "managedFields" not in client.obj["metadata"]

@@ -20,6 +20,7 @@ from kafkalite_runtime.kube import (
     KubeInvalid,
     KubeNotFound,
     KubeThrottled,
+    KubeUnauthorized,
     KubeUnavailable,
 )
 from kafkalite_runtime.kube.config import KubeConfig, TokenFile
@@ -85,7 +86,7 @@ async def test_writes_carry_method_type_and_body(api, client):
     ("code", "error"),
     [
         (400, KubeError),
-        (401, KubeForbidden),
+        (401, KubeUnauthorized),
         (403, KubeForbidden),
         (404, KubeNotFound),
         (409, KubeConflict),
