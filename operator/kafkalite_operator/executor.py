@@ -86,7 +86,7 @@ class Executor:
         self._tracked: set[str] = set()
         """Uids of topics whose `managedFields` the operator was not allowed to remove."""
         self._in_vain = ToldInVain(clock)
-        self._new_brokers = NewBrokers(client, store, events, self.refresh)
+        self._new_brokers = NewBrokers(client, store, events, self.refresh, clock)
         store.on_forget(self._forget)
 
     def _forget(self, uid: str) -> None:

@@ -62,6 +62,7 @@ class Client:
     def __init__(self, served):
         self.served, self.elected, self.forbidden, self.called = served, [], set(), set()
         self.full, self.made = set(), []
+        self.refusal = KubeForbidden(403, "Forbidden", "exceeded quota: brokers")
 
     async def list(self, kind, namespace, **_):
         if namespace in self.forbidden:
@@ -75,7 +76,7 @@ class Client:
 
     async def create(self, kind, namespace, body, **_):
         if kind is not BROKERS or namespace in self.full:
-            raise KubeForbidden(403, "Forbidden", "exceeded quota: brokers")
+            raise self.refusal
         self.made.append((namespace, body["metadata"]["name"]))
         return body | {"metadata": body["metadata"] | {"uid": f"new-{namespace}", "resourceVersion": "12"}}
 
@@ -143,6 +144,28 @@ async def test_a_broker_that_may_not_be_made_in_one_namespace_holds_up_that_of_n
     assert world.client.made == [("b", "c-broker-0")]
     said = [message for reason, message in world.events if reason == "BrokerNotCreated"]
     assert said == ["KafkaLiteBroker c-broker-0 cannot be made: exceeded quota: brokers"]
+
+
+async def test_why_a_broker_cannot_be_made_is_told_every_five_minutes_for_each_broker_and_reason():
+    served = {"a": objects("a")}
+    del served["a"][BROKERS][1:]
+    world = World(**served)
+
+    def told():
+        said = [message for reason, message in world.events if reason == "BrokerNotCreated"]
+        return [sum(f"c-broker-{i} " in message for message in said) for i in (1, 2)]
+
+    world.client.full.add("a")
+    for _ in range(29):
+        await world.round(pass_s=10.0)
+    assert told() == [1, 1]
+    for _ in range(3):
+        await world.round(pass_s=10.0)
+    assert told() == [2, 2]
+    world.client.refusal = KubeForbidden(403, "PolicyDenied", "a policy")
+    await world.round(pass_s=10.0)
+    assert told() == [3, 3]
+    assert ("BrokerNotCreated", "KafkaLiteBroker c-broker-1 cannot be made: a policy") in world.events
 
 
 async def test_nothing_is_decided_on_what_a_watch_has_brought_of_a_namespace_that_was_not_read(monkeypatch):
