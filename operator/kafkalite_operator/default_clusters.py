@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 STATUS_PAUSE_S = 0.25
 """Conditions of one object are written at most this often."""
 
+CLUSTER_REFUSED = "DefaultClusterRefused"
 _log = get_logger(__name__)
 
 
@@ -60,7 +61,10 @@ class DefaultClusters:
         namespace = view.topic.ref.namespace
         if follows and self._spec is not None:
             self._work.start(("cluster", f"{namespace}/{view.spec.cluster}"), self._make(namespace, self._spec))
-        conditions = orphan_conditions(view, cluster_follows=follows, refused=self._refused.get(namespace, ""))
+        refused = self._refused.get(namespace, "")
+        if follows and not refused and any(each.reason == CLUSTER_REFUSED for each in view.conditions):
+            return  # an earlier operator was refused it, and this one has had no answer yet
+        conditions = orphan_conditions(view, cluster_follows=follows, refused=refused)
         if all(condition in view.conditions for condition in conditions):
             return
         action = UpdateTopicStatus(
@@ -74,8 +78,9 @@ class DefaultClusters:
         try:
             made = await self._client.create(CLUSTERS, namespace, body)
         except KubeConflict:
-            self._refused.pop(namespace, None)
-            await self._executor.refresh(CLUSTERS, namespace, DEFAULT_CLUSTER_NAME)
+            # Without a cluster of that name it is a quota, say, that somebody else has changed meanwhile: no answer.
+            if await self._executor.refresh(CLUSTERS, namespace, DEFAULT_CLUSTER_NAME) is not None:
+                self._refused.pop(namespace, None)
             return
         except KafkaLiteError as error:
             if condition_of(error) is REFUSED:
