@@ -31,6 +31,7 @@ from kafkalite_core.controller.pacing import Urgency, pause_s, urgency_of
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import balanced, setting
 from kafkalite_core.controller.scale_down import removals, wanted_brokers
+from kafkalite_core.resources.naming import identity_name
 from kafkalite_operator.cluster_status import ClusterStatus
 from kafkalite_operator.default_clusters import STATUS_PAUSE_S, DefaultClusters
 from kafkalite_operator.executor import Executor
@@ -45,9 +46,11 @@ from kafkalite_operator.replacements import LOOK_S, Replacements
 from kafkalite_operator.resizing import Resizing
 from kafkalite_operator.restarts import Restarts
 from kafkalite_operator.troubles import Troubles
+from kafkalite_operator.unread_leases import UnreadLeases
 from kafkalite_operator.volumes import Volumes
 from kafkalite_operator.work import Work
-from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS, Kind
+from kafkalite_runtime.kube.errors import KubeForbidden
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, CONFIG_MAPS, PODS, TOPICS, Kind
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -106,6 +109,7 @@ class Controller:
         self._removal = BrokerRemoval(client, store, self._infrastructure, events, self._emptied, clock)
         namespaces = self._cluster_namespaces
         self.leases = LeaseReader(client, store.leases, namespaces, self.on_leases, clock)
+        self._unread_leases = UnreadLeases(self.leases, status)
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._work = Work(may_act=elector.held, wake=self.wake_up, metrics=metrics, clock=clock)
@@ -246,6 +250,8 @@ class Controller:
 
     def _control(self, key: ClusterKey, settings: ClusterSettings) -> Snapshot | None:
         """Plan for one cluster and begin what is planned; None while the control of it is being taken."""
+        if self._unread_leases.due(settings):
+            self._work.look(("leases", settings.cluster.uid), self._unread_leases.tell(settings))
         epoch = self._epoch_of(key, settings)
         if epoch is None:
             return None
@@ -313,9 +319,14 @@ class Controller:
         return None
 
     async def _take_control(self, settings: ClusterSettings, epoch: int, first_broker_epoch: int) -> None:
-        await self._executor.take_control(
-            settings, holder=self._elector.identity, epoch=epoch, first_broker_epoch=first_broker_epoch
-        )
+        try:
+            await self._executor.take_control(
+                settings, holder=self._elector.identity, epoch=epoch, first_broker_epoch=first_broker_epoch
+            )
+        except KubeForbidden as error:  # the ConfigMap that keeps the id: as long as that is not read, nothing is made
+            name = identity_name(settings.cluster.name)
+            await self._infrastructure.not_read(settings, CONFIG_MAPS.kind, name, error)
+            raise
         self._epochs[settings.cluster.uid] = epoch
 
     def _balance_due(self, key: ClusterKey, settings: ClusterSettings) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kafkalite_operator.cluster_status import ClusterStatus
     from kafkalite_operator.store import Store
     from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.errors import KubeForbidden
     from kafkalite_runtime.kube.events import EventRecorder
 
 CALL_DEADLINE_S = 3.0
@@ -133,15 +134,19 @@ class Infrastructure:
             try:
                 await self._ensure_again(settings, wanted)
             except KafkaLiteError as error:
-                condition = condition_of(error)
-                if condition is None:
+                problem = problem_of(wanted["kind"], wanted["metadata"]["name"], error)
+                if problem is None:
                     raise
-                what = f"{wanted['kind']} {wanted['metadata']['name']}"
-                verb = " refused" if condition is REFUSED else ""
-                problems.append(Problem(wanted["kind"], replace(condition, message=f"{what}{verb}: {error}")))
+                problems.append(problem)
         await self._tell_problems(settings, problems)
         if problems:
             raise NotApplied(problems)
+
+    async def not_read(self, settings: ClusterSettings, kind: str, name: str, error: KubeForbidden) -> None:
+        """Tell of an object that has to be read before any is applied, and may not be."""
+        problem = problem_of(kind, name, error)
+        if problem is not None:
+            await self._tell_problems(settings, [problem])
 
     async def _tell_problems(self, settings: ClusterSettings, problems: Sequence[Problem]) -> None:
         uid, now = settings.cluster.uid, self._clock()
@@ -210,6 +215,15 @@ class Infrastructure:
         if regarding is not None:
             type_ = "Normal" if reason == "ObjectApplied" else "Warning"
             self._events.record(regarding, type_, reason, message)
+
+
+def problem_of(kind: str, name: str, error: KafkaLiteError) -> Problem | None:
+    """What is told of what went wrong with that object; None where it says nothing of it."""
+    condition = condition_of(error)
+    if condition is None:
+        return None
+    verb = " refused" if condition is REFUSED else ""
+    return Problem(kind, replace(condition, message=f"{kind} {name}{verb}: {error}"))
 
 
 def condition_of(error: KafkaLiteError) -> Condition | None:

@@ -12,6 +12,7 @@ from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.resources.leases import parse_lease
 from kafkalite_core.resources.naming import is_broker_name
 from kafkalite_runtime.complaints import Complaints
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeUnauthorized
 from kafkalite_runtime.kube.kinds import LEASES
 from kafkalite_runtime.logging import get_logger
 
@@ -34,6 +35,9 @@ reflectors double it up to 30 s, and then add up to its own length."""
 
 FORGET_S = 7200.0
 """What was not seen for so long is forgotten: longer than any Lease lasts (an hour), so it makes nobody seem silent."""
+
+LASTING_S = 10.0
+"""So long a refusal may be that of an API server that starts: it knows no Roles yet, and answers 403 to all."""
 
 NEVER_READ = LeaseView(holder="", changed_at=0.0)
 
@@ -61,6 +65,13 @@ class LeaseReader:
         self._seen_at: dict[tuple[str, str], float] = {}
         self._asked_at: dict[str, float] = {}
         self._complaints = Complaints(_log)
+        self._refused: dict[str, tuple[float, str]] = {}
+        """By namespace: since when its Leases may not be read, and what the API server says."""
+
+    def refused(self, namespace: str) -> str:
+        """Why the Leases there may not be read, if that lasts; empty when they may, or when nobody has said."""
+        since, why = self._refused.get(namespace, (self._clock(), ""))
+        return why if self._clock() - since >= LASTING_S else ""
 
     def observing_since(self, namespace: str) -> float | None:
         """Since when Leases have been read without a gap; None when the last read is too old."""
@@ -88,6 +99,7 @@ class LeaseReader:
         for namespace in [each for each, at in self._asked_at.items() if now - at > FORGET_S]:
             del self._asked_at[namespace]
             self._observers.pop(namespace, None)
+            self._refused.pop(namespace, None)
         for key in [key for key, at in self._seen_at.items() if now - at > FORGET_S]:
             del self._seen_at[key]
             self._leases.pop(key, None)
@@ -96,8 +108,12 @@ class LeaseReader:
         try:
             await self.read(namespace)
             self._complaints.well(namespace, "broker leases read again", namespace=namespace)
+            self._refused.pop(namespace, None)
         except KafkaLiteError as error:
             self._complaints.wrong(namespace, "broker leases not read", error, namespace=namespace)
+            if isinstance(error, KubeForbidden) and not isinstance(error, KubeUnauthorized):
+                since, _ = self._refused.get(namespace, (self._clock(), ""))
+                self._refused[namespace] = (since, error.message)
 
     async def read(self, namespace: str) -> None:
         """One consistent read. Raises errors of the client."""

@@ -21,7 +21,7 @@ from kafkalite_core.controller.strays import why_kept
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_core.resources import naming
 from kafkalite_operator.infrastructure import NotApplied
-from kafkalite_runtime.kube.errors import KubeConflict, KubeNotFound
+from kafkalite_runtime.kube.errors import KubeConflict, KubeForbidden, KubeNotFound
 from kafkalite_runtime.kube.kinds import (
     BROKERS,
     CLUSTERS,
@@ -156,6 +156,10 @@ class BrokerRemoval:
             found = await self._client.get(STATEFUL_SETS, settings.cluster.namespace, name, deadline_s=CALL_DEADLINE_S)
         except KubeNotFound:
             return ids
+        except KubeForbidden as error:
+            # Nothing of the cluster is applied then, and only here anybody hears of it.
+            await self._infrastructure.not_read(settings, STATEFUL_SETS.kind, name, error)
+            raise
         count = int((found.get("spec") or {}).get("replicas", 1))
         while count > len(ids) and await self._empty(settings, count - 1):
             count -= 1

@@ -1,7 +1,9 @@
 """The reader of the brokers' Leases against a client that does as it is told."""
 
 from kafkalite_core.resources.leases import render_lease
-from kafkalite_operator.lease_reader import FORGET_S, LeaseReader
+from kafkalite_operator.lease_reader import FORGET_S, LASTING_S, LeaseReader
+from kafkalite_runtime.kube.client import KubeList
+from kafkalite_runtime.kube.errors import KubeForbidden, KubeUnauthorized, KubeUnavailable
 from tests.unit.operator.test_parts import Clock, OneObject
 
 
@@ -48,3 +50,38 @@ async def test_of_leases_those_of_brokers_are_kept_for_as_long_as_they_are_there
     clock.now += FORGET_S + 1.0
     await reader.read_all()
     assert (leases, reader._observers) == ({}, {})
+
+
+async def test_a_refusal_that_lasts_is_known_and_nothing_else_is_one():
+    clock = Clock()
+
+    class Answers:
+        error = None
+
+        async def list(self, *_, **__):
+            if self.error is not None:
+                raise self.error
+            return KubeList([], "1")
+
+    client = Answers()
+    reader = LeaseReader(client, {}, lambda: ["ns"], lambda: None, clock)
+
+    async def refused(error):
+        client.error = error
+        await reader.read_all()
+        clock.now += LASTING_S
+        return reader.refused("ns")
+
+    for error in (
+        None,
+        KubeUnauthorized(401, "Unauthorized", "the token has expired"),
+        KubeUnavailable("500 InternalError", ambiguous=False, status=500),
+    ):
+        assert not await refused(error)
+    client.error = KubeForbidden(403, "Forbidden", "leases is forbidden")
+    await reader.read_all()
+    assert not reader.refused("ns"), "an API server that has just started knows no Roles yet"
+    clock.now += LASTING_S
+    assert reader.refused("ns") == "leases is forbidden"
+    assert await refused(KubeUnavailable("500 InternalError", ambiguous=False, status=500)), "nobody has said otherwise"
+    assert not await refused(None)
