@@ -267,7 +267,7 @@ class Controller:
             self._work.look(("template", settings.cluster.uid), self._restarts.look(settings), pause_s=TICK_S)
         if self._replacements.due(settings, snapshot):
             look = self._replacements.look(settings, snapshot)
-            self._work.look(("lost", settings.cluster.uid), look, pause_s=LOOK_S)
+            self._work.look(("lost", settings.cluster.uid), look, pause_s=LOOK_S, reads_nodes=True)
         return snapshot
 
     def _snapshot(self, key: ClusterKey, epoch: int, *, balance_due: bool) -> Snapshot:
@@ -390,13 +390,15 @@ class Controller:
         if settings.cluster.deleting:
             return
         if self._racks.due(settings):  # a broker that starts waits for its rack, whatever stands still
-            self._work.look(("racks", settings.cluster.uid), self._racks.label(settings))
+            self._work.look(("racks", settings.cluster.uid), self._racks.label(settings), reads_nodes=True)
         removed = removals(snapshot)
         removing = bool(removed)
         # Who is about to be removed is reached until it has ended, and may be kept after all.
         reached = [*ids, *(action.broker.id for action in removed if action.broker.id not in ids)]
         if self._listeners.due(settings, reached):  # clients are told where brokers are, whatever stands still
-            self._work.look(("listeners", settings.cluster.uid), self._look_at_listeners(settings, reached))
+            look = self._look_at_listeners(settings, reached)
+            nodes = self._listeners.reads_nodes(settings)
+            self._work.look(("listeners", settings.cluster.uid), look, reads_nodes=nodes)
         if settings.cluster.paused:
             return
         state = (snapshot.generation, tuple(ids), removing)

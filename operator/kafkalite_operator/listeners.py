@@ -58,6 +58,10 @@ class Listeners:
         state, next_look = self._seen.get(settings.cluster.uid, (None, 0.0))
         return state != self._state(settings, broker_ids) or self._clock() >= next_look
 
+    def reads_nodes(self, settings: ClusterSettings) -> bool:
+        """Whether a look asks for nodes: what the kubelet says of its own is enough as a rule."""
+        return any(needs_hosts(each) and each.configuration.node_address_type for each in settings.listeners)
+
     def _state(self, settings: ClusterSettings, broker_ids: Sequence[int]) -> object:
         hosts = any(needs_hosts(listener) for listener in settings.listeners)
         places = self._places(settings) if hosts else ()

@@ -4,7 +4,8 @@ What finds no room waits until something is answered, or until the next plan, wh
 action tests what it was decided on, so one that has waited is refused when it is out of date.
 
 There are three kinds, and none takes the room of another. What is started begins at once: there is little of it, and
-some of it takes long (the end of a pod). What is offered waits for its turn. Looks have few turns of their own.
+some of it takes long (the end of a pod). What is offered waits for its turn. Looks have few turns of their own, and
+those that read nodes have others.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.pacing import LOOKS_MAX, PLAN_FRESH_S, Urgency, may_begin
+from kafkalite_core.controller.pacing import LOOKS_MAX, NODE_LOOKS_MAX, PLAN_FRESH_S, Urgency, may_begin
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_runtime.complaints import Complaints
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid, KubeThrottled, KubeUnavailable
@@ -39,6 +40,30 @@ class _Waiting:
     key: Key
     make: Callable[[], Coroutine[Any, Any, None]]
     pause_s: float
+
+
+class _Turns:
+    """Of looks of one kind."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self.taken: set[Key] = set()
+        self._waiting: dict[Key, int] = {}
+        """Looks that found no room, in the order in which they were first asked for, and the last plan that did."""
+
+    def plan_anew(self, plan: int) -> None:
+        """That plan has ended: who was not asked for with it is not waited for."""
+        self._waiting = {key: asked for key, asked in self._waiting.items() if asked == plan}
+
+    def take(self, key: Key, plan: int) -> bool:
+        """Whether there is room for it; else it waits."""
+        room = self._count - len(self.taken)
+        if len(self._waiting) < room or key in islice(self._waiting, max(0, room)):
+            self._waiting.pop(key, None)
+            self.taken.add(key)
+            return True
+        self._waiting[key] = plan
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +96,7 @@ class Work:
         self._not_before: dict[Key, float] = {}
         self._electing: set[Key] = set()
         self._offered: set[Key] = set()
-        self._looks: set[Key] = set()
-        self._looks_waiting: dict[Key, int] = {}
-        """Looks that found no room, in the order in which they were first asked for, and the last plan that did."""
+        self._looks, self._node_looks = _Turns(LOOKS_MAX), _Turns(NODE_LOOKS_MAX)
         self._plan = 0
         self._waiting: dict[Urgency, deque[_Waiting]] = {urgency: deque() for urgency in Urgency}
         self._planned_at = 0.0
@@ -94,7 +117,8 @@ class Work:
     def plan_anew(self) -> None:
         """A plan was made: what still waits of the last one is dropped."""
         self._drop_waiting()
-        self._looks_waiting = {key: plan for key, plan in self._looks_waiting.items() if plan == self._plan}
+        for turns in (self._looks, self._node_looks):
+            turns.plan_anew(self._plan)
         self._plan += 1
         now = self._clock()
         if len(self._not_before) > REMEMBERED_MAX:
@@ -119,17 +143,14 @@ class Work:
         self._begin(key, work, urgency, pause_s)
         return True
 
-    def look(self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0) -> None:
+    def look(
+        self, key: Key, work: Coroutine[Any, Any, None], *, pause_s: float = 0.0, reads_nodes: bool = False
+    ) -> None:
         """As `start`, when there is room for a look. Else ask again with the next plan: the turn is kept."""
-        room = LOOKS_MAX - len(self._looks)
-        if not self._free(key):
-            work.close()
-        elif len(self._looks_waiting) < room or key in islice(self._looks_waiting, max(0, room)):
-            self._looks_waiting.pop(key, None)
-            self._looks.add(key)
+        turns = self._node_looks if reads_nodes else self._looks
+        if self._free(key) and turns.take(key, self._plan):
             self._begin(key, work, Urgency.FENCE, pause_s)
         else:
-            self._looks_waiting[key] = self._plan
             work.close()
 
     def offer(
@@ -172,7 +193,7 @@ class Work:
 
     def _ended(self, key: Key, task: asyncio.Task[_End], work: Coroutine[Any, Any, None]) -> None:
         del self._under_way[key]
-        for kind in (self._electing, self._offered, self._looks):
+        for kind in (self._electing, self._offered, self._looks.taken, self._node_looks.taken):
             kind.discard(key)
         work.close()
         end = _End(0.0, hurry=False) if task.cancelled() else task.result()

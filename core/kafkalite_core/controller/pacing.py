@@ -4,7 +4,8 @@
              turn, unless brokers changed (fences and elections wait for nobody) or the last of what waited has begun
     an action begins only while fewer than LIMITS[its urgency] are under way
     a look at what belongs to a cluster, which no election waits for, begins only while fewer than LOOKS_MAX are; they
-             go in the order in which they were first asked for, and count for nothing above
+             go in the order in which they were first asked for, and count for nothing above; those that read nodes have
+             NODE_LOOKS_MAX turns instead
 
 The first leaves most of the time to what was planned: a thousand answers are planned a few times, not a thousand times.
 By the second a thousand placements neither go out at once nor fill all connections, and an election always finds room.
@@ -56,8 +57,10 @@ has enough to do while a plan is made."""
 
 
 LOOKS_MAX: Final = 12
+NODE_LOOKS_MAX: Final = 4
 """With as many elections as may be under way they leave some of the client's 64 connections free: for lists, for the
-control of a cluster, and for what is done to pods."""
+control of a cluster, and for what is done to pods. Nodes are read one by one: a look at them may take long, and neither
+StatefulSets nor Services nor volumes wait for it."""
 
 
 def urgency_of(action: Action) -> Urgency:

@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import ChangePartitions, Fence, UpdateTop
 from kafkalite_core.controller.pacing import (
     LIMITS,
     LOOKS_MAX,
+    NODE_LOOKS_MAX,
     PAUSE_MAX_S,
     PLAN_FRESH_S,
     Urgency,
@@ -104,6 +105,22 @@ async def test_what_takes_no_turn_takes_none_from_what_does(desk):
     desk.offer("elected", Urgency.ELECTION)
     await eventually(lambda: {"told", "placed", "elected"} <= set(desk.begun))
     assert len(desk.begun) == 100 + LOOKS_MAX + 3
+
+
+async def test_looks_that_read_nodes_take_no_turn_from_anything_else(desk):
+    for n in range(100):
+        desk.look(f"nodes {n}", reads_nodes=True)
+    for n in range(LOOKS_MAX):
+        desk.look(f"look {n}")
+    desk.offer("elected", Urgency.ELECTION)
+    await eventually(lambda: "elected" in desk.begun)
+    begun = {kind: sum(name.startswith(kind) for name in desk.begun) for kind in ("nodes", "look")}
+    assert begun == {"nodes": NODE_LOOKS_MAX, "look": LOOKS_MAX}
+    await desk.end("nodes 0")
+    desk.work.plan_anew()
+    for n in range(1, 100):
+        desk.look(f"nodes {n}", reads_nodes=True)
+    await eventually(lambda: f"nodes {NODE_LOOKS_MAX}" in desk.begun)
 
 
 async def test_looks_have_few_turns_in_the_order_in_which_they_were_first_asked_for(desk):
