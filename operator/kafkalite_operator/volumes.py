@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.volumes import is_growing, to_grow
 from kafkalite_core.model.errors import KafkaLiteError
+from kafkalite_core.model.volumes import Volume
 from kafkalite_core.resources import naming
 from kafkalite_core.resources.claims import broker_of_claim, growth, parse_claim
 from kafkalite_runtime.complaints import Complaints
@@ -17,7 +18,6 @@ from kafkalite_runtime.logging import get_logger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kafkalite_core.model.volumes import Volume
     from kafkalite_core.resources.manifests import ClusterSettings
     from kafkalite_operator.store import Store
     from kafkalite_runtime.kube.client import KubeClient
@@ -38,17 +38,15 @@ class Volumes:
 
     def growing(self, settings: ClusterSettings) -> bool:
         """Some volume is on its way to its new size, as last read."""
-        return is_growing(self._store.volumes.get(settings.cluster.uid, ()), settings.storage_size)
+        known = self._store.brokers_of((settings.cluster.namespace, settings.cluster.name))
+        volumes = self._store.volumes.get(settings.cluster.uid, ())
+        return is_growing([v for v in volumes if self._broker(settings, v.name) in known], settings.storage_size)
 
     async def ensure(self, settings: ClusterSettings, broker_ids: Iterable[int]) -> None:
         """Bring the volumes of these brokers up to the wanted size. Raises errors of the client."""
-        wanted = set(broker_ids)
-        found = {
-            name: each
-            for name, each in (await self._claims(settings)).items()
-            if self._broker(settings, name) in wanted
-        }
-        for volume in to_grow(found.values(), settings.storage_size):
+        wanted, found = set(broker_ids), await self._claims(settings)
+        theirs = [each for name, each in found.items() if self._broker(settings, name) in wanted]
+        for volume in to_grow(theirs, settings.storage_size):
             found[volume.name] = await self._grow(settings, volume)
         self._note(settings, found)
 
@@ -73,6 +71,7 @@ class Volumes:
         return broker_of_claim(settings.cluster.name, claim)
 
     async def _claims(self, settings: ClusterSettings) -> dict[str, Volume]:
+        """All of them, by name: one that is missing here counts as deleted, so one that is not understood is there."""
         cluster = settings.cluster
         labels = naming.broker_labels(cluster.name)
         selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
@@ -84,9 +83,10 @@ class Volumes:
             try:
                 volume = parse_claim(item)
             except KafkaLiteError as error:
-                uid = (item.get("metadata") or {}).get("uid")
+                metadata = item.get("metadata") or {}
+                name, uid = str(metadata.get("name", "")), str(metadata.get("uid", ""))
                 self._complaints.wrong(("claim", uid), "claim not understood", error)
-                continue
+                volume = Volume(name=name, uid=uid, requested="", deleting="deletionTimestamp" in metadata)
             if self._broker(settings, volume.name) is not None:
                 found[volume.name] = volume
         return found

@@ -19,6 +19,7 @@ many brokers as replicas there is nobody else to take what it held.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import isinf
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import EndReplaceRequest, Fence, ReplaceBroker
@@ -268,6 +269,8 @@ class _Round:
                 end = EndReplaceRequest(broker=broker, request=broker.replace_request)
                 return Replacement(status=replace(before, blocked_by=()), end=end)
             return Replacement(status=self._rebuilding(before, broker))
+        if isinf(self._snapshot.claims_age_s):
+            return Replacement(status=before)  # which claims are there was not read: none of them counts as deleted
         if not self._begun(before) and not self._cause(broker):
             return self._chosen()  # the node is back, or the annotation was taken away
         step = self._step(before, broker)

@@ -152,7 +152,7 @@ class Snapshot:
         rolling: `status.rolling` of the cluster.
         storage_size: `spec.storage.size`, a quantity.
         volumes: The claims of the brokers' volumes, as last read.
-        claims_age_s: Time since that.
+        claims_age_s: Time since that; infinite when they were never read: then none that is missing counts as deleted.
         nodes: Nodes of brokers that somebody looked for a moment ago, by name.
         nodes_refused: Nodes have to be looked at, and the controller may not read them.
         replacing: `status.replacing` of the cluster.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.controller.lost_nodes import claim_of
 from kafkalite_core.model.quantity import QuantityError, quantity
 from kafkalite_core.model.topic import Condition
 
@@ -40,7 +41,9 @@ def is_growing(volumes: Iterable[Volume], size: str) -> bool:
 
 def volumes_condition(snapshot: Snapshot) -> tuple[Condition, ...]:
     """`VolumesSized` of the cluster. Nothing as long as there was never anything to say."""
-    size, volumes = snapshot.storage_size, snapshot.volumes
+    # A claim that a broker has left behind is nobody's, and keeps its size.
+    claims = [claim_of(snapshot, broker_id) for broker_id in sorted(snapshot.brokers)]
+    size, volumes = snapshot.storage_size, [claim for claim in claims if claim is not None]
     refused = [volume for volume in volumes if volume.refused and smaller(volume.requested, size)]
     greater = [volume for volume in volumes if smaller(size, volume.requested)]
     growing = [v for v in volumes if smaller(v.requested, size) or (v.capacity and smaller(v.capacity, v.requested))]

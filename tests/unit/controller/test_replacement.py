@@ -204,6 +204,19 @@ def test_a_change_of_mind_counts_until_something_is_deleted():
     assert of(plan(begun, NOW), ReplaceBroker), "its pod is left"
 
 
+def test_nothing_is_begun_and_nothing_given_up_before_the_claims_were_read():
+    """An operator that has just taken over: a claim that it has not read is not one that was deleted."""
+    withdrawn = {1: make_broker(1, fenced=11, object_name=name(1))}
+    for state in (world(), world(gone=None, brokers=withdrawn)):
+        unread = noted(replace(state, volumes=(), claims_age_s=float("inf")))
+        assert replacement(unread, NOW).status == unread.replacing
+        assert not of(plan(unread, NOW), ReplaceBroker)
+    gone = noted(world(gone=None, brokers=withdrawn, volumes=(claim(0), claim(2))))
+    assert replacement(gone, NOW).status.phase is Phase.REMOVING
+    there = noted(world(gone=None, brokers=withdrawn))
+    assert replacement(there, NOW).status == Replacing(), "the node is back"
+
+
 def test_no_claim_is_noted_that_was_read_long_ago():
     assert replacement(world(claims_age_s=CLAIMS_FRESH_S + 1), NOW).status == Replacing()
     unread = world(volumes=(claim(0), claim(2), claim(11)))

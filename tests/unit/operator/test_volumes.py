@@ -1,5 +1,7 @@
 """The claims of brokers as they are read, and those that may not grow."""
 
+import copy
+
 import pytest
 import structlog
 
@@ -9,8 +11,8 @@ from kafkalite_operator.store import Store
 from kafkalite_operator.volumes import Volumes
 from kafkalite_runtime.kube.client import KubeList
 from kafkalite_runtime.kube.errors import KubeForbidden
-from kafkalite_runtime.kube.kinds import CLUSTERS, PODS
-from tests.unit.resources.builders import cluster_object
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS
+from tests.unit.resources.builders import broker_object, cluster_object
 
 NAME = naming.broker_name("kafkalite", 0)
 
@@ -19,7 +21,7 @@ class Client:
     """One claim, which may not grow as long as `refuses`."""
 
     def __init__(self):
-        self.refuses, self.asked = True, 0
+        self.refuses, self.asked, self.listed = True, 0, []
         self.claim = {
             "metadata": {"name": f"data-{NAME}", "uid": "claim-1"},
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
@@ -27,7 +29,7 @@ class Client:
         }
 
     async def list(self, *_, **__):
-        return KubeList([self.claim], "5")
+        return KubeList(self.listed or [self.claim], "5")
 
     async def json_patch(self, kind, namespace, name, operations, **_):
         self.asked += 1
@@ -46,6 +48,7 @@ def settings():
 def store():
     found = Store(lambda: 100.0, "image")
     found.apply(CLUSTERS, "ADDED", cluster_object())
+    found.apply(BROKERS, "ADDED", broker_object(0))
     return found
 
 
@@ -63,6 +66,22 @@ async def test_a_volume_that_may_not_grow_is_told_once_and_not_waited_for(store,
     await volumes.ensure(settings, [0])
     assert volumes.growing(settings)
     assert told == ["VolumeGrows"]
+
+
+async def test_every_claim_is_known_whoever_asks_and_whatever_it_says(store, settings):
+    client = Client()
+    volumes = Volumes(client, store, None)
+    client.refuses = False
+    odd = {"metadata": {"name": "data-kafkalite-broker-1", "uid": "claim-odd"}, "status": {"conditions": "none"}}
+    left = {**copy.deepcopy(client.claim), "metadata": {"name": "data-kafkalite-broker-7", "uid": "claim-7"}}
+    client.listed = [client.claim, odd, left]
+    client.claim["spec"]["resources"]["requests"]["storage"] = "2Gi"
+    client.claim["status"]["capacity"]["storage"] = "2Gi"
+    for looks in (volumes.look(settings), volumes.ensure(settings, [0, 1])):
+        await looks
+        assert [each.uid for each in store.volumes[settings.cluster.uid]] == ["claim-1", "claim-odd", "claim-7"]
+    assert client.asked == 0
+    assert not volumes.growing(settings), "what broker 7 has left stays as it is"
 
 
 async def test_the_last_node_of_a_volume_is_remembered_for_as_long_as_its_claim_is_the_same(store, settings):
