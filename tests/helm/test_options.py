@@ -153,8 +153,14 @@ def test_policies_of_admission_are_named_after_their_release_and_bound_to_its_br
         [place] = doc["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert place == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
     assert all(doc["metadata"]["annotations"] == KEEP for doc in [*bindings, *policies])
-    values = {"brokers": {"admissionPolicy": {"enabled": True}}}
-    assert "needs Kubernetes 1.30 or later" in helm.refused(values, "--kube-version=1.29")
+
+
+def test_kubernetes_before_validation_ratcheting_is_refused(helm: Helm):
+    """There a status could not be written where the spec of an older object breaks a rule that came later."""
+    assert "chart requires kubeVersion: >=1.30.0-0" in helm.refused({}, "--kube-version=1.29.15")
+    assert helm.template({}, "--kube-version=1.30.0-gke.1")
+    policies = helm.template({"brokers": {"admissionPolicy": {"enabled": True}}}, "--kube-version=1.30")
+    assert "ValidatingAdmissionPolicy" in {doc["kind"] for doc in policies}
 
 
 def test_the_token_is_mounted_into_the_operator_alone(helm: Helm):
