@@ -34,7 +34,7 @@ from kafkalite_core.model.config import broker_integer
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.flushing import names_job
-from kafkalite_core.storage.stray_ends import listed
+from kafkalite_core.storage.stray_ends import listed, unlisted
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -271,7 +271,8 @@ class DataPlane:
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
-        self._link.report_strays(listed(self.logs.listed_strays()))
+        known = self.logs.listed_strays()
+        self._link.report_strays(listed(known), unlisted(known))
 
     def stop_reading(self) -> None:
         """Take no further request. To be called before anything is dropped that was asked for."""

@@ -20,7 +20,7 @@ from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.flushing import names_job
 from kafkalite_core.storage.identity import forget_taken
 from kafkalite_core.storage.last_registration import last_registration, note_registration
-from kafkalite_core.storage.stray_ends import listed
+from kafkalite_core.storage.stray_ends import listed, unlisted
 from tests.simulation.driver import Produce
 from tests.simulation.groups import Groups
 from tests.simulation.leases import LeaseRenewer
@@ -354,7 +354,8 @@ class Broker:
     def report_strays(self) -> None:
         """List the directories that were set aside (S10)."""
         assert self.registrar is not None
-        self.registrar.want_strays(tuple(listed(self.logs.listed_strays())))
+        known = self.logs.listed_strays()
+        self.registrar.want_strays(tuple(listed(known)), unlisted(known))
 
     # ------------------------------------------------------------ what others ask
 

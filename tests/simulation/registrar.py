@@ -44,6 +44,7 @@ class Registrar:
         self._failures = 0
         self._predecessor = Predecessor()
         self._strays: tuple[Stray, ...] = ()
+        self._strays_unlisted = 0
         self.listing = StrayListing()
         self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
@@ -82,7 +83,7 @@ class Registrar:
         registration = None if broker is None else broker.registration
         if broker is None or registration is None or registration.incarnation != self._broker.incarnation:
             return
-        if (broker.strays, broker.holdings) != (self._strays, self._holdings):
+        if not self._says_all(broker):
             self._begin(machine.StraysChanged())  # a store that went back does not say it any more
 
     def _look_at_listing(self) -> None:
@@ -92,17 +93,20 @@ class Registrar:
     @property
     def tells_all(self) -> bool:
         """The own object is known to have the lists of strays and of holdings as they were last looked at."""
-        seen, wanted = self._seen, (self._strays, self._holdings)
-        return seen is not None and (seen.strays, seen.holdings) == wanted and self._machine.confirmed
+        return self._seen is not None and self._says_all(self._seen) and self._machine.confirmed
+
+    def _says_all(self, broker: BrokerObject) -> bool:
+        wanted = (self._strays, self._strays_unlisted, self._holdings)
+        return (broker.strays, broker.strays_unlisted, broker.holdings) == wanted
 
     def want_state(self, state: BrokerState) -> None:
         """Say that state from now on."""
         self._begin(machine.StateWanted(state))
 
-    def want_strays(self, strays: tuple[Stray, ...]) -> None:
+    def want_strays(self, strays: tuple[Stray, ...], unlisted: int) -> None:
         """List these from now on."""
-        if strays != self._strays:
-            self._strays = strays
+        if (strays, unlisted) != (self._strays, self._strays_unlisted):
+            self._strays, self._strays_unlisted = strays, unlisted
             self.listing.may_say(strays)
             self._begin(machine.StraysChanged())
 
@@ -230,13 +234,15 @@ class Registrar:
         if not update:
             if self._object is None:
                 return None
-            return patches.registration(self._object, registration, self._strays, self._holdings)
+            told = (self._strays, self._holdings, self._strays_unlisted)
+            return patches.registration(self._object, registration, *told)
         current = None if self._seen is None else self._seen.registration
         if self._seen is None or current is None:
             return None
         if (current.broker_epoch, current.incarnation) != (registration.broker_epoch, registration.incarnation):
             return None
-        return patches.registration_update(self._seen, registration, self._strays, self._holdings)
+        told = (self._strays, self._holdings, self._strays_unlisted)
+        return patches.registration_update(self._seen, registration, *told)
 
     def _listed(self, outcome: Outcome, result: Any, epoch: int) -> None:
         """Catching up: consistent lists of brokers, then topics."""

@@ -96,6 +96,7 @@ class ClusterLink:
         self._cluster_known = asyncio.Event()
         self._registrar: Registrar | None = None
         self._strays: tuple[Stray, ...] = ()
+        self._strays_unlisted = 0
         self.holdings: Callable[[], tuple[Holding, ...]] = tuple
         """What this broker holds of partitions of which the store shows too little; none before it has logs."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,6 +147,7 @@ class ClusterLink:
             identity,
             state=state,
             strays=self._strays,
+            strays_unlisted=self._strays_unlisted,
             holdings=self._held,
             lease_duration_s=self._lease_duration_s,
             absorb=self.absorb_broker,
@@ -168,11 +170,14 @@ class ClusterLink:
         assert self._registrar is not None, "register first"
         return await self._registrar.want_state(state, deadline_s=deadline_s)
 
-    def report_strays(self, strays: Sequence[Stray]) -> None:
-        """List the directories that no topic claims in this broker's status, in the background (S10)."""
-        self._strays = tuple(strays)
+    def report_strays(self, strays: Sequence[Stray], unlisted: int = 0) -> None:
+        """List the directories that no topic claims in this broker's status, in the background (S10).
+
+        `unlisted`: how many more there are that were not given up.
+        """
+        self._strays, self._strays_unlisted = tuple(strays), unlisted
         if self._registrar is not None:
-            self._registrar.want_strays(self._strays)
+            self._registrar.want_strays(self._strays, unlisted)
 
     def unlisted_ms(self, topic_id: str, partition: int) -> float:
         """For how long the API server is known not to list that stray; 0 out of contact, when others may change it."""

@@ -69,6 +69,7 @@ class Registrar:
         *,
         state: BrokerState,
         strays: Sequence[Stray],
+        strays_unlisted: int = 0,
         holdings: Callable[[], tuple[Holding, ...]],
         lease_duration_s: Callable[[], float],
         absorb: Callable[[dict[str, Any]], None],
@@ -81,6 +82,7 @@ class Registrar:
         self._directory_id = identity.directory_id
         self._machine = machine.RegistrationMachine(identity, state=state)
         self._strays = tuple(strays)[:STRAYS_MAX]
+        self._strays_unlisted = strays_unlisted
         self._find_holdings = holdings
         self._holdings: tuple[Holding, ...] = ()
         self._lease_duration_s = lease_duration_s
@@ -131,9 +133,13 @@ class Registrar:
 
         A restored store has forgotten what was written once (S10, S11).
         """
-        wanted = (self._strays, self._holdings)
-        if broker is not None and self.registered and (broker.strays, broker.holdings) != wanted:
+        if broker is not None and self.registered and not self._says_all(broker):
             self._feed(machine.StraysChanged())
+
+    def _says_all(self, broker: Broker) -> bool:
+        """A definition of an earlier version has no room for the number of unlisted strays."""
+        unlisted = broker.strays_unlisted in {None, self._strays_unlisted}
+        return unlisted and (broker.strays, broker.holdings) == (self._strays, self._holdings)
 
     def _look_at_listing(self) -> None:
         if self._broker is not None and self._broker.strays == self._strays and self._machine.confirmed:
@@ -142,14 +148,13 @@ class Registrar:
     @property
     def tells_all(self) -> bool:
         """The own object is known to have the lists of strays and of holdings as they were last looked at."""
-        broker, wanted = self._broker, (self._strays, self._holdings)
-        return broker is not None and (broker.strays, broker.holdings) == wanted and self._machine.confirmed
+        return self._broker is not None and self._says_all(self._broker) and self._machine.confirmed
 
-    def want_strays(self, strays: Sequence[Stray]) -> None:
-        """List these in the status from now on."""
+    def want_strays(self, strays: Sequence[Stray], unlisted: int = 0) -> None:
+        """List these in the status from now on, and say how many more there are."""
         wanted = tuple(strays)[:STRAYS_MAX]
-        if wanted != self._strays:
-            self._strays = wanted
+        if (wanted, unlisted) != (self._strays, self._strays_unlisted):
+            self._strays, self._strays_unlisted = wanted, unlisted
             self.listing.may_say(wanted)
             self._feed(machine.StraysChanged())
 
@@ -334,13 +339,15 @@ class Registrar:
         if not update:
             if self._object is None:
                 return None
-            return patches.registration(self._object, registration, self._strays, self._holdings)
+            told = (self._strays, self._holdings, self._strays_unlisted)
+            return patches.registration(self._object, registration, *told)
         current = None if self._broker is None else self._broker.registration
         if self._broker is None or current is None:
             return None
         if (current.broker_epoch, current.incarnation) != (registration.broker_epoch, registration.incarnation):
             return None
-        return patches.registration_update(self._broker, registration, self._strays, self._holdings)
+        told = (self._strays, self._holdings, self._strays_unlisted)
+        return patches.registration_update(self._broker, registration, *told)
 
 
 def _failed(event: machine.Event) -> bool:

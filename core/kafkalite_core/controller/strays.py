@@ -45,7 +45,9 @@ def why_kept(snapshot: Snapshot, broker: Broker) -> str:
     if lost:
         more = f" and {len(lost) - NAMED_MAX} more" if len(lost) > NAMED_MAX else ""
         return f"it has data of topics that were lost ({', '.join(lost[:NAMED_MAX])}{more})"
-    if len(broker.strays) >= STRAYS_LISTED_MAX:
+    # A broker of an earlier version does not say how many more it has.
+    full = broker.strays_unlisted is None and len(broker.strays) >= STRAYS_LISTED_MAX
+    if full or broker.strays_unlisted:
         return (
             f"it has data of so many partitions that no topic claims that its broker lists only {len(broker.strays)} "
             "of them, and the others may be of topics that were lost"

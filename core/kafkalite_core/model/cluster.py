@@ -110,6 +110,8 @@ class Broker:
         object_name: `metadata.name` of the object.
         uid: `metadata.uid`.
         strays: Directories on this broker that no topic claims (S10).
+        strays_unlisted: How many more it has that were not given up, for which its list has no room; None: it does not
+            say, as one of an earlier version.
         holdings: What it holds of partitions of which the store shows less than is known (S11); usually none.
         conditions: `status.conditions`.
         recovery: A process that has begun after the registered one and does not register before it has recovered the
@@ -127,6 +129,7 @@ class Broker:
     object_name: str = ""
     uid: str = ""
     strays: tuple[Stray, ...] = ()
+    strays_unlisted: int | None = None
     holdings: tuple[Holding, ...] = ()
     conditions: tuple[Condition, ...] = ()
     recovery: Recovery | None = field(default=None, compare=False)

@@ -35,6 +35,7 @@ def parse_broker(obj: Mapping[str, Any]) -> Broker:
         object_name=metadata.text("name"),
         uid=metadata.text("uid", ""),
         strays=tuple(_stray(stray) for stray in status.maps("strays")),
+        strays_unlisted=status.integer("straysUnlisted") if status.has("straysUnlisted") else None,
         holdings=tuple(_holding(holding) for holding in status.maps("holdings")),
         conditions=parse_conditions(status.raw),
         recovery=_recovery(status.map("recovery")) if status.has("recovery") else None,

@@ -216,12 +216,16 @@ def fence(broker: Broker, *, reason: str, since: str) -> list[Operation]:
 
 
 def registration(
-    obj: Mapping[str, Any], new: Registration, strays: Sequence[Stray] = (), holdings: Sequence[Holding] = ()
+    obj: Mapping[str, Any],
+    new: Registration,
+    strays: Sequence[Stray] = (),
+    holdings: Sequence[Holding] = (),
+    strays_unlisted: int = 0,
 ) -> list[Operation]:
     """A broker's registration, decided on `obj` as just read with a consistent GET (S6). On `/status` of the broker.
 
     It tests the whole object's version, so that neither a fence nor another incarnation slips in between. Who registers
-    has recovered: what the object says of that is over.
+    has recovered: what the object says of that is over. So is what it says of a former disk.
     """
     metadata = obj["metadata"]
     operations = [
@@ -231,6 +235,7 @@ def registration(
     fields = {
         "registration": render_registration(new),
         "strays": [render_stray(stray) for stray in strays],
+        "straysUnlisted": strays_unlisted,
         "holdings": [render_holding(holding) for holding in holdings],
     }
     status = obj.get("status")
@@ -269,10 +274,12 @@ def registration_update(
     new: Registration,
     strays: Sequence[Stray] | None = None,
     holdings: Sequence[Holding] | None = None,
+    strays_unlisted: int = 0,
 ) -> list[Operation]:
     """A change within one registration (state, strays, holdings). On `/status` of the broker.
 
-    `broker.registration` is what stands there now; epoch and incarnation must not change.
+    `broker.registration` is what stands there now; epoch and incarnation must not change. `strays_unlisted` goes with
+    `strays`.
     """
     old = broker.registration
     assert old is not None, "an update needs a registration"
@@ -285,6 +292,7 @@ def registration_update(
     ]
     if strays is not None:
         operations.append(_set("/status/strays", [render_stray(stray) for stray in strays]))
+        operations.append(_set("/status/straysUnlisted", strays_unlisted))
     if holdings is not None:
         operations.append(_set("/status/holdings", [render_holding(holding) for holding in holdings]))
     return operations

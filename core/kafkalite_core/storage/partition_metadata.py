@@ -83,6 +83,16 @@ class PartitionMetadata:
         return TopicPartition(self.topic, self.partition)
 
     @property
+    def deleted(self) -> bool:
+        """The delete was seen, and the policy is Delete."""
+        return self.delete_seen and self.deletion_policy == "Delete"
+
+    @property
+    def given_up(self) -> bool:
+        """Nobody needs it: it was deleted, or its replica moved away and left all that was acknowledged to others."""
+        return self.moved_away or self.deleted
+
+    @property
     def newest(self) -> Seen:
         """What is noted of the entries that were seen."""
         return Seen(self.leader_epoch, self.partition_epoch, self.isr, self.isr_epoch, self.isr_leader_epoch)
@@ -319,11 +329,9 @@ def stray_verdict(
     """
     if metadata is None or metadata.stray_since_ms < 0:
         return StrayVerdict(remove=False, reason="its metadata can't be read")
-    deleted = metadata.delete_seen and metadata.deletion_policy == "Delete"
-    short = metadata.moved_away or deleted
-    limit = deleted_retention_ms if short else retention_ms
+    limit = deleted_retention_ms if metadata.given_up else retention_ms
     age = now_ms - metadata.stray_since_ms
-    why = "delete seen" if deleted else "moved away" if short else "absence never deletes"
+    why = "delete seen" if metadata.deleted else "moved away" if metadata.given_up else "absence never deletes"
     return StrayVerdict(age > limit, f"{why}: age {age} ms, kept for {limit} ms")
 
 

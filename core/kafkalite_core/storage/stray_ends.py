@@ -109,6 +109,12 @@ def listed(strays: Iterable[StrayDirectory]) -> list[Stray]:
     ]
 
 
+def unlisted(strays: Iterable[StrayDirectory]) -> int:
+    """How many that were not given up have no room in the list, as `listed` makes it."""
+    known = sorted((each.metadata for each in strays if each.metadata is not None), key=lambda one: one.stray_since_ms)
+    return sum(not metadata.given_up for metadata in known[:-STRAYS_LISTED_MAX])
+
+
 def listed_of(metadata: PartitionMetadata, *, end_offset: int) -> Stray:
     """What a broker's status says of a stray. `end_offset`: flushed end of its log, -1 where it is not known."""
     return Stray(
@@ -119,7 +125,7 @@ def listed_of(metadata: PartitionMetadata, *, end_offset: int) -> Stray:
         partition_epoch=metadata.partition_epoch,
         end_offset=max(end_offset, metadata.end_offset),
         log_epoch=metadata.log_epoch if metadata.end_offset >= 0 else None,
-        deleted=metadata.delete_seen and metadata.deletion_policy == "Delete",
+        deleted=metadata.deleted,
         isr=metadata.isr,
         isr_epoch=metadata.isr_epoch,
         isr_leader_epoch=metadata.isr_leader_epoch,

@@ -74,3 +74,30 @@ async def test_a_list_whose_write_had_no_answer_may_still_come(world, settings, 
     link.report_strays([])
     await eventually(lambda: link.unlisted_ms(TOPIC_ID, 4) > 20)
     assert link.unlisted_ms(TOPIC_ID, 3) == 0
+
+
+async def test_how_many_strays_the_list_has_no_room_for_is_told_and_forgotten_with_the_disk(world, settings, linked):
+    """The operator keeps the volume of a broker that may have what somebody needs, and that of no other (S10)."""
+    await world.create_cluster()
+    await world.create_broker()
+    link, _, client = await linked()
+    await link.register(identity_of(settings))
+    assert await link.set_state(BrokerState.RUNNING)
+    link.report_strays([], 5)
+    await eventually(lambda: link.cache.brokers[0].strays_unlisted == 5)
+    writes = client.writes
+    link.report_strays([], 5)
+    written = {"status": {"straysUnlisted": None}}  # a definition of an earlier version drops it
+    await world.client.merge_patch(BROKERS, NAMESPACE, settings.object_name, written, subresource="status")
+    await eventually(lambda: link.cache.brokers[0].strays_unlisted is None)
+    assert await link.set_state(BrokerState.RUNNING)
+    assert client.writes == writes, "and is not written again and again"
+    written = {"status": {"straysUnlisted": 7}}  # as in a store that was restored
+    await world.client.merge_patch(BROKERS, NAMESPACE, settings.object_name, written, subresource="status")
+    await eventually(lambda: link.cache.brokers[0].strays_unlisted == 5)
+    await link.stop()
+    await world.fence()
+    other, _, _ = await linked(incarnation="second")
+    await other.register(identity_of(settings, incarnation="second", directory_id="disk-2"))
+    await eventually(lambda: other.cache.brokers.get(0) and other.cache.brokers[0].epoch > 1)
+    assert (other.cache.brokers[0].registration.directory_id, other.cache.brokers[0].strays_unlisted) == ("disk-2", 0)

@@ -105,6 +105,17 @@ def test_a_list_that_is_full_says_nothing_of_the_rest():
     assert not why_kept(almost, almost.brokers[3])
 
 
+def test_a_full_list_keeps_the_volume_only_where_what_it_has_no_room_for_may_be_needed():
+    moved = tuple(stray(topic_id="id", partition=number) for number in range(STRAYS_LISTED_MAX))
+    view = topic_view("orders", partitions={0: entry()})
+    expendable = state(view, strays=moved, strays_unlisted=0)
+    assert not why_kept(expendable, expendable.brokers[3])
+    needed = state(view, strays=moved, strays_unlisted=1)
+    assert "lists only 1024 of them" in why_kept(needed, needed.brokers[3])
+    lost = state(strays=moved, strays_unlisted=0)
+    assert "topics that were lost (kept)" in why_kept(lost, lost.brokers[3])
+
+
 def test_brokers_that_are_gone_are_forgotten():
     emptied = Emptied()
     emptied.look(state(KEPT), NOW)

@@ -176,6 +176,7 @@ def test_registration_tests_the_whole_object():
     strays = [Stray(topic="t", topic_id="i", partition=0, leader_epoch=1, partition_epoch=1, end_offset=3)]
     after = apply(obj, patches.registration(obj, registration(7), strays))
     assert parse_broker(after).strays == tuple(strays)
+    assert (parse_broker(obj).strays_unlisted, parse_broker(after).strays_unlisted) == (None, 0)
     fenced = {**after, "status": {**after["status"], "fencing": {"fencedEpoch": 7}}}
     again = apply(fenced, patches.registration(fenced, registration(9)))
     assert parse_broker(again).alive
@@ -184,6 +185,18 @@ def test_registration_tests_the_whole_object():
         {**fenced, "metadata": {**fenced["metadata"], "resourceVersion": "4"}},
         patches.registration(fenced, registration(9)),
     )
+
+
+def test_who_registers_with_a_new_disk_has_nothing_of_the_former_one():
+    obj = broker_object(1)
+    full = apply(obj, patches.registration(obj, registration(7), [], [], 5))
+    assert parse_broker(full).strays_unlisted == 5
+    empty = registration(9, directory_id="new", trusted_since=9)
+    assert parse_broker(apply(full, patches.registration(full, empty))).strays_unlisted == 0
+    fewer = patches.registration_update(parse_broker(full), registration(7), [], None, 3)
+    assert parse_broker(apply(full, fewer)).strays_unlisted == 3
+    kept = patches.registration_update(parse_broker(full), registration(7))
+    assert parse_broker(apply(full, kept)).strays_unlisted == 5
 
 
 def test_registration_update_keeps_the_registration():

@@ -9,7 +9,7 @@ from kafkalite_core.model.partition import IsrEntry, TopicRef
 from kafkalite_core.model.topic import Stray
 from kafkalite_core.storage.partition_metadata import PartitionMetadata, read_metadata, write_metadata
 from kafkalite_core.storage.partition_metadata import Stray as Directory
-from kafkalite_core.storage.stray_ends import listed, noted_of_stray, recovered_metadata
+from kafkalite_core.storage.stray_ends import listed, noted_of_stray, recovered_metadata, unlisted
 
 TOPIC_ID = "5f0c1c2e-0000-4000-8000-000000000001"
 REF = TopicRef("ns", "orders", "uid-1", TOPIC_ID, "orders")
@@ -232,6 +232,20 @@ def test_of_too_many_strays_the_youngest_are_listed_oldest_first(monkeypatch):
         for n, since in enumerate((3, 1, 2))
     ]
     assert [one.partition for one in listed([Directory(f"a-{one.partition}", one) for one in noted])] == [2, 0]
+
+
+def test_of_those_that_are_not_listed_those_are_counted_that_were_not_given_up(monkeypatch):
+    monkeypatch.setattr("kafkalite_core.storage.stray_ends.STRAYS_LISTED_MAX", 1)
+
+    def unlisted_of(**oldest):
+        noted = [
+            PartitionMetadata(topic="a", partition=0, topic_id="id", uid="u", stray_since_ms=2),
+            PartitionMetadata(topic="a", partition=1, topic_id="id", uid="u", stray_since_ms=1, **oldest),
+        ]
+        return unlisted([*(Directory(f"a-{one.partition}", one) for one in noted), Directory("odd", None)])
+
+    assert unlisted_of() == unlisted_of(delete_seen=True, deletion_policy="Retain") == 1
+    assert unlisted_of(delete_seen=True, deletion_policy="Delete") == unlisted_of(moved_away=True) == 0
 
 
 @pytest.mark.parametrize("damaged", [False, True])
