@@ -45,7 +45,7 @@ _log = get_logger(__name__)
 
 
 class LeaseReader:
-    """Keeps `leases` up to date: holder and when the renewal was last seen to change, by (namespace, name)."""
+    """Keeps `leases` up to date: holder, duration, when the renewal was last seen to change, by (namespace, name)."""
 
     def __init__(
         self,
@@ -135,5 +135,9 @@ class LeaseReader:
             self._seen_at[namespace, record.name] = now
             before = self._leases.get((namespace, record.name), NEVER_READ)
             self._leases[namespace, record.name] = before.followed_by(
-                holder=record.holder, changed_at=changed_at, noticed=record.noticed, now=now
+                holder=record.holder,
+                changed_at=changed_at,
+                noticed=record.noticed,
+                now=now,
+                duration_s=record.duration_s,
             )

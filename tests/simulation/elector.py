@@ -127,6 +127,10 @@ class LeaseReader:
                 assert changed_s is not None
                 before = operator.store.leases.get(record.name, NEVER_READ)
                 operator.store.leases[record.name] = before.followed_by(
-                    holder=record.holder, changed_at=changed_s, noticed=record.noticed, now=now_s
+                    holder=record.holder,
+                    changed_at=changed_s,
+                    noticed=record.noticed,
+                    now=now_s,
+                    duration_s=record.duration_s,
                 )
         operator.wake()

@@ -129,12 +129,12 @@ class Registrar:
         epoch, cluster = self._machine.predecessor, self._broker.link.cluster
         if outcome not in {Outcome.OK, Outcome.NOT_FOUND} or epoch < 0 or cluster is None:
             return
-        signature = ("", "", "")
+        signature, duration_s = ("", "", ""), cluster.lease_duration_s
         if outcome is Outcome.OK and (lease := parse_lease(result)).holder != self._broker.incarnation:
-            signature = lease.signature
+            signature, duration_s = lease.signature, max(duration_s, lease.duration_s)
         now_s = self._broker.mono_ms() / 1000.0
         self._predecessor.read(epoch, signature, now_s=now_s)
-        if self._predecessor.is_overdue(epoch, lease_duration_s=cluster.lease_duration_s, now_s=now_s):
+        if self._predecessor.is_overdue(epoch, lease_duration_s=duration_s, now_s=now_s):
             self._begin(machine.PredecessorSilent(epoch))
 
     def _begin(self, event: machine.Event) -> None:

@@ -215,14 +215,15 @@ class Registrar:
         if epoch < 0:
             return
         settings = self._settings
-        signature = ("", "", "")
+        signature, duration_s = ("", "", ""), self._lease_duration_s()
         try:
             lease = parse_lease(
                 await self._client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S)
             )
             # After the store went back this process may still hold it, from when it was registered (S11).
             if lease.holder != settings.incarnation:
-                signature = lease.signature
+                # It renews at the interval of the lease duration that it has heard of last.
+                signature, duration_s = lease.signature, max(duration_s, lease.duration_s)
         except KubeNotFound:
             pass
         except (KubeError, KubeUnavailable, ResourceError) as error:
@@ -232,7 +233,7 @@ class Registrar:
             return
         now_s = monotonic()
         self._predecessor.read(epoch, signature, now_s=now_s)
-        if self._predecessor.is_overdue(epoch, lease_duration_s=self._lease_duration_s(), now_s=now_s):
+        if self._predecessor.is_overdue(epoch, lease_duration_s=duration_s, now_s=now_s):
             self._feed(machine.PredecessorSilent(epoch))
 
     def _complain(self, error: Exception | None) -> None:

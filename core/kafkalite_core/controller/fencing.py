@@ -4,6 +4,9 @@
                 the lease duration while Leases were being read without a gap (R16); after a gap it is given some time
                 to be heard at all, since not every node reaches a restarted API server in one moment
 
+The lease duration is the longer one of the cluster's and of the one that the holder wrote into its Lease: when the
+cluster's is lowered, a broker goes on renewing at the interval of the former one until it hears of it, and says so.
+
 A Lease is liveness, never safety: a broker that is fenced by mistake loses its leaderships, not data. Still a mistake
 made on all brokers at once stops the cluster, so expiry alone never fences
   - anybody while nobody's Lease is renewed: that looks like the Leases' fault, and there would be nobody to elect;
@@ -51,7 +54,7 @@ def heard(snapshot: Snapshot, broker: Broker, now: float) -> bool:
         return False
     if lease.holder != broker.registration.incarnation or lease.changed_at <= snapshot.observing_since:
         return False
-    return now - lease.changed_at <= snapshot.cluster.lease_duration_s
+    return now - lease.changed_at <= _duration_s(snapshot, broker)
 
 
 def silent(snapshot: Snapshot, now: float) -> frozenset[int]:
@@ -60,10 +63,18 @@ def silent(snapshot: Snapshot, now: float) -> frozenset[int]:
     After an outage of the API server they go on serving what they lead, and may not reach it for a while. Who has just
     registered has reached it, though the first renewal is yet to be seen.
     """
-    since = now - snapshot.cluster.lease_duration_s
-    fresh = {i for i, registered_at in snapshot.registered_at.items() if registered_at >= since}
-    there = {i: broker for i, broker in snapshot.brokers.items() if broker.alive and i not in fresh}
+    there = {i: broker for i, broker in snapshot.brokers.items() if broker.alive and not _is_new(snapshot, broker, now)}
     return frozenset(i for i, broker in there.items() if not heard(snapshot, broker, now))
+
+
+def _is_new(snapshot: Snapshot, broker: Broker, now: float) -> bool:
+    registered_at = snapshot.registered_at.get(broker.id)
+    return registered_at is not None and registered_at >= now - _duration_s(snapshot, broker)
+
+
+def _duration_s(snapshot: Snapshot, broker: Broker) -> float:
+    lease = snapshot.leases.get(broker.id)
+    return max(snapshot.cluster.lease_duration_s, 0.0 if lease is None else lease.duration_s)
 
 
 def _registered(snapshot: Snapshot) -> list[Broker]:
@@ -95,18 +106,18 @@ def _last_sign(snapshot: Snapshot, broker: Broker) -> float:
 def _expired(snapshot: Snapshot, broker: Broker, now: float) -> bool:
     if snapshot.observing_since is None:
         return False
-    return now - _last_sign(snapshot, broker) > snapshot.cluster.lease_duration_s
+    return now - _last_sign(snapshot, broker) > _duration_s(snapshot, broker)
 
 
 def _allowance(snapshot: Snapshot, now: float) -> int:
     registered = sum(1 for broker in snapshot.brokers.values() if broker.registration is not None)
     min_isr = max((view.facts.min_isr for view in snapshot.placed_topics() if view.topic.partitions), default=1)
-    window = snapshot.cluster.lease_duration_s
+    window = max((_duration_s(snapshot, broker) for broker in _registered(snapshot)), default=0.0)
     recent = sum(1 for fenced_at in snapshot.expiry_fences if now - fenced_at < window)
     return max(0, max(1, registered - min_isr) - recent)
 
 
 def _by_expiry(snapshot: Snapshot, broker: Broker, now: float) -> Fence:
     silence = now - _last_sign(snapshot, broker)
-    message = f"no Lease renewal for {silence:.1f} s (lease duration {snapshot.cluster.lease_duration_s:g} s)"
+    message = f"no Lease renewal for {silence:.1f} s (lease duration {_duration_s(snapshot, broker):g} s)"
     return Fence(broker=broker, reason="LeaseExpired", message=message, by_expiry=True)

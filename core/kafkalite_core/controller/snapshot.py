@@ -101,17 +101,24 @@ class LeaseView:
         changed_at: When the observer saw its renewal change, or first saw it.
         noticed: Uids of topics that the holder has noticed (`membership/notice.py`); None: it does not say.
         noticed_at: When the observer first read these.
+        duration_s: `spec.leaseDurationSeconds`: the lease duration that the holder went by when it renewed last; 0 when
+            it does not say.
     """
 
     holder: str
     changed_at: float
     noticed: frozenset[str] | None = None
     noticed_at: float = 0.0
+    duration_s: float = 0.0
 
-    def followed_by(self, *, holder: str, changed_at: float, noticed: frozenset[str] | None, now: float) -> LeaseView:
+    def followed_by(
+        self, *, holder: str, changed_at: float, noticed: frozenset[str] | None, now: float, duration_s: float = 0.0
+    ) -> LeaseView:
         """What the next read shows."""
         noticed_at = self.noticed_at if noticed == self.noticed else now
-        return LeaseView(holder=holder, changed_at=changed_at, noticed=noticed, noticed_at=noticed_at)
+        return LeaseView(
+            holder=holder, changed_at=changed_at, noticed=noticed, noticed_at=noticed_at, duration_s=duration_s
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

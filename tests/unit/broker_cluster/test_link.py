@@ -191,6 +191,33 @@ async def test_a_lease_that_is_renewed_is_a_sign_of_life_of_its_holder(
     renewing.cancel()
 
 
+async def test_a_predecessor_is_judged_by_the_lease_duration_that_it_goes_by(world, settings, linked, monkeypatch):
+    """The cluster's was lowered, and it has not heard of that: its Lease says the former one."""
+    judged = asyncio.Queue()
+    is_overdue = predecessor.Predecessor.is_overdue
+
+    def seen(watch, epoch, *, lease_duration_s, now_s):
+        judged.put_nowait(lease_duration_s)
+        return is_overdue(watch, epoch, lease_duration_s=lease_duration_s, now_s=now_s)
+
+    monkeypatch.setattr(predecessor.Predecessor, "is_overdue", seen)
+    monkeypatch.setattr(registrar, "LOOK_AGAIN_S", 0.01)
+    await waiting_for(world, settings, linked)
+    now = "2026-01-01T00:00:00.000000Z"
+    lease = render_lease(
+        NAMESPACE, settings.object_name, holder="incarnation-1", renewed=now, acquired=now, duration_s=60
+    )
+    await world.client.create(LEASES, NAMESPACE, lease)
+    async with asyncio.timeout(60):
+        while await judged.get() != 60:
+            pass
+    mine = {"spec": {"holderIdentity": "incarnation-2"}}
+    await world.client.merge_patch(LEASES, NAMESPACE, settings.object_name, mine)
+    async with asyncio.timeout(60):
+        while await judged.get() != LEASE_DURATION_S:
+            pass
+
+
 async def test_a_fenced_broker_registers_anew_with_its_data_intact(world, settings, linked):
     await world.create_cluster()
     await world.create_broker()

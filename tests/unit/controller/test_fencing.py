@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.controller.fencing import judge
+from kafkalite_core.controller.fencing import heard, judge
 from kafkalite_core.controller.snapshot import LeaseView
 from tests.unit.controller.builders import NOW, brokers, entry, make_broker, snapshot, three, topic_view
 
@@ -30,6 +30,41 @@ def test_exits_need_no_leases_and_know_no_cap():
 def test_expiry_is_judged_since_the_last_change():
     state = snapshot(leases=leases(b0=NOW, b1=NOW - 5.1, b2=NOW - 4.9))
     assert fenced(state) == [1]
+
+
+def test_a_lowered_lease_duration_holds_for_a_broker_once_its_lease_says_so():
+    """All renew at the interval of the former one, of 60 s, until they hear of it; broker 1 has, 2 says nothing."""
+    silence = {0: (59.0, 60), 1: (5.1, 5), 2: (5.1, 0)}
+    state = snapshot(
+        leases={
+            i: LeaseView(holder=f"inc-{i}-{10 + i}", changed_at=NOW - silence_s, duration_s=duration_s)
+            for i, (silence_s, duration_s) in silence.items()
+        }
+    )
+    assert fenced(state) == [1, 2]
+    assert [heard(state, broker, NOW) for broker in state.brokers.values()] == [True, False, False]
+    later = replace(state, leases=state.leases | {1: replace(state.leases[1], changed_at=NOW + 2)})
+    fences = judge(later, NOW + 2)
+    assert [fence.broker.id for fence in fences] == [0, 2]
+    assert "(lease duration 60 s)" in fences[0].message
+    assert "(lease duration 5 s)" in fences[1].message
+
+
+def test_while_a_lease_is_judged_by_a_former_duration_the_cap_holds_for_that_long():
+    view = topic_view(partitions={0: entry(min_isr=2)})
+    state = snapshot(
+        view, leases={i: LeaseView(holder="x", changed_at=NOW - 61 * (i > 0), duration_s=60) for i in range(3)}
+    )
+    assert fenced(replace(state, expiry_fences=(NOW - 59,))) == []
+    assert fenced(replace(state, expiry_fences=(NOW - 60,))) == [1]
+
+
+def test_a_raised_lease_duration_holds_at_once():
+    state = snapshot(
+        cluster={"lease_duration_s": 60.0},
+        leases={i: LeaseView(holder="x", changed_at=NOW - 59 * (i > 0), duration_s=5) for i in range(3)},
+    )
+    assert fenced(state) == []
 
 
 def test_nobody_is_fenced_twice():

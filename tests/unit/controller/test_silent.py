@@ -45,6 +45,15 @@ def test_a_registration_is_heard():
     assert silent(state, NOW) == {2}
 
 
+def test_a_lease_says_how_long_its_holder_is_heard():
+    state = after_outage(heard=set())
+    asleep = LeaseView(holder=state.leases[1].holder, changed_at=NOW - 1, duration_s=60)
+    state = replace(state, leases={**state.leases, 1: asleep, 2: replace(state.leases[2], duration_s=60)})
+    state = replace(state, registered_at=dict.fromkeys(state.brokers, NOW - 2))
+    assert silent(state, NOW + 10) == {0}
+    assert silent(state, NOW + 58.5) == {0, 2}
+
+
 @pytest.mark.parametrize(("heard", "leader"), [({0, 1, 2}, 1), ({0, 2}, 2), ({0}, 1)])
 def test_who_is_heard_is_elected_before_who_is_not(heard, leader):
     """Broker 0, which led, is fenced. When nobody is heard the order of the replicas decides."""

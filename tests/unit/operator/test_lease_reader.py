@@ -21,6 +21,7 @@ async def test_leases_are_fresh_again_after_a_gap():  # R16
         await reader.read("ns")
     assert reader.observing_since("ns") == 100.0
     assert leases["ns", "kafkalite-broker-0"].changed_at == 100.0
+    assert leases["ns", "kafkalite-broker-0"].duration_s == 5
     clock.now += 3.0
     assert reader.observing_since("ns") is None
     await reader.read("ns")
