@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.membership.lease import may_take
 from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
 from tests.simulation.api import Outcome
+from tests.simulation.parsed import broker_of
 
 if TYPE_CHECKING:
     from tests.simulation.broker import Broker
@@ -16,7 +18,6 @@ class LeaseRenewer:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._taken_epoch = -1
 
     def turn(self) -> None:
         """One look, and a renewal if all is well."""
@@ -39,23 +40,24 @@ class LeaseRenewer:
     def _renewed(self, outcome: Outcome, _result: Any) -> None:
         broker = self._broker
         if outcome is Outcome.NOT_FOUND:
-            self._taken_epoch = broker.broker_epoch
             broker.call("create", "leases", self._render(0, ""), answer=self._ignore)
-        elif outcome is Outcome.INVALID and broker.broker_epoch > self._taken_epoch:
+        elif outcome is Outcome.INVALID:
             broker.call("get", "leases", broker.host.object_name, answer=self._take_over)
 
     def _take_over(self, outcome: Outcome, result: Any) -> None:
         if outcome is not Outcome.OK:
             return
         broker, found = self._broker, parse_lease(result)
-        epoch = broker.broker_epoch
-        body = self._render(found.transitions + 1, found.resource_version)
 
-        def taken(outcome: Outcome, _result: Any) -> None:
-            if outcome is Outcome.OK:
-                self._taken_epoch = epoch
+        def read(outcome: Outcome, result: Any) -> None:
+            if outcome is not Outcome.OK or not may_take(broker_of(result), broker.incarnation):
+                return
+            body = self._render(found.transitions + 1, found.resource_version)
+            broker.call("replace", "leases", broker.host.object_name, body, answer=self._ignore)
 
-        broker.call("replace", "leases", broker.host.object_name, body, answer=taken)
+        if found.holder == broker.incarnation:  # an earlier write had no answer
+            return
+        broker.call("get", "brokers", broker.host.object_name, answer=read)
 
     def _ignore(self, _outcome: Outcome, _result: Any) -> None:
         """The next turn sees what came of it."""

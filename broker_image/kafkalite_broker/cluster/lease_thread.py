@@ -14,10 +14,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.cluster.attempts import DEADLINE_S
-from kafkalite_core.membership.lease import plan_renewal
+from kafkalite_core.membership.lease import may_take, plan_renewal
+from kafkalite_core.resources.brokers import parse_broker
 from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
 from kafkalite_core.resources.naming import API_VERSION, BROKER_KIND, broker_labels
-from kafkalite_runtime.kube import LEASES, KubeClient, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
+from kafkalite_runtime.kube import BROKERS, LEASES, KubeClient, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class LeaseThread:
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
-        self._taken_epoch = -1
+        self._holds = False
+        """The last write says so."""
         self._state = ""
         self._renewed_s = float("-inf")
 
@@ -155,8 +157,10 @@ class LeaseThread:
     # ------------------------------------------------------------------------------------------ the API calls
 
     async def _renew(self, client: KubeClient) -> bool:
-        """One renewal by compare-and-swap on the holder; the first one of a registration takes the Lease over."""
+        """One renewal by compare-and-swap on the holder; the first one takes the Lease over."""
         settings, now = self._settings, _micro_time()
+        if not self._holds:
+            return await self._take_over(client, now)
         operations: list[dict[str, Any]] = [
             {"op": "test", "path": "/spec/holderIdentity", "value": settings.incarnation},
             {"op": "add", "path": "/spec/renewTime", "value": now},
@@ -168,6 +172,7 @@ class LeaseThread:
         except KubeNotFound:
             return await self._create(client, now)
         except KubeInvalid:
+            self._holds = False
             return await self._take_over(client, now)
         return True
 
@@ -175,24 +180,25 @@ class LeaseThread:
         if not self._owner_uid():
             self._say("failing", "the KafkaLiteBroker that owns the Lease is not known yet")
             return False
-        epoch = self._broker_epoch()
         body = self._render(now, transitions=0, resource_version="", annotations={})
         await client.create(LEASES, self._settings.namespace, body, deadline_s=DEADLINE_S)
-        self._taken_epoch = epoch
+        self._holds = True
         return True
 
     async def _take_over(self, client: KubeClient, now: str) -> bool:
-        """Take the Lease from a former incarnation, once for each registration.
+        """Take the Lease from a former incarnation; from a later one never, see `may_take`.
 
-        A second time would mean that a later incarnation holds it: this one is about to learn that it is superseded.
-        Its own it may always write anew: somebody has taken all annotations from it.
+        Its own it may always write anew: the first write had no answer, or somebody has taken all annotations from it.
         """
         settings = self._settings
-        epoch = self._broker_epoch()
-        found = parse_lease(await client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S))
+        try:
+            lease = await client.get(LEASES, settings.namespace, settings.object_name, deadline_s=DEADLINE_S)
+        except KubeNotFound:
+            return await self._create(client, now)
+        found = parse_lease(lease)
         own = found.holder == settings.incarnation
-        if epoch <= self._taken_epoch and not own:
-            self._say("lost", "another incarnation holds the Lease")
+        if not own and not await self._may_take(client):
+            self._say("lost", "another incarnation holds the Lease, and this one is not registered any more")
             return False
         body = self._render(
             now,
@@ -201,8 +207,16 @@ class LeaseThread:
             annotations=found.annotations,
         )
         await client.replace(LEASES, settings.namespace, settings.object_name, body, deadline_s=DEADLINE_S)
-        self._taken_epoch = epoch
+        self._holds = True
         return True
+
+    async def _may_take(self, client: KubeClient) -> bool:
+        settings = self._settings
+        try:
+            found = await client.get(BROKERS, settings.namespace, settings.object_name, deadline_s=DEADLINE_S)
+        except KubeNotFound:
+            return may_take(None, settings.incarnation)
+        return may_take(parse_broker(found), settings.incarnation)
 
     def _render(
         self, now: str, *, transitions: int, resource_version: str, annotations: Mapping[str, str]

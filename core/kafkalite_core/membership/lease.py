@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from kafkalite_core.model.cluster import Broker
+
 
 class LeaseObserver:
     """What one observer learns of Leases, each of its reads showing all of them.
@@ -80,6 +82,18 @@ class RenewalVerdict:
 
     renew: bool
     reason: str
+
+
+def may_take(registered: Broker | None, incarnation: str) -> bool:
+    """Whether an incarnation may take its broker's Lease from another holder.
+
+    `registered`: the broker's object as a consistent read shows it, None when it does not exist. That read begins after
+    the Lease was read whose version the write tests: who registers later takes the Lease later, and that version is
+    gone then. So nobody takes it back from a successor, whatever it remembers: one that still runs although its pod is
+    deleted, whose own write had no answer, or who comes to it late.
+    """
+    registration = None if registered is None else registered.registration
+    return registration is not None and registration.incarnation == incarnation
 
 
 def plan_renewal(

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from kafkalite_broker.cluster.lease_thread import LeaseThread
-from kafkalite_core.resources.leases import parse_lease
-from kafkalite_runtime.kube import LEASES, KubeClient, KubeNotFound
-from tests.unit.broker_cluster.conftest import NAMESPACE, FaultyClient
+from kafkalite_core.model.cluster import Registration
+from kafkalite_core.resources.brokers import render_registration
+from kafkalite_core.resources.leases import parse_lease, render_lease
+from kafkalite_runtime.kube import BROKERS, LEASES, KubeClient, KubeNotFound
+from tests.unit.broker_cluster.conftest import NAMESPACE, FaultyClient, eventually
 
 
 class Holder:
@@ -154,19 +156,64 @@ async def test_stops_while_the_broker_hangs_and_goes_on_after(world, fast, sympt
         await changes(world)
 
 
-async def test_takes_over_from_the_former_incarnation_once(world, fast):
+async def register(world, incarnation, epoch):
+    registration = Registration(
+        broker_epoch=epoch, incarnation=incarnation, directory_id="d", trusted_since=1, clean_since=1, host="h", port=1
+    )
+    status = {"status": {"registration": render_registration(registration)}}
+    await world.client.merge_patch(BROKERS, NAMESPACE, "kafkalite-broker-0", status, subresource="status")
+
+
+async def make_lease(world, holder):
+    now = "2026-01-01T00:00:00.000000Z"
+    lease = render_lease(NAMESPACE, "kafkalite-broker-0", holder=holder, renewed=now, acquired=now, duration_s=1)
+    await world.client.create(LEASES, NAMESPACE, lease)
+
+
+async def held_by(world, incarnation):
+    async with asyncio.timeout(60):
+        while (await changes(world)).holder != incarnation:
+            pass
+
+
+@pytest.mark.parametrize("memory", ["its own write", "a write without an answer", "a later epoch", "nothing"])
+async def test_who_is_not_registered_any_more_takes_no_lease_from_its_successor(world, fast, memory):
+    """A former process that still runs, although its pod is deleted: it holds, or held, the Lease, or comes late."""
     former, later = Holder(), Holder()
     former.owner = later.owner = await owner(world)
-    later.epoch = 2
-    async with thread_of(world, fast, former):
-        await changes(world)
+    later.epoch = 3
+    await register(world, fast.incarnation, 1)
+    await make_lease(world, "incarnation-0")
+    client = FaultyClient(world.config)
+    if memory == "a write without an answer":
+        client.faults = ["lose answer"]
+    if memory == "nothing":
+        former.epoch = -1
+    async with thread_of(world, fast, former, lambda: client):
+        if memory != "nothing":
+            await held_by(world, fast.incarnation)
+            await changes(world)
+        await register(world, "incarnation-2", 3)
         async with thread_of(world, replace(fast, incarnation="incarnation-2"), later):
-            async with asyncio.timeout(60):
-                while (await changes(world)).holder != "incarnation-2":
-                    pass
-            for _ in range(10):
-                assert (await changes(world)).holder == "incarnation-2", "the former one does not take it back"
-            assert parse_lease(await read(world)).transitions == 1
+            await held_by(world, "incarnation-2")
+            former.epoch = 2 if memory == "a later epoch" else 1
+            taken, calls = await lease_or_none(world), client.calls
+            await eventually(lambda: client.calls >= calls + 10)
+            found = await changes(world)
+            assert (found.holder, found.transitions) == ("incarnation-2", taken.transitions)
+
+
+async def test_the_registered_one_takes_its_lease_from_whoever_has_it(world, fast):
+    """It was deleted, and a former process that still runs made it anew before its successor did."""
+    holder = Holder()
+    holder.owner = await owner(world)
+    await register(world, fast.incarnation, 1)
+    async with thread_of(world, fast, holder):
+        await held_by(world, fast.incarnation)
+        taken = {"spec": {"holderIdentity": "incarnation-0", "leaseTransitions": 7}}
+        await world.client.merge_patch(LEASES, NAMESPACE, "kafkalite-broker-0", taken)
+        await held_by(world, fast.incarnation)
+        assert (await changes(world)).transitions == 8
 
 
 async def test_survives_an_outage_and_a_defect(world, fast):

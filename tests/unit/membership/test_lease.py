@@ -1,8 +1,11 @@
 """R16 and threats 7, 10, 29: who counts as silent, and who may claim to be alive."""
 
+from dataclasses import replace
+
 import pytest
 
-from kafkalite_core.membership.lease import LeaseObserver, plan_renewal
+from kafkalite_core.membership.lease import LeaseObserver, may_take, plan_renewal
+from kafkalite_core.model.cluster import Broker, Registration
 
 DURATION_S = 5.0
 GAP_S = 2.5
@@ -82,6 +85,17 @@ def test_a_lease_that_was_gone_begins_anew():
     observer.read({}, now_s=5)
     assert observer.changed_s("b") is None
     assert watch([(6, "x")], observer) == [0]
+
+
+def test_only_who_is_registered_may_take_the_lease_of_another():
+    registration = Registration(
+        broker_epoch=3, incarnation="b", directory_id="d", trusted_since=3, clean_since=3, host="h", port=1
+    )
+    registered = Broker(id=0, object_name="b-0", uid="u", registration=registration, fenced_epoch=-1)
+    assert may_take(registered, "b")
+    assert not may_take(registered, "a")
+    assert not may_take(replace(registered, registration=None), "a")
+    assert not may_take(None, "a")
 
 
 @pytest.mark.parametrize(
