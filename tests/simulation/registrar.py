@@ -166,10 +166,12 @@ class Registrar:
     def _done(self, event: machine.Event, *, failed: bool) -> None:
         """Feed the end of the work, after a pause when it failed."""
         broker = self._broker
-        self._failures = self._failures + 1 if failed else 0
         if not failed:
             self._begin(event)
+            if self._machine.settled or isinstance(event, (machine.RegistrationAnswered, machine.CaughtUp)):
+                self._failures = 0
             return
+        self._failures += 1
         ceiling = min(2000.0, 50.0 * 2.0 ** min(self._failures, 16))
         broker.world.at(ceiling * (0.5 + 0.5 * broker.chance()), broker.process, self._begin, event)
 

@@ -200,11 +200,14 @@ class Registrar:
                 await self._look_again()
                 continue
             event, error = await self._carry_out(work)
-            failures = failures + 1 if _failed(event) else 0
             self._complain(error)
-            if failures:
+            if _failed(event):
+                failures += 1
                 await asyncio.sleep(backoff_s(failures, error))
             self._feed(event)
+            # A read or a draw is only on the way: an API server may answer these and refuse every write.
+            if self._machine.settled or (_is_goal(event) and not _failed(event)):
+                failures = 0
 
     async def _look_again(self) -> None:
         """Look at the own object, and at the Lease of whoever holds this broker's id with another disk (S6)."""
@@ -349,6 +352,10 @@ class Registrar:
             return None
         told = (self._strays, self._holdings, self._strays_unlisted)
         return patches.registration_update(self._broker, registration, *told)
+
+
+def _is_goal(event: machine.Event) -> bool:
+    return isinstance(event, (machine.RegistrationAnswered, machine.CaughtUp))
 
 
 def _failed(event: machine.Event) -> bool:

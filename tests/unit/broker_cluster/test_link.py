@@ -83,6 +83,21 @@ async def test_every_single_fault_is_survived(world, settings, linked, fault, po
     assert not client.faults
 
 
+async def test_pauses_grow_while_reads_are_answered_and_writes_are_not(world, settings, linked, monkeypatch):
+    counted = []
+    monkeypatch.setattr(registrar, "backoff_s", lambda failures, _error: counted.append(failures) or 0.0)
+    await world.create_cluster()
+    await world.create_broker()
+    link, _, client = await linked()
+    client.faults = ["refuse", "refuse", "ok", "refuse", "lose request", "refuse"]  # three for the draw
+    await link.register(identity_of(settings))
+    await eventually(lambda: link.registered)
+    assert counted == [1, 2, 3, 4, 5]
+    client.faults += ["refuse", "refuse"]
+    assert await link.set_state(BrokerState.RUNNING, deadline_s=60.0)
+    assert counted[5:] == [1, 2]
+
+
 async def registered(world, settings, linked):
     """A registered broker: its link, and what that told."""
     await world.create_cluster()
