@@ -49,6 +49,7 @@ class Registrar:
         self._holdings: tuple[Holding, ...] = ()
         self._begin(machine.Tick())
         broker.world.at(LOOK_AGAIN_MS, broker.process, self._tick)
+        broker.world.at(LOOK_AGAIN_MS, broker.process, self._watch_predecessor)
 
     @property
     def broker_epoch(self) -> int:
@@ -121,19 +122,34 @@ class Registrar:
         broker = self._broker
         if not self._machine.settled:
             self._begin(machine.Tick())
-            if self._machine.predecessor >= 0:
-                broker.call("get", "leases", broker.host.object_name, answer=self._look_at_predecessor)
         broker.world.at(LOOK_AGAIN_MS * (0.75 + 0.5 * broker.chance()), broker.process, self._tick)
 
-    def _look_at_predecessor(self, outcome: Outcome, result: Any) -> None:
-        epoch, cluster = self._machine.predecessor, self._broker.link.cluster
-        if outcome not in {Outcome.OK, Outcome.NOT_FOUND} or epoch < 0 or cluster is None:
+    def _watch_predecessor(self) -> None:
+        """One read at a time, with a pause after each."""
+        broker, epoch, asked_s = self._broker, self._machine.predecessor, self._broker.mono_ms() / 1000.0
+
+        def answered(outcome: Outcome, result: Any) -> None:
+            if outcome in {Outcome.OK, Outcome.NOT_FOUND}:
+                self._look_at_predecessor(epoch, outcome, result, asked_s)
+            again()
+
+        def again() -> None:
+            broker.world.at(LOOK_AGAIN_MS * (0.75 + 0.5 * broker.chance()), broker.process, self._watch_predecessor)
+
+        if epoch < 0:
+            again()
+        else:
+            broker.call("get", "leases", broker.host.object_name, answer=answered)
+
+    def _look_at_predecessor(self, epoch: int, outcome: Outcome, result: Any, asked_s: float) -> None:
+        cluster = self._broker.link.cluster
+        if cluster is None:
             return
         signature, duration_s = ("", "", ""), cluster.lease_duration_s
         if outcome is Outcome.OK and (lease := parse_lease(result)).holder != self._broker.incarnation:
             signature, duration_s = lease.signature, max(duration_s, lease.duration_s)
         now_s = self._broker.mono_ms() / 1000.0
-        self._predecessor.read(epoch, signature, now_s=now_s)
+        self._predecessor.read(epoch, signature, asked_s=asked_s, now_s=now_s)
         if self._predecessor.is_overdue(epoch, lease_duration_s=duration_s, now_s=now_s):
             self._begin(machine.PredecessorSilent(epoch))
 

@@ -189,6 +189,11 @@ class Registrar:
 
     async def run(self) -> None:
         """Never returns; cancel it to stop."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._register())
+            tasks.create_task(self._watch_predecessor())
+
+    async def _register(self) -> None:
         failures = 0
         self._feed(machine.Tick())
         while True:
@@ -197,7 +202,8 @@ class Registrar:
                 async with asyncio.timeout(pause_s):  # `wait_for` may swallow the cancellation that ends this task
                     work = await self._work.get()
             except TimeoutError:
-                await self._look_again()
+                if not self._machine.settled:
+                    self._feed(machine.Tick())
                 continue
             event, error = await self._carry_out(work)
             self._complain(error)
@@ -209,15 +215,21 @@ class Registrar:
             if self._machine.settled or (_is_goal(event) and not _failed(event)):
                 failures = 0
 
-    async def _look_again(self) -> None:
-        """Look at the own object, and at the Lease of whoever holds this broker's id with another disk (S6)."""
-        if self._machine.settled:
-            return
-        self._feed(machine.Tick())
-        epoch = self._machine.predecessor
-        if epoch < 0:
-            return
-        settings = self._settings
+    async def _watch_predecessor(self) -> None:
+        """Look at the Lease of whoever holds this broker's id with another disk (S6).
+
+        At a pace of its own: the reads of the own object would leave a gap between two looks when each takes seconds.
+        """
+        failures, pause_s = 0, 0.0
+        while True:
+            await asyncio.sleep(max(pause_s, LOOK_AGAIN_S * random.uniform(0.75, 1.25)))
+            epoch = self._machine.predecessor
+            error = await self._look_at_lease(epoch) if epoch >= 0 else None
+            failures = failures + 1 if error is not None else 0
+            pause_s = backoff_s(failures, error) if error is not None else 0.0
+
+    async def _look_at_lease(self, epoch: int) -> Exception | None:
+        settings, asked_s = self._settings, monotonic()
         signature, duration_s = ("", "", ""), self._lease_duration_s()
         try:
             lease = parse_lease(
@@ -233,11 +245,12 @@ class Registrar:
             if str(error) != self._lease_complaint:
                 self._lease_complaint = str(error)
                 log.warning("the Lease of the former incarnation cannot be read", error=self._lease_complaint)
-            return
+            return error
         now_s = monotonic()
-        self._predecessor.read(epoch, signature, now_s=now_s)
+        self._predecessor.read(epoch, signature, asked_s=asked_s, now_s=now_s)
         if self._predecessor.is_overdue(epoch, lease_duration_s=duration_s, now_s=now_s):
             self._feed(machine.PredecessorSilent(epoch))
+        return None
 
     def _complain(self, error: Exception | None) -> None:
         complaint = "" if error is None else str(error)

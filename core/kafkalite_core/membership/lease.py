@@ -24,7 +24,7 @@ class LeaseObserver:
     renewal in a gap, and perhaps nobody could make one.
 
     Args:
-        gap_s: Two reads further apart than this leave a gap between them.
+        gap_s: Two reads further apart than this leave a gap between them. The time that an answer took is none.
         grace_s: So long after a gap, but not longer than twice the gap, holders may still be cut off: an API server
             that comes back is not reached from every node in one moment. Whoever asks for it with pauses that double,
             each made longer by up to its own length, waits at most twice the time that it was away.
@@ -41,12 +41,14 @@ class LeaseObserver:
         self._unheard_until_s = 0.0
         self._read_s: float | None = None
 
-    def read(self, signatures: Mapping[str, Hashable], *, now_s: float) -> None:
+    def read(self, signatures: Mapping[str, Hashable], *, now_s: float, asked_s: float | None = None) -> None:
         """A successful read, at `now_s` of the observer's monotonic clock; a Lease that it lacks is forgotten.
 
-        A signature changes with every renewal and is only compared for equality.
+        A signature changes with every renewal and is only compared for equality. `asked_s`: when the read was begun, by
+        an observer that has only one under way; None: nothing is known of what the API server did before `now_s`.
         """
-        gap_s = 0.0 if self._read_s is None else now_s - self._read_s
+        begun_s = now_s if asked_s is None else asked_s
+        gap_s = 0.0 if self._read_s is None else begun_s - self._read_s
         if self._read_s is None or gap_s > self._gap_s:
             self._since_s = now_s
             # A server that has just come back may falter: the second, short gap takes nothing of the first one's time.

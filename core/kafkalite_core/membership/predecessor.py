@@ -25,31 +25,38 @@ PREDECESSOR_LEASES = 3
 """Silence in lease durations. The operator, which may fence after one, is to come first wherever it can."""
 
 GAP_S = 2.5
-"""Two reads of the Lease further apart than this leave a gap, as for the operator. They are about a second apart."""
+"""Two reads of the Lease further apart than this leave a gap, from the answer of one to the beginning of the next. That
+is about a second, however long the answers take: a slow API server is one that the holder reaches as well."""
 
 
 class Predecessor:
     """The watch of one waiting broker over the holder of its id."""
 
-    __slots__ = ("_epoch", "_observer")
+    __slots__ = ("_asked_s", "_epoch", "_observer")
 
     def __init__(self) -> None:
         self._epoch = -1
+        self._asked_s = 0.0
         self._observer = LeaseObserver(gap_s=GAP_S)
 
-    def read(self, broker_epoch: int, signature: Hashable, *, now_s: float) -> None:
-        """A successful read of the Lease while that registration stood. No Lease at all is a signature as well."""
+    def read(self, broker_epoch: int, signature: Hashable, *, asked_s: float, now_s: float) -> None:
+        """A successful read of the Lease, begun at `asked_s`, while that registration stood. One at a time.
+
+        No Lease at all is a signature as well.
+        """
         if broker_epoch != self._epoch:
             self._epoch = broker_epoch
             self._observer = LeaseObserver(gap_s=GAP_S)
-        self._observer.read({_LEASE: signature}, now_s=now_s)
+        self._observer.read({_LEASE: signature}, now_s=now_s, asked_s=asked_s)
+        self._asked_s = asked_s
 
     def is_overdue(self, broker_epoch: int, *, lease_duration_s: float, now_s: float) -> bool:
         """Whether the holder of that registration has been silent for long enough."""
         since_s, changed_s = self._observer.since_s(now_s=now_s), self._observer.changed_s(_LEASE)
         if broker_epoch != self._epoch or since_s is None or changed_s is None:
             return False
-        return now_s - max(since_s, changed_s) > PREDECESSOR_LEASES * lease_duration_s
+        # The answer may be as old as the question.
+        return self._asked_s - max(since_s, changed_s) > PREDECESSOR_LEASES * lease_duration_s
 
 
 _LEASE = "predecessor"

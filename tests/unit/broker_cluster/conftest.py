@@ -27,7 +27,8 @@ TOPIC_ID = "5f0c0000-0000-4000-8000-000000000001"
 class FaultyClient(KubeClient):
     """`faults` names what happens to the next writes: "ok", "lose request", "lose answer", "refuse" (not sent).
 
-    `outage` makes every call fail as if nothing listened, `outage_of` those whose path ends with it.
+    `outage` makes every call fail as if nothing listened, `outage_of` those whose path ends with it. Each answer takes
+    `answer_s` longer.
     """
 
     def __init__(self, config):
@@ -35,6 +36,7 @@ class FaultyClient(KubeClient):
         self.faults = []
         self.outage = False
         self.outage_of = ()
+        self.answer_s = 0.0
         self.writes = 0
         self.calls = 0
 
@@ -42,6 +44,8 @@ class FaultyClient(KubeClient):
         self.calls += 1
         if self.outage or path.endswith(self.outage_of):
             raise KubeUnavailable("connection refused", ambiguous=False)
+        if self.answer_s:
+            await asyncio.sleep(self.answer_s)
         if method == "GET":
             return await super()._call(method, path, **arguments)
         self.writes += 1
