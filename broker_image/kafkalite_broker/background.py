@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits: kept from the garbage collector, and their failures logged."""
+"""Tasks that nobody awaits: kept from the garbage collector, and their failures logged and told."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
 log = get_logger(__name__)
+
+
+def nobody(_error: BaseException) -> None:
+    """To be told of a failure that is only logged: of work without which the broker goes on."""
+
+
+def watch(task: asyncio.Task[None], on_failed: Callable[[BaseException], None]) -> None:
+    """Logs the exception that ends a task, with its traceback, and tells it: nobody awaits the task."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task failed", task=task.get_name(), exc_info=error)
+            on_failed(error)
+
+    task.add_done_callback(ended)
 
 
 class Background:

@@ -11,7 +11,7 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_broker.background import Background
+from kafkalite_broker.background import Background, nobody, watch
 from kafkalite_broker.cluster.config_watch import ConfigWatch
 from kafkalite_broker.cluster.isr_writer import PartitionWriter
 from kafkalite_broker.cluster.lease_thread import LeaseThread
@@ -86,6 +86,7 @@ class Broker:
             on_topics_gone=self._topics_gone,
             on_registered=self._registered,
             on_superseded=self._superseded,
+            on_failed=self._cannot_go_on,
             on_cluster_changed=lambda _: self._reconfigure(),
         )
         self._writer = PartitionWriter(
@@ -93,6 +94,7 @@ class Broker:
             absorb=self._link.absorb_topic,
             committed=self._link.cache.partition,
             registry=self._telemetry.registry,
+            on_failed=self._cannot_go_on,
         )
         self._producer_ids = ProducerIdAllocator(self._client, settings.namespace, settings.cluster)
         self._topic_writer = TopicWriter(
@@ -175,7 +177,7 @@ class Broker:
         self._serving = True
         await plane.serve()
         self._reconfigure()
-        self._background.start(self._config_watch.run())
+        self._background.start(plane.vital(self._config_watch.run()))
         self._say("catching up with the metadata")
         while not await self._link.set_state(BrokerState.RUNNING):
             log.info("still waiting for the registration", obstacle=self._link.obstacle)
@@ -191,6 +193,7 @@ class Broker:
             report.progress(left.logs, left.segments)
 
         reporting = asyncio.create_task(report.run(), name="recovery report")
+        watch(reporting, nobody)
         try:
             return await plane.recover(progress)
         finally:
@@ -319,7 +322,10 @@ class Broker:
         self._stopping.set()
 
     def _cannot_go_on(self, error: BaseException) -> None:
-        """After a failed fsync nobody knows what is on the disk (R12): end now, never try again."""
+        """After a failed fsync nobody knows what is on the disk (R12): end now, never try again.
+
+        The same after a defect that ended what has to run for ever: without it the broker would only seem to live.
+        """
         log.critical("ending at once", error=str(error), kind=type(error).__name__)
         self._exit_now(FATAL_EXIT_CODE, f"{type(error).__name__}: {error}")
 

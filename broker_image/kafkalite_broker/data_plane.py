@@ -216,6 +216,7 @@ class DataPlane:
             in_flight_bytes_max=broker_integer(self._config, "queued.max.request.bytes"),
             connections_max=self._connections_max(),
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
+            on_failed=self._on_fatal,
             inter_broker=self._settings.inter_broker.name,
             answers_wait=services.cold_answers.somebody_waits,
         )
@@ -255,7 +256,7 @@ class DataPlane:
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
         for loop in (self._tick(), self._checkpoint(), self._retain(), self.cleaner.run()):
-            self._background.start(self._vital(loop))
+            self._background.start(self.vital(loop))
 
     def _set_unclaimed_aside(self) -> None:
         """Logs that no topic claims become strays; on a full disk later."""
@@ -305,7 +306,7 @@ class DataPlane:
 
     # ------------------------------------------------------------ housekeeping
 
-    async def _vital(self, work: Coroutine[Any, Any, None]) -> None:
+    async def vital(self, work: Coroutine[Any, Any, None]) -> None:
         """Work without which the broker would only seem to be alive: it ends when this ends."""
         try:
             await work

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import Counter, Histogram
 
+from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
 from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
@@ -48,6 +49,8 @@ class PartitionWriter:
         absorb: Takes a topic object as the API server returned it (`ClusterLink.absorb_topic`).
         committed: Looks up an entry in the metadata cache, None when it is not there (`MetadataCache.partition`).
         registry: For the metrics.
+        on_failed: Told what went wrong when an answer was taken in: a disk that failed, or a defect. A proposal that is
+            never answered would freeze the ISR, so the process is to end.
     """
 
     def __init__(
@@ -58,11 +61,13 @@ class PartitionWriter:
         committed: Callable[[TopicRef, int], Partition | None],
         registry: CollectorRegistry,
         deadline_s: float = DEADLINE_S,
+        on_failed: Callable[[BaseException], None] = nobody,
     ) -> None:
         self._client = client
         self._absorb = absorb
         self._committed = committed
         self._deadline_s = deadline_s
+        self._on_failed = on_failed
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsettled: OrderedDict[tuple[str, int], Settlement] = OrderedDict()
@@ -92,7 +97,8 @@ class PartitionWriter:
             return
         task = loop.create_task(self._carry_out(ref, number, proposal, answer), name=f"cas {ref.name}-{number}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard)
+        watch(task, self._on_failed)
 
     async def stop(self) -> None:
         """Give up everything under way; nobody is answered any more."""
@@ -100,13 +106,6 @@ class PartitionWriter:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler(
-                {"message": f"{task.get_name()} failed", "exception": error, "task": task}
-            )
 
     async def _carry_out(
         self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]

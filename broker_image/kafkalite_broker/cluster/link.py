@@ -12,6 +12,7 @@ import random
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.cluster.registrar import Registrar
 from kafkalite_broker.cluster.sightings import SightingReader, sighting, sort, uid_of
 from kafkalite_broker.cluster.topic_changes import TopicChanges
@@ -62,6 +63,7 @@ class ClusterLink:
         on_topics_gone: Told topics that the cache no longer has; the cache knows whether a deletion was seen (S10).
         on_registered: Told every new broker epoch of this broker.
         on_superseded: Told why this process must end (R8).
+        on_failed: Told the exception that ended a watch or the registration, a defect: the process is to end.
         on_cluster_changed: The `KafkaLiteCluster` changed.
 
     Attributes:
@@ -81,6 +83,7 @@ class ClusterLink:
         on_topics_gone: Callable[[list[Topic]], None] = _ignore,
         on_registered: Callable[[int], None] = _ignore,
         on_superseded: Callable[[str], None] = _ignore,
+        on_failed: Callable[[BaseException], None] = nobody,
         on_cluster_changed: Callable[[Cluster], None] = _ignore,
         silence_limit_s: float = SILENCE_LIMIT_S,
     ) -> None:
@@ -91,6 +94,7 @@ class ClusterLink:
         self._on_topics_gone = on_topics_gone
         self._on_registered = on_registered
         self._on_superseded = on_superseded
+        self._on_failed = on_failed
         self._on_cluster_changed = on_cluster_changed
         self._readers = {kind.plural: SightingReader() for kind in (CLUSTERS, BROKERS, TOPICS)}
         self._cluster_known = asyncio.Event()
@@ -156,6 +160,7 @@ class ClusterLink:
             on_superseded=self._on_superseded,
         )
         self._spawn(self._registrar.run(), "registration")
+        self._spawn(self._registrar.watch_predecessor(), "watch predecessor")
 
     def _lease_duration_s(self) -> float:
         """Endless while the cluster is not known: nobody is overdue then."""
@@ -197,7 +202,7 @@ class ClusterLink:
         """List them anew, in the background: `topics_looked_at_s` tells when that was. A watch may be late."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_at_topics(), name="look at the topics")
-            self._looking.add_done_callback(_report_crash)
+            watch(self._looking, nobody)
 
     async def _look_at_topics(self) -> None:
         asked_s = monotonic()
@@ -265,7 +270,7 @@ class ClusterLink:
 
     def _spawn(self, coroutine: Any, name: str) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(_report_crash)
+        watch(task, self._on_failed)
         self._tasks.append(task)
 
     # ----------------------------------------------------------------------------------------------- look-ups
@@ -432,8 +437,3 @@ class ClusterLink:
         if change.deleted:
             self._on_topics_gone(change.deleted)
         self.changes.look_again()
-
-
-def _report_crash(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": f"{task.get_name()} failed", "exception": error})

@@ -47,7 +47,7 @@ log = get_logger(__name__)
 
 
 class Registrar:
-    """The task around a `RegistrationMachine`. API outages of any length make it wait, never end.
+    """The tasks around a `RegistrationMachine`. API outages of any length make them wait, never end.
 
     Args:
         client: Of the main loop.
@@ -189,11 +189,6 @@ class Registrar:
 
     async def run(self) -> None:
         """Never returns; cancel it to stop."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._register())
-            tasks.create_task(self._watch_predecessor())
-
-    async def _register(self) -> None:
         failures = 0
         self._feed(machine.Tick())
         while True:
@@ -215,8 +210,8 @@ class Registrar:
             if self._machine.settled or (_is_goal(event) and not _failed(event)):
                 failures = 0
 
-    async def _watch_predecessor(self) -> None:
-        """Look at the Lease of whoever holds this broker's id with another disk (S6).
+    async def watch_predecessor(self) -> None:
+        """Look at the Lease of whoever holds this broker's id with another disk (S6). Never returns; cancel it to stop.
 
         At a pace of its own: the reads of the own object would leave a gap between two looks when each takes seconds.
         """

@@ -10,6 +10,7 @@ import asyncio
 from math import ceil
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.background import watch
 from kafkalite_broker.clock import now_ms, wall_ms
 from kafkalite_broker.replication.peer import PeerError, close_quietly
 from kafkalite_broker.replication.peer_address import PeerAddress
@@ -71,7 +72,7 @@ class Fetcher:
         settings: Sizes and waits.
         throttles: Which replicas that catch up have to wait.
         on_unreachable: Told when the leader stops answering: its clients are about to ask who leads now.
-        on_fatal: Told a `DiskFailure`, after which the process must end (R12).
+        on_fatal: Told a `DiskFailure` (R12), or a defect that ended the task; the process must end after it.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Fetcher:
         self._unreachable = False
         self._correlation_id = 0
         self._task = asyncio.create_task(self._run(), name=f"fetcher of leader {leader_id}")
+        watch(self._task, on_fatal)
 
     def kick(self) -> None:
         """Positions changed. A request that only waits at the leader is given up, so that the new ones go out now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.server.budget import InFlightBudget
 from kafkalite_broker.server.connection import READ_BUFFER_BYTES, Connection
 from kafkalite_runtime.logging import get_logger
@@ -38,6 +39,7 @@ class Server:
         in_flight_bytes_max: `queued.max.request.bytes`.
         connections_max: `max.connections`.
         idle_s: `connections.max.idle.ms` in seconds.
+        on_failed: Told the exception that ended the closing of idle connections: the process is to end.
         inter_broker: Listener that brokers use among themselves: clients of the others cannot take its connections.
         answers_wait: Whether an answer waits for the memory that those before it hold.
     """
@@ -50,6 +52,7 @@ class Server:
         in_flight_bytes_max: int,
         connections_max: int,
         idle_s: float,
+        on_failed: Callable[[BaseException], None] = nobody,
         inter_broker: str = "",
         answers_wait: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -57,6 +60,7 @@ class Server:
         self._frame_bytes_max = frame_bytes_max
         self._connections_max = connections_max
         self._idle_s = idle_s
+        self._on_failed = on_failed
         self._inter_broker = inter_broker
         self._answers_wait = answers_wait
         self.budget = InFlightBudget(in_flight_bytes_max)
@@ -79,6 +83,7 @@ class Server:
         self._servers.append(server)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep(), name="connection sweeper")
+            watch(self._sweeper, self._on_failed)
         address = server.sockets[0].getsockname()
         log.info("listening", listener=name, host=address[0], port=address[1])
         return int(address[1])

@@ -227,6 +227,7 @@ class Told:
         self.brokers = 0
         self.epochs = []
         self.superseded = []
+        self.failed = []
 
     def callbacks(self):
         return {
@@ -234,6 +235,7 @@ class Told:
             "on_brokers_changed": lambda: setattr(self, "brokers", self.brokers + 1),
             "on_registered": self.epochs.append,
             "on_superseded": self.superseded.append,
+            "on_failed": self.failed.append,
         }
 
 

@@ -83,6 +83,31 @@ async def test_every_single_fault_is_survived(world, settings, linked, fault, po
     assert not client.faults
 
 
+async def test_a_defect_that_ends_the_registration_is_told(world, settings, linked, monkeypatch):
+    def broken(_found):
+        raise ZeroDivisionError
+
+    await world.create_cluster()
+    await world.create_broker()
+    link, told, _ = await linked()
+    await link.synced()
+    monkeypatch.setattr(registrar, "parse_cluster", broken)
+    await link.register(identity_of(settings))
+    await eventually(lambda: told.failed)
+    assert isinstance(told.failed[0], ZeroDivisionError)
+
+
+async def test_a_defect_that_ends_the_watch_of_the_predecessor_is_told(world, settings, linked, silence, monkeypatch):
+    def broken(*_arguments, **_options):
+        raise ZeroDivisionError
+
+    silence(60.0)
+    monkeypatch.setattr(predecessor.Predecessor, "is_overdue", broken)
+    _, _, told, _ = await waiting_for(world, settings, linked)
+    await eventually(lambda: told.failed)
+    assert isinstance(told.failed[0], ZeroDivisionError)
+
+
 async def test_pauses_grow_while_reads_are_answered_and_writes_are_not(world, settings, linked, monkeypatch):
     counted = []
     monkeypatch.setattr(registrar, "backoff_s", lambda failures, _error: counted.append(failures) or 0.0)

@@ -9,6 +9,7 @@ from kafkalite_broker.replication import fetcher as fetcher_module
 from kafkalite_broker.replication import peer, peer_address
 from kafkalite_broker.replication.peer import PeerConnection, PeerError, connect
 from kafkalite_broker.replication.peer_address import PeerAddress
+from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.protocol.apis import API
 from kafkalite_core.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -300,6 +301,23 @@ async def test_a_disk_failure_of_a_follower_is_fatal(tmp_path, monkeypatch):
         follower.see_topic(topic_ref(), {0: entry(0)})
         await until(lambda: follower.fatal)
         assert isinstance(follower.fatal[0], DiskFailure)
+
+
+@on_uvloop
+async def test_a_defect_that_ends_a_fetcher_is_fatal(tmp_path, monkeypatch):
+    def broken(*_arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(SuspectedLeaders, "note", broken)
+    async with BadLeader(hang_up) as leader, Rig(tmp_path, 1) as follower:
+        follower.see_broker(1, follower.port)
+        follower.see_broker(0, leader.port)
+        follower.see_topic(topic_ref(), {0: entry(0)})
+        try:
+            await until(lambda: follower.fatal)
+        finally:
+            follower.partitions._fetchers.clear()  # there is nothing to stop
+        assert isinstance(follower.fatal[0], ZeroDivisionError)
 
 
 @on_uvloop

@@ -230,3 +230,13 @@ async def test_clients_outside_cannot_keep_brokers_from_one_another():
         assert await second[0].read() == b""
         reader, _ = await running.connect()
         assert await reader.read() == b"", "brokers do not make room for brokers"
+
+
+@on_uvloop
+async def test_a_sweep_that_ends_is_told(monkeypatch):
+    monkeypatch.setattr(listener, "SWEEP_INTERVAL_S", 0.01)
+    told = asyncio.get_running_loop().create_future()
+    async with Running(on_failed=told.set_result) as running:
+        running.server.connections.add("no connection")
+        assert isinstance(await told, AttributeError)
+        running.server.connections.clear()
