@@ -119,7 +119,7 @@ class LogManager:
         self._metadata = MetadataFiles(self.disk)
         self._unclaimed: dict[TopicPartition, Log] = {}
         self._unique_hex = unique_hex
-        self._strays = StrayDirectories(self.disk, wall_ms, unique_hex)
+        self._strays = StrayDirectories(self.disk, wall_ms, mono_ms, unique_hex)
 
     # ------------------------------------------------------------------------------------------------ opening
 

@@ -68,12 +68,20 @@ class StrayDirectories:
     Args:
         disk: The data directory.
         wall_ms: Wall clock.
+        mono_ms: Monotonic clock.
         unique_hex: Hexadecimal digits that are never given again.
     """
 
-    def __init__(self, disk: DataDirectory, wall_ms: Callable[[], int], unique_hex: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        disk: DataDirectory,
+        wall_ms: Callable[[], int],
+        mono_ms: Callable[[], float],
+        unique_hex: Callable[[], str],
+    ) -> None:
         self._disk = disk
         self._wall_ms = wall_ms
+        self._mono_ms = mono_ms
         self._unique_hex = unique_hex
         self._strays: dict[str, Stray] = {}
         self._of_topics: dict[tuple[str, int], list[Stray]] | None = None
@@ -123,12 +131,21 @@ class StrayDirectories:
             if found is None:
                 continue
             metadata, cut = found
-            self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name))
+            offset_ms = self._clock_offset_ms(name, metadata)
+            self._strays[name] = Stray(name, metadata, self._disk.tree_bytes(name), clock_offset_ms=offset_ms)
             if cut and metadata is not None:
                 self._lossy[name] = metadata
                 whole = False
         self._of_topics = None
         return whole
+
+    def _clock_offset_ms(self, name: str, metadata: PartitionMetadata | None) -> float:
+        """See `Stray`. Of one from the future, since the clock was set back, the time counts from now on."""
+        known = self._strays.get(name)
+        if known is not None:
+            return known.clock_offset_ms
+        since_ms = -1 if metadata is None else metadata.stray_since_ms
+        return max(self._wall_ms(), since_ms) - self._mono_ms()
 
     def note_losses(self) -> None:
         """What strays have lost is noted in them: the disk is distrusted for it, durably, so the evidence may go."""
@@ -197,9 +214,10 @@ class StrayDirectories:
                 self._disk.rename(name, target)
         except StorageError:
             target = name
+        offset_ms = self._clock_offset_ms(name, metadata)
         self._strays.pop(name, None)
         self._leaving.pop(name, None)
-        stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset)
+        stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset, offset_ms)
         self._strays[target] = stray
         self._of_topics = None
         return stray
@@ -269,6 +287,7 @@ class StrayDirectories:
         chosen = strays_to_remove(
             [stray for stray in self._strays.values() if stray.metadata is None or not rules.claimed(stray.metadata)],
             self._wall_ms(),
+            mono_ms=now_ms,
             retention_ms=rules.retention_ms,
             deleted_retention_ms=rules.deleted_retention_ms,
             bytes_wanted=bytes_wanted,

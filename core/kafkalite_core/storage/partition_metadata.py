@@ -5,6 +5,7 @@ The first two lines are Kafka's; the rest is ours, one `key: value` per line. Th
 
 from __future__ import annotations
 
+import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -303,12 +304,15 @@ class Stray(NamedTuple):
         metadata: None when they can't be read.
         size_bytes: Bytes in it.
         end_offset: Flushed end, where it is known; else -1. What no disk has is nothing to be adopted (S8).
+        clock_offset_ms: What the wall clock was ahead of the monotonic one when this process first saw the stray: a
+            clock that is set forward later makes it no older.
     """
 
     directory: str
     metadata: PartitionMetadata | None
     size_bytes: int = 0
     end_offset: int = -1
+    clock_offset_ms: float = math.inf
 
 
 class StrayVerdict(NamedTuple):
@@ -336,14 +340,26 @@ def stray_verdict(
 
 
 def strays_to_remove(
-    strays: Iterable[Stray], now_ms: int, *, retention_ms: int, deleted_retention_ms: int, bytes_wanted: int = 0
+    strays: Iterable[Stray],
+    now_ms: int,
+    *,
+    mono_ms: float,
+    retention_ms: int,
+    deleted_retention_ms: int,
+    bytes_wanted: int = 0,
 ) -> list[tuple[Stray, str]]:
-    """The strays to be removed with reasons: those of age, then the oldest until `bytes_wanted` bytes are freed."""
+    """The strays to be removed with reasons: those of age, then the oldest until `bytes_wanted` bytes are freed.
+
+    `now_ms`: wall clock; `mono_ms`: the monotonic one.
+    """
     chosen: list[tuple[Stray, str]] = []
     kept: list[Stray] = []
     for stray in strays:
         verdict = stray_verdict(
-            stray.metadata, now_ms, retention_ms=retention_ms, deleted_retention_ms=deleted_retention_ms
+            stray.metadata,
+            int(min(now_ms, mono_ms + stray.clock_offset_ms)),
+            retention_ms=retention_ms,
+            deleted_retention_ms=deleted_retention_ms,
         )
         if verdict.remove:
             chosen.append((stray, verdict.reason))

@@ -104,8 +104,22 @@ def tools():
 
 
 class Clock:
-    now_ms = 1_000_000
-    mono_ms = 0.0
+    """A wall clock, and a monotonic one that goes with it unless the wall clock is set."""
+
+    def __init__(self):
+        self._ahead_ms = 1_000_000
+        self.mono_ms = 0.0
+
+    @property
+    def now_ms(self):
+        return int(self.mono_ms) + self._ahead_ms
+
+    @now_ms.setter
+    def now_ms(self, now_ms):
+        self.mono_ms += now_ms - self.now_ms
+
+    def is_set(self, by_ms):
+        self._ahead_ms += by_ms
 
     def __call__(self):
         return self.now_ms

@@ -183,9 +183,16 @@ def test_absence_never_deletes(fields, age, remove):
 
 def test_a_nearly_full_disk_takes_the_oldest_first():
     strays = [Stray(f"s{n}", metadata(stray_since_ms=1000 + n), size_bytes=100) for n in (3, 1, 2)]
-    assert strays_to_remove(strays, 2000, **LIMITS) == []
-    chosen = strays_to_remove(strays, 2000, **LIMITS, bytes_wanted=150)
+    assert strays_to_remove(strays, 2000, mono_ms=0.0, **LIMITS) == []
+    chosen = strays_to_remove(strays, 2000, mono_ms=0.0, **LIMITS, bytes_wanted=150)
     assert [stray.directory for stray, _ in chosen] == ["s1", "s2"]
+
+
+def test_a_clock_that_is_set_forward_makes_no_stray_older():
+    stray = Stray("s", metadata(stray_since_ms=1000), clock_offset_ms=1000.0 + 5 * HOUR)
+    assert strays_to_remove([stray], 10**15, mono_ms=WEEK - 5.0 * HOUR, **LIMITS) == []
+    assert strays_to_remove([stray], 10**15, mono_ms=WEEK - 5.0 * HOUR + 1.0, **LIMITS)
+    assert strays_to_remove([stray], 1000 + WEEK, mono_ms=10.0 * WEEK, **LIMITS) == [], "nor one that is set back"
 
 
 def test_only_the_very_same_partition_is_adopted():
