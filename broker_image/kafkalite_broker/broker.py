@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
-    from kafkalite_broker.log.manager import Recovered
-    from kafkalite_broker.log.recovery_tally import Left
+    from kafkalite_broker.log.recovery_tally import Left, Recovered
     from kafkalite_core.model.partition import Topic, TopicRef
     from kafkalite_core.storage.disk import Disk
 

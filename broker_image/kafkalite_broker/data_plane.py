@@ -18,6 +18,7 @@ from kafkalite_broker.log.disk import LocalDisk
 from kafkalite_broker.log.flusher import GroupFlusher
 from kafkalite_broker.log.kernel_sync import kernel_sync_for
 from kafkalite_broker.log.manager import LogManager
+from kafkalite_broker.log.removals import on_thread
 from kafkalite_broker.log.stray_removal import StrayRemoval
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.producer_ids import ProducerIdAllocator
     from kafkalite_broker.cluster.settings import BrokerSettings
     from kafkalite_broker.cluster.topic_writer import TopicWriter
-    from kafkalite_broker.log.manager import Recovered
-    from kafkalite_broker.log.recovery_tally import Left
+    from kafkalite_broker.log.recovery_tally import Left, Recovered
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.storage.log import Log
 
@@ -59,6 +59,9 @@ TICK_S = 0.2
 
 MAKE_ROOM_INTERVAL_S = 10.0
 """A full disk is cleared up this often at most."""
+
+REMOVAL_WAIT_S = 5.0
+"""So long a broker that ends waits for a file that is being removed. What is left goes after the next start."""
 
 
 class DataPlane:
@@ -115,6 +118,7 @@ class DataPlane:
             tail_bytes=broker_integer(config, "kafkalite.log.tail.cache.bytes"),
             decompress=decompress,
             compress=compress,
+            start_removals=on_thread,
         )
         self._volume_sync = None
         self.logs.lock()
@@ -289,9 +293,10 @@ class DataPlane:
         if clean:
             await self.flusher.drain()
             # A checkpoint or a read may still be under way on a thread; nothing may follow the clean marker.
-            await asyncio.get_running_loop().run_in_executor(None, self._io_pool.shutdown)
-            marks = self.partitions.high_watermarks()
             loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, self._io_pool.shutdown)
+            await loop.run_in_executor(None, self.logs.removals.close, REMOVAL_WAIT_S)
+            marks = self.partitions.high_watermarks()
             await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch))
         else:
             self.logs.abandon()

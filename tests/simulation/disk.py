@@ -309,12 +309,6 @@ class SimDisk:
             self.remove(f"{name}/{entry}")
         self.remove(name)
 
-    def empty_tree(self, name: str, keep: str) -> None:
-        """All files of a directory but one."""
-        for entry in list(self.directory(name).entries):
-            if entry != keep:
-                self.remove(f"{name}/{entry}")
-
     def take(self) -> Held:
         """See `DataDirectory`: one process after the other uses it."""
         return Held()

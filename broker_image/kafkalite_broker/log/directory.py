@@ -41,10 +41,6 @@ class DataDirectory(Disk, Protocol):
         """Removes a directory with everything in it."""
         ...
 
-    def empty_tree(self, directory: str, keep: str) -> None:
-        """Removes everything in a directory but the entry of that name."""
-        ...
-
 
 def each(function: Callable[[T], R], items: Iterable[T], threads: int, name: str) -> Iterator[R]:
     """Calls `function` with every item, on so many threads of that name; the results in the items' order.

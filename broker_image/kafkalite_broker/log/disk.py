@@ -9,6 +9,7 @@ import resource
 import shutil
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -231,21 +232,14 @@ class LocalDisk:
         """See `DataDirectory`."""
         shutil.rmtree(self._prefix + directory)
 
-    def empty_tree(self, directory: str, keep: str) -> None:
-        """See `DataDirectory`."""
-        with os.scandir(self._prefix + directory) as entries:
-            for entry in entries:
-                if entry.name == keep:
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    Path(entry.path).unlink()
-
     def tree_bytes(self, directory: str) -> int:
         """See `DataDirectory`."""
+        total_bytes = 0
         with os.scandir(self._prefix + directory) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.is_file())
+            for entry in entries:
+                with suppress(FileNotFoundError):  # a thread removes files that are no part of a log any more
+                    total_bytes += entry.stat().st_size if entry.is_file() else 0
+        return total_bytes
 
     def sync_directory(self, directory: str) -> None:
         """See `Disk`."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_broker.log.directory import each
 from kafkalite_broker.log.metadata_files import MetadataFiles
-from kafkalite_broker.log.recovery_tally import RecoveryTally
+from kafkalite_broker.log.recovery_tally import Recovered, RecoveryTally
+from kafkalite_broker.log.removals import Removals, at_once
 from kafkalite_broker.log.strays import StrayDirectories
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.identity import (
     CleanShutdown,
-    DirectoryFindings,
     Identity,
     directory_findings,
     establish_identity,
@@ -55,19 +55,6 @@ RESERVE_BYTES: Final = 16 << 20
 DAY_MS: Final = 86_400_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
-    """What opening the data directory found; goes into `identity.restart_verdict`.
-
-    Attributes:
-        findings: Of the directory as a whole.
-        reports: One per log.
-    """
-
-    findings: DirectoryFindings
-    reports: tuple[RecoveryReport, ...]
-
-
 class LogManager:
     """One data directory. `open` may run on any thread; everything after it on the loop's thread, jobs excepted.
 
@@ -83,6 +70,7 @@ class LogManager:
         compress: For compaction.
         reserve_bytes: Size of the preallocated reserve.
         unique_hex: 32 hexadecimal digits that are never given again.
+        start_removals: Where large files are removed, see `Removals`.
     """
 
     def __init__(
@@ -99,6 +87,7 @@ class LogManager:
         compress: Compress | None = None,
         reserve_bytes: int = RESERVE_BYTES,
         unique_hex: Callable[[], str] = lambda: uuid.uuid4().hex,
+        start_removals: Callable[[Callable[[], None]], None] = at_once,
     ) -> None:
         self.disk = disk
         self.identity: Identity
@@ -112,14 +101,20 @@ class LogManager:
         self._closed = CleanShutdown(None, None)
         self._lock: Held | None = None
         self._checkpoints = Checkpoints(self.disk)
+        self.removals = Removals(self.disk, start_removals)
         self._environment = LogEnvironment(
-            TailBudget(tail_bytes), self._checkpoints.before_shrink, decompress, compress, self.allow_gaps
+            TailBudget(tail_bytes),
+            self._checkpoints.before_shrink,
+            decompress,
+            compress,
+            self.allow_gaps,
+            self.removals.remove,
         )
         self._logs: dict[TopicPartition, Log] = {}
         self._metadata = MetadataFiles(self.disk)
         self._unclaimed: dict[TopicPartition, Log] = {}
         self._unique_hex = unique_hex
-        self._strays = StrayDirectories(self.disk, wall_ms, mono_ms, unique_hex)
+        self._strays = StrayDirectories(self.disk, wall_ms, mono_ms, unique_hex, self.removals)
 
     # ------------------------------------------------------------------------------------------------ opening
 
@@ -441,6 +436,7 @@ class LogManager:
 
     def abandon(self) -> None:
         """Closes the files and gives up the lock, writing nothing."""
+        self.removals.close()
         for log in self._logs.values():
             if not log.closed:
                 log.abandon()

@@ -1,13 +1,15 @@
-"""How far the recovery of all logs has come, told by several threads."""
+"""How far the recovery of all logs has come, told by several threads; and what it found."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from kafkalite_core.storage.identity import DirectoryFindings
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.recovery import RecoveryProgress, RecoveryReport
 
@@ -22,6 +24,19 @@ class Left(NamedTuple):
 
     logs: int
     segments: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What opening the data directory found; goes into `identity.restart_verdict`.
+
+    Attributes:
+        findings: Of the directory as a whole.
+        reports: One per log.
+    """
+
+    findings: DirectoryFindings
+    reports: tuple[RecoveryReport, ...]
 
 
 class RecoveryTally:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kafkalite_broker.log.directory import DataDirectory
+    from kafkalite_broker.log.removals import Removals
     from kafkalite_core.model.partition import Seen, TopicPartition, TopicRef
 
 
@@ -70,6 +71,7 @@ class StrayDirectories:
         wall_ms: Wall clock.
         mono_ms: Monotonic clock.
         unique_hex: Hexadecimal digits that are never given again.
+        removals: Removes what takes room.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class StrayDirectories:
         wall_ms: Callable[[], int],
         mono_ms: Callable[[], float],
         unique_hex: Callable[[], str],
+        removals: Removals,
     ) -> None:
         self._disk = disk
+        self._removals = removals
         self._wall_ms = wall_ms
         self._mono_ms = mono_ms
         self._unique_hex = unique_hex
@@ -105,7 +109,7 @@ class StrayDirectories:
             if name.endswith(REMOVED_SUFFIX):
                 metadata = read_metadata(self._disk, name)
                 self._gone[name] = None if metadata is None else metadata.key
-                self._empty(name)
+                self._removals.remove(name, self._disk.tree_bytes(name), keep=FILE_NAME)
         names = [name for name in self._disk.list("") if name.endswith(STRAY_SUFFIX)]
 
         return self._recover(names, threads, thoroughly=False)
@@ -279,50 +283,57 @@ class StrayDirectories:
         """Removes those whose time has come, and the oldest until `bytes_wanted` bytes are free; (name, reason).
 
         The first call that finds one only leaves it out of `listed`; it goes when the store has known that for long
-        enough. Each gets another name first, durably: what a crash leaves of it is no stray any more. What an earlier
-        call could not remove is removed now. Raises `StorageError`, `DiskFailure`.
+        enough. Each gets another name first, durably: what a crash leaves of it is no stray any more. What takes room
+        goes afterwards, see `Removals`; what could not be removed before is tried again. Raises `StorageError`,
+        `DiskFailure`.
         """
-        for name in self._gone:
-            self._empty(name)
+        self._removals.again()
         chosen = strays_to_remove(
             [stray for stray in self._strays.values() if stray.metadata is None or not rules.claimed(stray.metadata)],
             self._wall_ms(),
             mono_ms=now_ms,
             retention_ms=rules.retention_ms,
             deleted_retention_ms=rules.deleted_retention_ms,
-            bytes_wanted=bytes_wanted,
+            bytes_wanted=bytes_wanted - self._removals.pending_bytes,
         )
         self._leaving = {stray.directory: self._leaving.get(stray.directory, now_ms) for stray, _ in chosen}
         self._of_topics = None
         self.due = False
         removed: list[tuple[str, str]] = []
-        for stray, reason in chosen:
-            if stray.metadata is not None:
-                overdue_ms = self._unlisted_ms(stray.directory, stray.metadata, rules, now_ms) - rules.unlisted_ms
-                looked = now_ms - rules.looked_ms <= overdue_ms
-                self.due |= overdue_ms >= 0.0 and not looked
-                if overdue_ms < 0.0 or not looked:
-                    continue
-            self._remove(stray)
-            removed.append((stray.directory, reason))
+        gone: list[tuple[str, int]] = []
+        try:
+            for stray, reason in chosen:
+                if stray.metadata is not None:
+                    overdue_ms = self._unlisted_ms(stray.directory, stray.metadata, rules, now_ms) - rules.unlisted_ms
+                    looked = now_ms - rules.looked_ms <= overdue_ms
+                    self.due |= overdue_ms >= 0.0 and not looked
+                    if overdue_ms < 0.0 or not looked:
+                        continue
+                gone.append((self._rename_gone(stray), stray.size_bytes))
+                removed.append((stray.directory, reason))
+        except StorageError:
+            self._empty(gone)
+            raise
+        self._empty(gone)
         return removed
 
     def _unlisted_ms(self, name: str, metadata: PartitionMetadata, rules: StrayRules, now_ms: float) -> float:
         return min(rules.told_ms(metadata), now_ms - self._leaving[name])
 
-    def _remove(self, stray: Stray) -> None:
+    def _rename_gone(self, stray: Stray) -> str:
         gone = removed_name(stray.directory, self._unique_hex())
         with disk_errors(f"remove {stray.directory}"), suppress(FileNotFoundError):  # somebody else has removed it
             self._disk.rename(stray.directory, gone)
         del self._strays[stray.directory], self._leaving[stray.directory]
         self._gone[gone] = None if stray.metadata is None else stray.metadata.key
-        sync_directory(self._disk, "")
-        self._empty(gone)
+        return gone
 
-    def _empty(self, name: str) -> None:
-        """All that takes room goes."""
-        with disk_errors(f"remove what is in {name}"), suppress(FileNotFoundError):
-            self._disk.empty_tree(name, FILE_NAME)
+    def _empty(self, gone: list[tuple[str, int]]) -> None:
+        """All that takes room goes, once no power loss can give the directories the names of strays again."""
+        if gone:
+            sync_directory(self._disk, "")
+        for name, size_bytes in gone:
+            self._removals.remove(name, size_bytes, keep=FILE_NAME)
 
     def end_removals(self, missed: Collection[TopicPartition]) -> None:
         """Removes what is left of the strays that were removed: whose data they were.
@@ -330,6 +341,5 @@ class StrayDirectories:
         Not of the partitions that the next start would miss: `missed` are those that the checkpoint on disk names.
         """
         for name in [name for name, key in self._gone.items() if key not in missed]:
-            with disk_errors(f"remove {name}"), suppress(FileNotFoundError):
-                self._disk.remove_tree(name)
+            self._removals.remove(name)
             del self._gone[name]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import appending, flushing, reading, replay, retention, truncation
-from kafkalite_core.storage.disk import disk_errors, sync_directory, sync_file
+from kafkalite_core.storage.disk import disk_errors, remove_file, sync_directory, sync_file
 from kafkalite_core.storage.epoch_cache import EpochCache
 from kafkalite_core.storage.index_loading import IndexLoading
 from kafkalite_core.storage.producer_state import ProducerStates
@@ -63,6 +63,8 @@ class LogEnvironment(NamedTuple):
         compress: (codec, records' bytes) → payload of a compressed batch, or None where it can't be done.
         before_gaps: Called with the log directory before missing offsets are written; returns when recovery will accept
             them.
+        remove_later: Called with a file that nobody looks for under its name any more, and its size in bytes. Without
+            it the file is removed at once.
     """
 
     tail_budget: TailBudget
@@ -70,6 +72,7 @@ class LogEnvironment(NamedTuple):
     decompress: Decompress | None = None
     compress: Compress | None = None
     before_gaps: Callable[[str], None] | None = None
+    remove_later: Callable[[str, int], None] | None = None
 
 
 class Log:
@@ -346,6 +349,13 @@ class Log:
         `durable_start`: The log start in the checkpoint on disk. It lags behind where a full disk has no room for it.
         """
         return retention.purge(self, now_ms, durable_start)
+
+    def remove_file(self, path: str, size_bytes: int) -> None:
+        """Has a file removed that belongs to no log any more."""
+        if self.environment.remove_later is None:
+            remove_file(self.disk, path)
+        else:
+            self.environment.remove_later(path, size_bytes)
 
     # ------------------------------------------------------------------------------------------------ compacting
 

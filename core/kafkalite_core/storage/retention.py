@@ -105,6 +105,8 @@ def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:
     Never is a segment lost before its successor is there for sure. While the checkpoint does not tell that the log
     begins behind it, it is gone for sure before anything else is done: a start would take what a power loss left of it
     for a part of the log, find a hole behind that, and cut off what follows. No flush under way syncs it any more.
+
+    What is gone has another name, and goes when `LogEnvironment.remove_later` gets to it: a large file takes seconds.
     """
     removed: list[str] = []
     while log.doomed and now_ms - log.doomed[0][0] >= log.config.file_delete_delay_ms:
@@ -113,10 +115,11 @@ def purge(log: Log, now_ms: int, durable_start: int) -> list[str]:
         if log.directory_version != log.directory_synced and not (removed and told):
             sync_directory(log.disk, log.directory)
             log.directory_synced = log.directory_version
-        segment.remove()
+        left = segment.give_up()
         log.directory_version += 1
         if not told:
             sync_directory(log.disk, log.directory)
             log.directory_synced = log.directory_version
+        log.remove_file(left, segment.size)
         removed.append(file_name(segment.base_offset, LOG_SUFFIX))
     return removed

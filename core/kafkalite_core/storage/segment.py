@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +20,7 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
+DELETED_SUFFIX: Final = ".deleted"
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 """The 61 bytes of a batch header, in the order of their fields."""
@@ -383,3 +385,19 @@ class Segment:
         remove_file(self._disk, self.index.path)
         remove_file(self._disk, self.time_index.path)
         remove_file(self._disk, self.path)
+
+    def give_up(self) -> str:
+        """As `remove`, but the `.log` is there under another name, which is returned: a start removes it.
+
+        A disk that has no room for the name loses it at once.
+        """
+        self.close()
+        remove_file(self._disk, self.index.path)
+        remove_file(self._disk, self.time_index.path)
+        path = self.path + DELETED_SUFFIX
+        try:
+            with disk_errors(f"rename {self.path}"), suppress(FileNotFoundError):
+                self._disk.rename(self.path, path)
+        except StorageError:
+            remove_file(self._disk, self.path)
+        return path

@@ -21,6 +21,7 @@ from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.disk import disk_errors, join, remove_file, sync_directory, sync_file
 from kafkalite_core.storage.errors import CorruptMessage, DiskFailure
 from kafkalite_core.storage.segment import (
+    DELETED_SUFFIX,
     HEADER,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-DELETED_SUFFIX: Final = ".deleted"
 LEFT_OVER_SUFFIXES: Final = (".tmp", CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX)
 """Files that a start removes, after `finish_swaps`."""
 

@@ -387,8 +387,8 @@ def test_a_segment_goes_only_after_its_successor_is_on_disk(rig, tools):
     done = []
     rig.disk.hook = lambda operation, path: done.append((operation, path))
     log.purge(1000)
-    names = [operation for operation, _ in done if operation in {"sync_directory", "remove"}]
-    assert names == ["sync_directory", "remove", "remove", "remove", "sync_directory"]
+    names = [operation for operation, _ in done if operation in {"sync_directory", "remove", "rename"}]
+    assert names == ["sync_directory", "remove", "remove", "rename", "sync_directory", "remove"]
 
 
 def test_producers_outlive_a_clean_restart_of_a_log_without_epochs(rig, tools):
