@@ -140,9 +140,11 @@ class DataPlane:
                 partition_max_bytes=broker_integer(config, "replica.fetch.max.bytes"),
                 request_bytes_max=broker_integer(config, "socket.request.max.bytes"),
             ),
+            io_pool=self._io_pool,
             on_disk_full=self._disk_full,
             on_fatal=on_fatal,
         )
+        self.partitions.aside.on_strays = self.report_strays
         self.groups = self._make_groups()
         self.cleaner, self._stray_removal = self._make_cleaner(), self._make_stray_removal()
         self.server = self._make_server(cluster_id, producer_ids)
@@ -256,6 +258,8 @@ class DataPlane:
         self.partitions.reconcile_all()
         self._link.holdings = self.partitions.holdings
         self._set_unclaimed_aside()
+        while not await self.partitions.aside.finished(TICK_S):
+            self._on_tick()
         self.report_strays()
         for listener in self._settings.bound_listeners():
             await self.server.listen(listener.name, listener.bind_host, listener.bind_port)
@@ -267,12 +271,7 @@ class DataPlane:
         for unclaimed, metadata in self.logs.unclaimed():
             moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
             why = "its replica moved away" if moved_away else "no topic claims it"
-            try:
-                self.logs.set_aside(unclaimed, delete_seen=False, moved_away=moved_away)
-            except StorageError:
-                self._disk_full()
-                return
-            log.info("log set aside", directory=unclaimed.directory, topic_id=metadata.topic_id, reason=why)
+            self.partitions.aside.want(unclaimed, moved_away=moved_away, reason=why)
 
     def report_strays(self) -> None:
         """Say in the broker's status which directories were set aside (S10)."""
@@ -291,6 +290,7 @@ class DataPlane:
         await self.partitions.stop_fetching()
         await self.cleaner.stop()
         if clean:
+            await self.partitions.aside.stop()
             await self.flusher.drain()
             # A checkpoint or a read may still be under way on a thread; nothing may follow the clean marker.
             loop = asyncio.get_running_loop()
@@ -299,6 +299,7 @@ class DataPlane:
             marks = self.partitions.high_watermarks()
             await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch))
         else:
+            self.partitions.aside.close()
             self.logs.abandon()
         if self._volume_sync is not None:
             self._volume_sync.close()
@@ -346,9 +347,7 @@ class DataPlane:
             self._telemetry.event_loop_lag_seconds.set(max(loop.time() - due_s, 0.0))
             self._on_tick()
             self.partitions.tick()
-            if self.logs.unclaimed():  # there was no room to set them aside
-                self._set_unclaimed_aside()
-                self.report_strays()
+            self._set_unclaimed_aside()  # for some there was no room
             self._link.report_holdings()
             self._link.look_at_notice(all_set_aside=not self.logs.unclaimed())
 

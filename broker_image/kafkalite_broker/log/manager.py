@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_broker.clock import now_ms
 from kafkalite_broker.log.checkpointing import Checkpoints
 from kafkalite_broker.log.directory import each
 from kafkalite_broker.log.metadata_files import MetadataFiles
-from kafkalite_broker.log.recovery_tally import Recovered, RecoveryTally
+from kafkalite_broker.log.recovery_tally import Recovered, recover_logs
 from kafkalite_broker.log.removals import Removals, at_once
 from kafkalite_broker.log.strays import StrayDirectories
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.errors import DiskFailure
+from kafkalite_core.storage.flushing import complete_flush
 from kafkalite_core.storage.identity import (
     CleanShutdown,
     Identity,
@@ -31,16 +33,15 @@ from kafkalite_core.storage.partition_metadata import (
     PartitionMetadata,
     directory_name,
     parse_directory_name,
-    sync_metadata,
     write_metadata,
 )
-from kafkalite_core.storage.recovery import load_log, open_log
+from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.reserve import Reserve
-from kafkalite_core.storage.stray_ends import noted_of_stray
+from kafkalite_core.storage.stray_ends import flush_of_stray, noted_of_stray
 from kafkalite_core.storage.tail import TailBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from kafkalite_broker.log.directory import DataDirectory, Held
     from kafkalite_broker.log.recovery_tally import Left
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from kafkalite_core.model.partition import Seen, TopicRef
     from kafkalite_core.protocol.record_batch import Compress, Decompress
     from kafkalite_core.storage.partition_metadata import Stray
-    from kafkalite_core.storage.recovery import RecoveryReport
 
 RESERVE_BYTES: Final = 16 << 20
 DAY_MS: Final = 86_400_000
@@ -140,7 +140,20 @@ class LogManager:
         expected = set(self._checkpoints.recovery_points.values)
         whole = self._strays.find(threads)
         directories = self._strays.find_logs()
-        loaded = self._recover(directories, clean=closed.epoch is not None, threads=threads, on_progress=on_progress)
+        loaded = []
+        for log, metadata, report in recover_logs(
+            self.disk,
+            directories,
+            self._environment,
+            self._checkpoints,
+            clean=closed.epoch is not None,
+            now_ms=self._wall_ms(),
+            threads=threads,
+            on_progress=on_progress,
+        ):
+            self._logs[metadata.key] = self._unclaimed[metadata.key] = log
+            self._metadata.opened(log, metadata)
+            loaded.append(report)
         cut = [report.cut_below_flushed for report in loaded]
         if any(cut) or not whole:
             self._strays.verify(threads)  # of one loss the disk is distrusted once
@@ -163,44 +176,6 @@ class LogManager:
 
     def _new_id(self) -> str:
         return str(uuid.UUID(self._unique_hex()))
-
-    def _recover(
-        self,
-        directories: Mapping[TopicPartition, PartitionMetadata],
-        *,
-        clean: bool,
-        threads: int,
-        on_progress: Callable[[Left], None] | None,
-    ) -> list[RecoveryReport]:
-        progress = RecoveryTally(len(directories), on_progress)
-
-        def recover(key: TopicPartition) -> tuple[TopicPartition, Log, RecoveryReport]:
-            name = directory_name(*key)
-            kept = directories[key]
-            recovery_point = max(self._checkpoints.recovery_points.values.get(key, 0), kept.kept_recovery_point)
-            whole = clean and not kept.marked  # a clean stop closes the logs in use only
-            if not whole:
-                sync_metadata(self.disk, name, flushed=recovery_point > 0)
-            # The topic's configuration is not known yet; only whether offsets may have gaps matters here.
-            loading = load_log(
-                self.disk,
-                name,
-                LogConfig(gaps=kept.compacted),
-                self._environment,
-                now_ms=self._wall_ms(),
-                clean=whole,
-                recovery_point=recovery_point,
-                start_offset=max(self._checkpoints.log_starts.values.get(key, 0), kept.kept_start),
-            )
-            return key, *progress.follow(name, loading)
-
-        reports = []
-        for key, log, report in each(recover, directories, threads, "recovery"):
-            self._logs[key] = log
-            self._unclaimed[key] = log
-            self._metadata.opened(log, directories[key])
-            reports.append(report)
-        return reports
 
     # ------------------------------------------------------------------------------------------------ logs
 
@@ -315,18 +290,45 @@ class LogManager:
 
     # ------------------------------------------------------------------------------------------------ strays
 
+    def unclaim(self, log: Log) -> None:
+        """Nobody uses the log any more: it is to be set aside."""
+        self._unclaimed[self._metadata[log].key] = log
+
     def set_aside(self, log: Log, *, delete_seen: bool, moved_away: bool = False) -> Stray:
         """Its directory becomes a stray, nothing is deleted (S10). `StorageError`, no room: it stays, unclaimed."""
-        metadata = noted_of_stray(log, self._metadata[log], delete_seen=delete_seen, moved_away=moved_away)
-        self._metadata.remember(log, metadata)
-        self._unclaimed[metadata.key] = log
+        steps = self.setting_aside(log, delete_seen=delete_seen, moved_away=moved_away)
+        while True:
+            try:
+                next(steps)()
+            except StopIteration as done:
+                stray: Stray = done.value
+                return stray
+
+    def setting_aside(
+        self, log: Log, *, delete_seen: bool, moved_away: bool
+    ) -> Generator[Callable[[], None], None, Stray]:
+        """`set_aside`, step by step: what it yields waits for the disk, on whatever thread.
+
+        Meanwhile nobody writes into the log, cuts it, or obtains another one of its name.
+        """
+        self.unclaim(log)
+        ticket = flush_of_stray(log, self._metadata[log], delete_seen=delete_seen)
+        if ticket is not None:
+            yield ticket.run
+            complete_flush(log, ticket)
+        noted = noted_of_stray(log, self._metadata[log], delete_seen=delete_seen, moved_away=moved_away)
+        self._metadata.remember(log, noted)
+        yield partial(self._metadata.mark, log, self._wall_ms())
         with self._metadata.writing:
-            metadata = self._strays.mark(log.directory, metadata)
             log.abandon()
-            del self._unclaimed[metadata.key], self._logs[metadata.key]
-            self._metadata.closed(log)
-            self._checkpoints.forget(metadata.key)
-            return self._strays.rename(log.directory, metadata, end_offset=log.flushed_end)
+            del self._unclaimed[noted.key], self._logs[noted.key]
+            metadata = self._metadata.closed(log)
+            self._checkpoints.forget(noted.key)
+            return self._strays.rename(log.directory, metadata, end_offset=noted.end_offset)
+
+    def make_way(self, key: TopicPartition) -> None:
+        """No checkpoint tells of a log that was set aside any more (blocking, on whatever thread). `StorageError`."""
+        self._checkpoints.before_shrink(directory_name(*key), 0)
 
     def strays(self) -> list[Stray]:
         """Directories that were set aside."""

@@ -69,6 +69,16 @@ class MetadataFiles:
             write_metadata(self._disk, log.directory, metadata)
             self._known[log] = metadata
 
+    def mark(self, log: Log, now_ms: int) -> None:
+        """Says that a log becomes a stray now, durably (blocking), on whatever thread. `StorageError`: it is as before.
+
+        A stray that nobody can read after a power loss is nobody's, and its data would be lost (S10).
+        """
+        with self.writing:
+            metadata = replace(self._known[log], stray_since_ms=now_ms)
+            write_metadata(self._disk, log.directory, metadata)
+            self._known[log] = metadata
+
     def note_losses(self) -> None:
         """What marked logs have lost is noted in them: the disk is distrusted for it, durably, and shall be so once."""
         for log, known in list(self._known.items()):

@@ -6,8 +6,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kafkalite_broker.log.setting_aside import SettingAside
 from kafkalite_broker.replication.driver import PartitionDriver
 from kafkalite_broker.replication.fetcher import Fetcher
+from kafkalite_broker.replication.fetchers import Fetchers
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_broker.replication.throttles import ReplicationThrottles
 from kafkalite_core.membership.holdings import is_held, wanted_holdings
@@ -22,6 +24,7 @@ from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Executor
 
     from kafkalite_broker.cluster.isr_writer import PartitionWriter
     from kafkalite_broker.log.flusher import GroupFlusher
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.replication.fetcher import FetchSettings
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.membership.metadata_cache import MetadataCache
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import Partition, TopicPartition, TopicRef
     from kafkalite_core.model.topic import Holding
     from kafkalite_core.replica.events import ProposalAnswered, ProposePartition
     from kafkalite_core.storage.log import Log
@@ -56,6 +59,7 @@ class PartitionManager:
         writer: Compare-and-swaps on topics.
         telemetry: Counters.
         fetch_settings: For the fetchers.
+        io_pool: For what waits for the disk.
         on_disk_full: Told that an append found no room.
         on_fatal: Told a `DiskFailure`, after which the process must end (R12).
     """
@@ -72,6 +76,7 @@ class PartitionManager:
         writer: PartitionWriter,
         telemetry: BrokerTelemetry,
         fetch_settings: FetchSettings,
+        io_pool: Executor,
         on_disk_full: Callable[[], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
@@ -90,12 +95,14 @@ class PartitionManager:
         self._unsettled: set[tuple[str, int]] = set()
         """Partitions that could not be brought in step with the metadata: tried again with every tick."""
         self._by_log: dict[Log, PartitionDriver] = {}
-        self._fetchers: dict[int, Fetcher] = {}
-        self._stopping: set[asyncio.Task[None]] = set()
+        self._fetchers = Fetchers(self._new_fetcher)
         self._roles_changed = asyncio.Event()
         self.on_role_changed: Callable[[PartitionDriver], None] = _ignore
         """Told, in the middle of the partition's step, that its role or its leader epoch changed."""
         self._suspects = SuspectedLeaders(cache)
+        self.aside = SettingAside(
+            logs, io_pool, settle=self._out_of_the_way, on_disk_full=on_disk_full, on_fatal=on_fatal
+        )
         self.throttles = ReplicationThrottles(broker_id, broker_epoch, broker_config)
         self.rack_aware = broker_value(broker_config, SELECTOR) == RACK_AWARE_SELECTOR
         """Consumers are sent to replicas in their rack (KIP-392)."""
@@ -199,8 +206,16 @@ class PartitionManager:
             self._forget(driver)
             driver = None
         if driver is None:
+            if self.aside.waits(topic.ref, number):
+                return
             driver = self._host(topic.ref, number)
         self._tell(driver)
+
+    def _out_of_the_way(self, key: TopicPartition) -> None:
+        """A log was set aside: a replica may be waiting for its name."""
+        self._settle(*key)
+        if key in self._drivers:
+            self._assign_fetchers()
 
     def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
         return is_held(
@@ -258,12 +273,12 @@ class PartitionManager:
 
     def _drop(self, driver: PartitionDriver, reason: str) -> None:
         """The replica is not wanted here: its directory becomes a stray, it is not deleted (S10)."""
-        log_events.info("replica set aside", partition=driver.name, reason=reason)
         self._forget(driver)
-        self._logs.set_aside(
+        self.aside.want(
             driver.log,
             delete_seen=self._cache.delete_seen(driver.ref),
             moved_away=self.moved_away(driver.ref.name, driver.ref.topic_id, driver.number),
+            reason=reason,
         )
         if not any(name == driver.ref.name for name, _ in self._drivers):
             self._telemetry.forget_topic(driver.ref.name)
@@ -292,23 +307,7 @@ class PartitionManager:
     # ------------------------------------------------------------ fetchers
 
     def _assign_fetchers(self) -> None:
-        """Every follower is with the fetcher of its leader; fetchers without partitions end."""
-        wanted: dict[int, set[PartitionDriver]] = {}
-        for driver in self._drivers.values():
-            replica = driver.replica
-            if replica.role is Role.FOLLOWER and replica.leader_id >= 0:
-                wanted.setdefault(replica.leader_id, set()).add(driver)
-        for leader in [leader for leader in self._fetchers if leader not in wanted]:
-            task = asyncio.create_task(self._fetchers.pop(leader).stop(), name=f"stop fetcher of {leader}")
-            self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
-        for leader, drivers in wanted.items():
-            fetcher = self._fetchers.get(leader)
-            if fetcher is None:
-                fetcher = self._fetchers[leader] = self._new_fetcher(leader)
-            if fetcher.drivers != drivers:
-                fetcher.drivers = drivers
-                fetcher.kick()
+        self._fetchers.assign(self._drivers.values())
 
     def _new_fetcher(self, leader: int) -> Fetcher:
         def endpoint() -> tuple[str, int] | None:
@@ -392,6 +391,7 @@ class PartitionManager:
 
     def tick(self) -> None:
         """Time went by."""
+        self.aside.go_on()
         if self._unsettled:
             for name, number in list(self._unsettled):
                 self._settle(name, number)
@@ -446,5 +446,4 @@ class PartitionManager:
 
     async def stop_fetching(self) -> None:
         """End all fetchers."""
-        await asyncio.gather(*(fetcher.stop() for fetcher in self._fetchers.values()), *self._stopping)
-        self._fetchers.clear()
+        await self._fetchers.stop()

@@ -30,24 +30,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kafkalite_core.storage.disk import Disk
+    from kafkalite_core.storage.flushing import FlushTicket
     from kafkalite_core.storage.log import Log
     from kafkalite_core.storage.partition_metadata import PartitionMetadata
     from kafkalite_core.storage.partition_metadata import Stray as StrayDirectory
 
 
+def flush_of_stray(log: Log, metadata: PartitionMetadata, *, delete_seen: bool) -> FlushTicket | None:
+    """What the disk has to have of a relaxed log that is about to be set aside, unless its topic was deleted."""
+    deleted = metadata.deletion_policy == "Delete" and (delete_seen or metadata.delete_seen)
+    return begin_flush(log) if log.recovery_point < log.flushed_end and not deleted else None
+
+
 def noted_of_stray(
     log: Log, metadata: PartitionMetadata, *, delete_seen: bool, moved_away: bool = False
 ) -> PartitionMetadata:
-    """What the metadata shall say of a log that is about to be set aside; a relaxed one is flushed (blocking).
+    """What the metadata shall say of a log that is about to be set aside; a relaxed one is flushed (blocking), unless
+    the `flush_of_stray` is complete.
 
     Raises `DiskFailure`.
     """
-    deleted = metadata.deletion_policy == "Delete" and (delete_seen or metadata.delete_seen)
-    if log.recovery_point < log.flushed_end and not deleted:
-        ticket = begin_flush(log)
-        if ticket is not None:
-            ticket.run()
-            complete_flush(log, ticket)
+    ticket = flush_of_stray(log, metadata, delete_seen=delete_seen)
+    if ticket is not None:
+        ticket.run()
+        complete_flush(log, ticket)
     return _noted(log, metadata, delete_seen=delete_seen, moved_away=moved_away)
 
 

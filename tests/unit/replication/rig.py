@@ -137,6 +137,7 @@ class Rig:
             writer=self.writer,
             telemetry=self.telemetry,
             fetch_settings=FetchSettings(wait_max_ms=500, max_bytes=10 * MIB, partition_max_bytes=MIB),
+            io_pool=self.pool,
             on_disk_full=lambda: self.full.append(True),
             on_fatal=self.fatal.append,
         )
@@ -187,6 +188,7 @@ class Rig:
 
     async def __aexit__(self, *_):
         await self.partitions.stop_fetching()
+        await self.partitions.aside.stop()
         await self.server.stop()
         self.groups.close()
         await asyncio.sleep(0)
@@ -230,6 +232,10 @@ class Rig:
     def delete_topic(self, ref):
         self.partitions.partitions_changed(self.cache.delete_topic(ref.uid).partitions)
         self.changes.look_again()
+
+    async def all_set_aside(self):
+        """Logs that no replica uses any more have become strays."""
+        assert await self.partitions.aside.finished(60)
 
     def driver(self, name="orders", number=0):
         return self.partitions.hosted(name, number)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kafkalite_broker.log import strays
+from kafkalite_broker.log import metadata_files
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -31,6 +31,7 @@ async def test_replicas_come_and_go_with_the_metadata(tmp_path):
         with pytest.raises(BrokerError) as refused:
             rig.driver()
         assert refused.value.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await rig.all_set_aside()
         assert [stray.metadata.delete_seen for stray in rig.logs.strays()] == [True, True]
         assert rig.telemetry._topics == {}
 
@@ -110,6 +111,7 @@ async def test_a_topic_of_the_same_name_with_another_id_begins_empty(tmp_path):
         rig.delete_topic(ref)
         await rig.lead(topic_ref(uid="u2"))
         assert waiter.woken
+        await rig.all_set_aside()
         assert rig.driver() is not old
         assert rig.driver().log.end_offset == 0
         assert old.log.closed
@@ -123,13 +125,17 @@ async def test_a_topic_of_the_same_name_waits_until_a_full_disk_lets_the_old_dat
     async with Rig(tmp_path) as rig:
         ref = await rig.lead()
         append(rig.driver())
-        monkeypatch.setattr(strays, "write_metadata", write)
+        monkeypatch.setattr(metadata_files, "write_metadata", write)
         rig.delete_topic(ref)
         await rig.lead(topic_ref(uid="u2"))
-        rig.partitions.tick()
+        for _ in range(2):
+            rig.partitions.tick()
+            await rig.all_set_aside()
         assert list(rig.partitions.drivers()) == []
+        assert rig.full
         monkeypatch.undo()
         rig.partitions.tick()
+        await rig.all_set_aside()
         assert rig.driver().log.end_offset == 0
         assert rig.driver().is_leader
         assert [stray.metadata.delete_seen for stray in rig.logs.strays()] == [True]

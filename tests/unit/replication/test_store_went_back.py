@@ -72,6 +72,7 @@ async def test_who_set_its_replica_aside_takes_it_back_when_the_store_shows_less
         append(rig.driver())
         await rig.flusher.drain()
         rig.partitions.partitions_changed(rig.cache.delete_topic(ref.uid).partitions)
+        await rig.all_set_aside()
         show_list(rig, ref, {0: entry(1, replicas=(1,), epoch=2, partition_epoch=5)})
         (holding,) = rig.partitions.holdings()
         assert (holding.leader_epoch, holding.partition_epoch, holding.log_epoch, holding.end_offset) == (3, 9, 3, 1)
@@ -80,6 +81,7 @@ async def test_who_set_its_replica_aside_takes_it_back_when_the_store_shows_less
         assert rig.partitions.holdings() == ()
         with pytest.raises(BrokerError):
             rig.driver()
+        await rig.all_set_aside()
         rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=4, partition_epoch=11)})
         assert len(rig.logs.strays()) == 1, "what it knows is below what the store shows"
 
@@ -95,6 +97,7 @@ async def test_who_is_to_lead_a_topic_that_came_back_in_an_epoch_that_its_log_ha
         rig.partitions.partitions_changed(rig.cache.delete_topic(ref.uid).partitions)
         with pytest.raises(BrokerError):
             rig.driver()
+        await rig.all_set_aside()
         show_list(rig, ref, {0: as_it_was})
         assert rig.driver().replica.role is Role.OFFLINE, "somebody may have led in that epoch since"
         (holding,) = rig.partitions.holdings()
@@ -121,6 +124,7 @@ async def test_a_restarted_broker_remembers_by_its_disk(tmp_path):
         rig.see_topic(ref, {0: entry(1, replicas=(1,), epoch=4, partition_epoch=10)})
         with pytest.raises(BrokerError):
             rig.driver()
+        await rig.all_set_aside()
         (stray,) = rig.logs.strays()
         assert (stray.metadata.log_epoch, stray.metadata.end_offset) == (3, 1)
 
@@ -180,6 +184,7 @@ async def test_a_leader_notes_what_it_has_changed_itself_before_the_watch_shows_
         rig.writer.apply()
         changed = rig.driver().replica.partition
         rig.delete_topic(ref)
+        await rig.all_set_aside()
         (stray,) = rig.logs.strays()
         assert (stray.metadata.isr, stray.metadata.isr_epoch) == (changed.isr, changed.partition_epoch)
         assert changed.partition_epoch > before.partition_epoch

@@ -121,6 +121,7 @@ async def test_data_of_a_replica_that_moved_away_go_after_an_hour_and_those_of_a
         elsewhere = replace(entry(1, replicas=(1, 2)), leader_epoch=1, partition_epoch=1)
         rig.see_topic(ref, {0: elsewhere})
         rig.delete_topic(lost)
+        await rig.all_set_aside()
         flags = {s.metadata.topic: (s.metadata.moved_away, s.metadata.delete_seen) for s in rig.logs.strays()}
         assert flags == {"orders": (True, False), "lost": (False, True)}
         # It comes back: the same data, an ordinary log again.

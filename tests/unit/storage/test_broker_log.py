@@ -1,12 +1,14 @@
 """The real disk and the log manager."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_broker.data_plane import DataPlane
-from kafkalite_broker.log import strays
+from kafkalite_broker.log import metadata_files, strays
+from kafkalite_broker.log.setting_aside import SettingAside
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.errors import StorageError
@@ -211,7 +213,8 @@ def no_room(monkeypatch):
     def write(_disk, directory, _metadata, **_named):
         raise StorageError(f"no space for {directory}")
 
-    monkeypatch.setattr(strays, "write_metadata", write)
+    for writer in (metadata_files, strays):
+        monkeypatch.setattr(writer, "write_metadata", write)
     return monkeypatch
 
 
@@ -262,23 +265,28 @@ def test_a_directory_in_the_way_of_a_new_log_is_set_aside(manager, tools):
     assert [stray.metadata.topic_id for stray in two.strays()] == [REF.topic_id]
 
 
-def test_what_nobody_claims_is_set_aside_when_there_is_room(manager, tools, no_room):
+async def test_what_nobody_claims_is_set_aside_when_there_is_room(manager, tools, no_room):
     one = manager()
     one.open()
     log, _ = one.obtain(REF, 0, CONFIG)
     tools.fill(log, 5)
     with pytest.raises(StorageError):
         one.set_aside(log, delete_seen=False, moved_away=True)
-    wanted = []
-    plane = SimpleNamespace(
-        logs=one, partitions=SimpleNamespace(moved_away=lambda *_: False), _disk_full=lambda: wanted.append(True)
-    )
-    DataPlane._set_unclaimed_aside(plane)
-    assert (wanted, one.strays()) == ([True], [])
-    no_room.undo()
-    DataPlane._set_unclaimed_aside(plane)
+    wanted, fatal = [], []
+    with ThreadPoolExecutor(1) as pool:
+        aside = SettingAside(
+            one, pool, settle=wanted.append, on_disk_full=lambda: wanted.append("room"), on_fatal=fatal.append
+        )
+        plane = SimpleNamespace(logs=one, partitions=SimpleNamespace(moved_away=lambda *_: False, aside=aside))
+        DataPlane._set_unclaimed_aside(plane)
+        assert await aside.finished()
+        assert (wanted, one.strays()) == (["room"], [])
+        no_room.undo()
+        DataPlane._set_unclaimed_aside(plane)
+        assert await aside.finished()
     assert [stray.metadata.moved_away for stray in one.strays()] == [True]
     assert one.unclaimed() == []
+    assert (wanted[1:], fatal) == ([("orders", 0)], [])
 
 
 def test_a_log_of_the_same_name_does_not_inherit_the_flushed_end(manager, tools):
