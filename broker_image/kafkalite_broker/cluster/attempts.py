@@ -16,6 +16,7 @@ DEADLINE_S = 2.0
 
 BACKOFF_MIN_S = 0.05
 BACKOFF_MAX_S = 2.0
+RETRY_AFTER_MAX_S = 10.0
 
 
 def attempt_of(error: KubeError | KubeUnavailable) -> Attempt:
@@ -35,5 +36,5 @@ def backoff_s(failures: int, error: Exception | None = None) -> float:
     ceiling_s = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(failures, 16))
     pause_s = random.uniform(ceiling_s / 2, ceiling_s)
     if isinstance(error, KubeThrottled):
-        return max(pause_s, min(error.retry_after_s, 10.0))
+        return max(pause_s, min(error.retry_after_s, random.uniform(RETRY_AFTER_MAX_S, 1.5 * RETRY_AFTER_MAX_S)))
     return pause_s

@@ -7,6 +7,7 @@ this module: what became of a write without an answer is the caller's decision (
 import asyncio
 import contextlib
 import os
+import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ LIST_PAGE = 500
 MAX_LIST_PAGES = 1_000
 CONNECTIONS = 64
 MAX_RETRY_AFTER_S = 30.0
+RETRY_JITTER = 0.5
+"""Whoever is told to come back after some time does so up to this share of it later: others were told the same."""
 
 _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
@@ -414,7 +417,8 @@ def _error_for(status: int, reason: str, message: str, retry_after: str, *, writ
         return KubeUnavailable(f"{status} {reason}: {message}", ambiguous=write, status=status)
     if status == 429:
         seconds = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 1.0
-        return KubeThrottled(status, reason, message, min(seconds, MAX_RETRY_AFTER_S))
+        seconds = min(seconds, MAX_RETRY_AFTER_S) * random.uniform(1.0, 1.0 + RETRY_JITTER)
+        return KubeThrottled(status, reason, message, seconds)
     if status == 422:
         message = without_object(message)
     kinds: dict[int, type[KubeError]] = {

@@ -53,7 +53,7 @@ class KubeUnauthorized(KubeForbidden):
 
 
 class KubeThrottled(KubeError):
-    """429: not applied; come back after `retry_after_s` seconds."""
+    """429: not applied; come back after `retry_after_s` seconds: what the server asked for (bounded), and some more."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after_s: float) -> None:
         super().__init__(status, reason, message)

@@ -29,6 +29,9 @@ class Reflector:
     `on_ask` is called before each list is asked for.
     `list_after_loss`: list again after every loss of contact too: another server may answer then, with another history.
 
+    Pauses grow until a watch has lived for half the time after which the server is asked to end it: a list that is
+    answered says nothing of the watch that follows, and one list after each watch that fails would be a storm of them.
+
     Attributes:
         last_contact: `clock()` of the last sign of life of the API server (list, event, bookmark, regular end of
             a watch); -inf before the first.
@@ -60,6 +63,7 @@ class Reflector:
         self._silence_limit_s = silence_limit_s
         self._on_ask = on_ask
         self._list_after_loss = list_after_loss
+        self._watching_since = float("inf")
         self._version = ""  # the resourceVersion to continue from; empty: list first
         self.last_contact = float("-inf")
         self.last_error = ""
@@ -69,23 +73,24 @@ class Reflector:
         """Never returns; cancel it to stop."""
         failures = 0
         while True:
-            started = self._clock()
-            contact = self.last_contact
+            self._watching_since = float("inf")
+            lost: Exception | None = None
             try:
                 if not self._version:
                     await self._list()
+                self._watching_since = self._clock()
                 await self._watch()
-                # A server that ends every watch at once must not be asked in a tight loop.
-                failures = 0 if self._clock() - started >= BACKOFF_MIN_S else 1
-                pause_s = BACKOFF_MIN_S if failures else 0.0
             except (KubeError, KubeUnavailable) as error:
                 if isinstance(error, KubeGone) or (self._list_after_loss and not isinstance(error, KubeThrottled)):
                     self._version = ""
-                # A watch that was alive before it broke starts the back-off afresh.
-                failures = 1 if self.last_contact > contact else failures + 1
-                pause_s = _backoff_s(failures, error)
+                lost = error
                 self._complain(error)
-            await asyncio.sleep(pause_s)
+            lived = self._clock() - self._watching_since >= self._silence_limit_s / 3
+            if lived:
+                failures = 0
+            if lost is not None or not lived:
+                failures += 1
+                await asyncio.sleep(_backoff_s(failures, lost))
 
     async def _list(self) -> None:
         for _ in range(LISTS_MAX):
@@ -128,8 +133,7 @@ class Reflector:
         self.last_error = ""
 
 
-def _backoff_s(failures: int, error: Exception) -> float:
-    if isinstance(error, KubeThrottled):
-        return max(BACKOFF_MIN_S, error.retry_after_s)
+def _backoff_s(failures: int, error: Exception | None) -> float:
     ceiling = min(BACKOFF_MAX_S, BACKOFF_MIN_S * 2 ** min(failures, 10))
-    return random.uniform(max(BACKOFF_MIN_S, ceiling / 2), ceiling)
+    pause_s = random.uniform(max(BACKOFF_MIN_S, ceiling / 2), ceiling)
+    return max(pause_s, error.retry_after_s) if isinstance(error, KubeThrottled) else pause_s

@@ -4,7 +4,7 @@ import time
 import pytest
 from aiohttp import web
 
-from kafkalite_runtime.kube import PODS, Reflector, reflector
+from kafkalite_runtime.kube import PODS, KubeThrottled, Reflector, reflector
 from tests.unit.runtime.fake_api import event, reset, running, status, stream
 
 
@@ -128,18 +128,60 @@ async def test_the_list_is_tried_until_it_answers(api, picture, follow):
     assert picture.names == {"a"}
 
 
-async def test_a_server_that_ends_every_watch_is_not_asked_in_a_tight_loop(api, picture, follow, monkeypatch):
-    monkeypatch.setattr(reflector, "BACKOFF_MIN_S", 0.1)
-    seen = scripted(api, [lambda _: listing("5")], [lambda request: stream(request)])
+@pytest.fixture
+def pauses(monkeypatch):
+    """How many failures in a row there were before each pause, which takes no time."""
+    counted = []
+    monkeypatch.setattr(reflector, "_backoff_s", lambda failures, _error: counted.append(failures) or 0.0)
+    return counted
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        stream,
+        lambda _: status(410),
+        lambda _: status(500),
+        lambda request: stream(request, {"type": "ERROR", "object": {"code": 410}}),
+        lambda request: stream(request, event("ADDED", "b", "6"), {"type": "ERROR", "object": {"code": 410}}),
+        lambda request: stream(request, event("ADDED", "b", "6"), then=reset),
+    ],
+    ids=["ended", "410", "500", "ERROR", "event and ERROR", "event and reset"],
+)
+@pytest.mark.parametrize("list_after_loss", [False, True])
+async def test_pauses_grow_while_lists_are_answered_and_watches_fail_at_once(
+    api, picture, follow, pauses, watch, list_after_loss
+):
+    follow._silence_limit_s, follow._list_after_loss = 60.0, list_after_loss
+    last = lambda request: stream(request, event("ADDED", "last", "9"), then=lambda _: api.release.wait())  # noqa: E731
+    scripted(api, [lambda _: listing("5", "a")], [*[watch] * 5, last])
     async with running(follow.run()):
-        await asyncio.sleep(0.35)
-    assert 2 <= len(seen) <= 5
+        await picture.until(lambda: "last" in picture.names)
+    assert pauses == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("ended", [stream, lambda request: stream(request, then=reset)])
+async def test_a_watch_that_lived_begins_the_pauses_anew(api, picture, follow, pauses, ended):
+    now_s = [0.0]
+    follow._clock = lambda: now_s[0]
+
+    async def lives(request):
+        now_s[0] += 0.1  # of the 0.2 s after which silence is death
+        return await ended(request)
+
+    last = lambda request: stream(request, event("ADDED", "last", "9"), then=lambda _: api.release.wait())  # noqa: E731
+    scripted(api, [lambda _: listing("5", "a")], [stream, stream, lives, stream, last])
+    async with running(follow.run()):
+        await picture.until(lambda: "last" in picture.names)
+    assert pauses == ([1, 2, 1] if ended is stream else [1, 2, 1, 2])
 
 
 def test_back_off_grows_to_its_ceiling():
     error = RuntimeError()
     assert 0.1 <= reflector._backoff_s(1, error) <= 0.2
     assert all(1 <= reflector._backoff_s(99, error) <= 2 for _ in range(50))
+    assert reflector._backoff_s(1, KubeThrottled(429, "", "", 7.5)) == 7.5
+    assert reflector._backoff_s(99, KubeThrottled(429, "", "", 0.0)) >= 1
 
 
 @pytest.fixture
