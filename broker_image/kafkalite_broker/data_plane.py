@@ -207,7 +207,7 @@ class DataPlane:
             partitions=self.partitions,
             groups=self.groups,
             waiting=WaitingFetches(),
-            cold_answers=AnswerBudget(broker_integer(self._config, "kafkalite.fetch.cold.bytes")),
+            answers=AnswerBudget(broker_integer(self._config, "kafkalite.fetch.cold.bytes")),
             producer_ids=producer_ids,
             telemetry=self._telemetry,
             io_pool=self._io_pool,
@@ -224,7 +224,6 @@ class DataPlane:
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
             on_failed=self._on_fatal,
             inter_broker=self._settings.inter_broker.name,
-            answers_wait=services.cold_answers.somebody_waits,
         )
 
     def _connections_max(self) -> int:

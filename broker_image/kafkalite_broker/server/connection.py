@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         while slots and slots[0].done:
             slot = slots.popleft()
             buffers.extend(slot.buffers)
-            if slot.on_sent is not None:
+            if slot.held is not None:
                 self._unsent.append(slot)
         transport = self._transport
         if buffers and transport is not None:
@@ -298,13 +298,18 @@ class Connection(asyncio.BufferedProtocol):
         return not self._unsent and bool(self._slots) and self._slots[0] is slot
 
     def stalls(self, now_s: float, patience_s: float) -> bool:
-        """Whether a large answer is unsent and the client has read nothing of it for so long; asked now and then."""
+        """Whether others wait for what an unsent answer holds, and the client has read nothing of it for so long.
+
+        Asked now and then.
+        """
         if not self._unsent or self._transport is None:
             return False
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes != self._stalled_bytes:
             self._stalled_bytes, self._stalled_s = unsent_bytes, now_s
-        return now_s - self._stalled_s >= patience_s
+        if now_s - self._stalled_s < patience_s:
+            return False
+        return any(slot.held is not None and slot.held.is_waited_for for slot in self._unsent)
 
     def _all_sent(self) -> None:
         unsent, self._unsent = self._unsent, []

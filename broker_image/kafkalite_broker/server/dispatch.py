@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Executor
 
-    from kafkalite_broker.server.slot import Attachment, Slot
+    from kafkalite_broker.server.slot import Attachment, Held, Slot
     from kafkalite_broker.telemetry import BrokerTelemetry
     from kafkalite_core.protocol.api_spec import ApiSpec
 
@@ -131,15 +131,15 @@ class Request:
         """Have the callback called once it `is_first`."""
         self._slot.on_first = callback
 
-    def on_sent(self, callback: Callable[[], None]) -> None:
-        """Have the callback called when nothing of the answer is in memory any longer: it was sent, or never will be.
+    def holds_until_sent(self, held: Held) -> None:
+        """Have it given back when nothing of the answer is in memory any longer: it was sent, or never will be.
 
         Until then the client is sent nothing else that is large, and no further request of it is read.
         """
         if self._slot.done:
-            callback()
+            held.give_back()
         else:
-            self._slot.on_sent = callback
+            self._slot.held = held
 
     @property
     def on_replication(self) -> bool:

@@ -21,7 +21,7 @@ SWEEP_INTERVAL_S = 10.0
 FRAME_DEADLINE_S = 60.0
 """A client that needs longer than this for one frame is slower than any real one (slow-loris)."""
 STALL_S = 10.0
-"""A client that reads nothing of a large answer for so long, while others wait for the memory, makes room."""
+"""A client that reads nothing of an answer for so long, while others wait for the memory, makes room."""
 
 log = get_logger(__name__)
 
@@ -41,7 +41,6 @@ class Server:
         idle_s: `connections.max.idle.ms` in seconds.
         on_failed: Told the exception that ended the closing of idle connections: the process is to end.
         inter_broker: Listener that brokers use among themselves: clients of the others cannot take its connections.
-        answers_wait: Whether an answer waits for the memory that those before it hold.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class Server:
         idle_s: float,
         on_failed: Callable[[BaseException], None] = nobody,
         inter_broker: str = "",
-        answers_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         self._table = table
         self._frame_bytes_max = frame_bytes_max
@@ -62,7 +60,6 @@ class Server:
         self._idle_s = idle_s
         self._on_failed = on_failed
         self._inter_broker = inter_broker
-        self._answers_wait = answers_wait
         self.budget = InFlightBudget(in_flight_bytes_max)
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -154,5 +151,5 @@ class Server:
                     connection.close()
                 elif connection.overdue(now_s, FRAME_DEADLINE_S):
                     connection.close(f"a request did not arrive whole within {FRAME_DEADLINE_S:.0f} s")
-                elif connection.stalls(now_s, STALL_S) and self._answers_wait():
+                elif connection.stalls(now_s, STALL_S):
                     connection.close(f"nothing of an answer was read for {STALL_S:.0f} s while others wait for memory")

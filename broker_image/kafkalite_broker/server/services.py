@@ -37,7 +37,7 @@ class Services:
         partitions: The replicas on this broker.
         groups: The group coordinators on this broker.
         waiting: Fetches that wait for data.
-        cold_answers: Memory for answers to consumers that come from the disk.
+        answers: Memory for answers to consumers.
         producer_ids: Cluster-unique producer ids.
         telemetry: Counters.
         io_pool: Threads for reads that go to the disk.
@@ -54,7 +54,7 @@ class Services:
     partitions: PartitionManager
     groups: GroupManager
     waiting: WaitingFetches
-    cold_answers: AnswerBudget
+    answers: AnswerBudget
     producer_ids: ProducerIdAllocator
     telemetry: BrokerTelemetry
     io_pool: Executor

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 class Slot:
     """The place of one answer in the order of a connection's answers."""
 
-    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "on_abandoned", "on_first", "on_sent",
-                 "received_s")  # fmt: skip
+    __slots__ = ("_connection", "_size_bytes", "buffers", "done", "held", "on_abandoned", "on_first", "received_s")
 
     def __init__(self, connection: Connection, size_bytes: int, received_s: float) -> None:
         self._connection = connection
@@ -27,8 +26,8 @@ class Slot:
         """Called when the connection ends before the answer: whoever waits on its behalf lets go."""
         self.on_first: Callable[[], None] | None = None
         """Called once everything before this answer was answered, and nothing large of that is unsent."""
-        self.on_sent: Callable[[], None] | None = None
-        """Called when nothing holds the buffers of the answer any longer: they were sent, or never will be."""
+        self.held: Held | None = None
+        """Given back when nothing holds the buffers of the answer any longer: they were sent, or never will be."""
 
     def finish(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
         """Answer with these buffers; none at all for a request that has no answer (acks=0)."""
@@ -64,9 +63,9 @@ class Slot:
     def sent(self) -> None:
         """The buffers of the answer have left, or never will."""
         self.buffers = ()
-        on_sent, self.on_sent = self.on_sent, None
-        if on_sent is not None:
-            on_sent()
+        held, self.held = self.held, None
+        if held is not None:
+            held.give_back()
 
     def close(self, reason: str) -> None:
         """Close the connection instead of answering, as Kafka does where no error code can be expressed."""
@@ -110,6 +109,17 @@ class Slot:
     @attachment.setter
     def attachment(self, attachment: Attachment | None) -> None:
         self._connection.attachment = attachment
+
+
+class Held(Protocol):
+    """What an answer holds of a memory that is shared."""
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether others wait for it."""
+
+    def give_back(self) -> None:
+        """The answer holds nothing any longer."""
 
 
 class Attachment(Protocol):

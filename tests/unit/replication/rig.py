@@ -166,7 +166,7 @@ class Rig:
             partitions=self.partitions,
             groups=self.groups,
             waiting=WaitingFetches(),
-            cold_answers=self.answers,
+            answers=self.answers,
             producer_ids=self.producer_ids,
             telemetry=self.telemetry,
             io_pool=self.pool,
@@ -181,7 +181,6 @@ class Rig:
             in_flight_bytes_max=64 * MIB,
             connections_max=50,
             idle_s=600,
-            answers_wait=self.answers.somebody_waits,
         )
         self.port = await self.server.listen("plain", "127.0.0.1", 0)
         return self

@@ -1,15 +1,18 @@
-"""What answers from the disk hold: bounded over all consumers, in turn, and all given back."""
+"""What answers to consumers hold: bounded over all of them, in turn, and all given back."""
 
 import asyncio
 import contextlib
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_broker.server import listener
-from kafkalite_broker.server.answer_budget import SHARES, AnswerBudget, Room
+from kafkalite_broker.server.answer_budget import SHARES, AnswerBudget
 from kafkalite_broker.server.budget import InFlightBudget
 from kafkalite_broker.server.connection import WRITE_BUFFER_BYTES, Connection
+from kafkalite_broker.server.handlers.fetch import handler
+from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
 from tests.unit.replication.rig import MIB, Client, Rig, batch, on_uvloop, until
 from tests.unit.server.client_requests import FETCH, fetch_request, produce
 from tests.unit.server.fake_connection import FakeDispatcher, FakeTransport, feed, frame
@@ -19,46 +22,6 @@ LIMIT = 2 * MIB
 SHARE = LIMIT // SHARES
 BATCH = batch(b"x" * 100_000)
 BATCHES = 60
-
-# ---------------------------------------------------------------------------------------------------- the budget
-
-
-async def test_who_finds_no_room_waits_in_turn():
-    budget = AnswerBudget(400)
-    rooms = [Room(budget, wanted) for wanted in (90, 100, 100, 90, 60, 10, 1)]
-    assert [room.entered is None for room in rooms] == [True] * 4 + [False] * 3
-    assert budget.used_bytes == 380
-    rooms[0].holds(50)
-    assert [room.entered.done() for room in rooms[4:]] == [True, False, False], "nobody overtakes"
-    assert budget.used_bytes == 400
-    rooms[1].give_back()
-    assert [room.entered.done() for room in rooms[4:]] == [True] * 3
-    for room in rooms:
-        room.give_back()
-        room.give_back()
-    assert budget.used_bytes == 0
-
-
-async def test_one_answer_gets_a_share():
-    budget = AnswerBudget(400)
-    assert [(room.size_bytes, room.is_cut) for room in (Room(budget, 100), Room(budget, 101))] == [
-        (100, False),
-        (100, True),
-    ]
-
-
-async def test_who_gives_up_waiting_does_not_hold_up_those_behind():
-    budget = AnswerBudget(400)
-    full = [Room(budget, 100) for _ in range(3)]
-    small, gives_up, behind = Room(budget, 50), Room(budget, 100), Room(budget, 50)
-    assert not behind.entered.done()
-    gives_up.give_back()
-    assert behind.entered.done()
-    for room in (*full, small, behind):
-        room.give_back()
-    assert budget.used_bytes == 0
-    assert not budget.somebody_waits()
-
 
 # ---------------------------------------------------------------------------------------------------- the connection
 
@@ -72,8 +35,8 @@ async def parts():
     return connection, transport, [slot for _, slot in dispatcher.frames]
 
 
-def told(slot, calls, name):
-    slot.on_sent = lambda: calls.append(f"{name} sent")
+def told(slot, calls, name, *, is_waited_for=True):
+    slot.held = SimpleNamespace(give_back=lambda: calls.append(f"{name} sent"), is_waited_for=is_waited_for)
 
 
 async def test_an_answer_is_held_until_its_client_has_read_it(parts):
@@ -132,6 +95,8 @@ async def test_a_client_stalls_that_reads_nothing(parts):
     transport.unsent_bytes -= 1
     assert not connection.stalls(111.0, 10.0)
     assert connection.stalls(121.0, 10.0)
+    first.held.is_waited_for = False
+    assert not connection.stalls(131.0, 10.0), "nobody minds"
 
 
 # ---------------------------------------------------------------------------------------------------- fetches
@@ -149,8 +114,8 @@ class Measured(AnswerBudget):
 
 
 @contextlib.asynccontextmanager
-async def cold_log(tmp_path, *, followed=False):
-    """A leader whose log is on the disk only, with a small budget."""
+async def cold_log(tmp_path, *, followed=False, hot=False):
+    """A leader whose log is on the disk only, or in memory too, with a small budget."""
     async with Rig(tmp_path) as rig:
         rig.answers.__class__ = Measured
         rig.answers.limit_bytes = LIMIT
@@ -158,7 +123,8 @@ async def cold_log(tmp_path, *, followed=False):
         async with rig.client() as writer:
             for _ in range(BATCHES):
                 await produce(writer, (0, BATCH), acks=1)
-        rig.driver().log.tail.clear()
+        if not hot:
+            rig.driver().log.tail.clear()
         yield rig, ref
     assert rig.answers.used_bytes == 0
     assert not rig.answers.somebody_waits()
@@ -278,14 +244,16 @@ async def test_fetches_that_wait_for_memory_do_not_keep_the_broker_from_its_end(
         await until(lambda: not rig.answers.used_bytes)
 
 
-def test_who_reads_nothing_is_disconnected_when_others_wait(tmp_path, monkeypatch):
+@pytest.mark.parametrize("hot", [False, True])
+def test_who_reads_nothing_is_disconnected_when_others_wait(tmp_path, monkeypatch, hot):
     monkeypatch.setattr(listener, "SWEEP_INTERVAL_S", 0.01)
     monkeypatch.setattr(listener, "STALL_S", 0.05)
 
     @on_uvloop
     async def run(tmp_path):
-        async with cold_log(tmp_path) as (rig, _), contextlib.AsyncExitStack() as stack:
-            hogs = [await stack.enter_async_context(Narrow(rig.port)) for _ in range(SHARES)]
+        async with cold_log(tmp_path, hot=hot) as (rig, _), contextlib.AsyncExitStack() as stack:
+            count = SHARES // 2 if hot else SHARES
+            hogs = [await stack.enter_async_context(Narrow(rig.port)) for _ in range(count)]
             await until(lambda: len(rig.server.connections) == len(hogs))
             narrow(rig)
             for hog in hogs:
@@ -311,3 +279,116 @@ async def test_fetches_that_were_answered_keep_no_records(tmp_path):
         assert len((await await_answer).records) == len(BATCH)
         ((_, _, answered),) = rig.services.waiting._heap
         assert not answered._wanted
+
+
+# ---------------------------------------------------------------------------------------------------- from memory
+
+
+@on_uvloop
+async def test_answers_from_memory_that_nobody_reads_hold_half_of_the_budget(tmp_path):
+    async with cold_log(tmp_path, hot=True) as (rig, _), contextlib.AsyncExitStack() as stack:
+        hogs = [await stack.enter_async_context(Narrow(rig.port)) for _ in range(2 * SHARES)]
+        consumer = await stack.enter_async_context(rig.client())
+        await until(lambda: len(rig.server.connections) == len(hogs) + 1)
+        narrow(rig)
+        for hog in hogs:
+            hog.send(FETCH, 12, everything())
+        await until(lambda: len(rig.answers._hot) == SHARES + SHARES // 2)
+        assert 0 < rig.answers.most_bytes <= LIMIT // 2
+        consumer.send(FETCH, 12, everything())
+        answer = asyncio.create_task(part_of(consumer))
+        await until(lambda: len(rig.answers._hot) == SHARES + SHARES // 2 + 1)
+        rig.driver().log.tail.clear()
+        async with rig.client() as behind:
+            assert sum(await read_all(behind)) == BATCHES * len(BATCH), "what is cold has the other half"
+        assert not answer.done()
+        for hog in hogs:
+            hog.writer.transport.abort()
+        assert len((await answer).records) > len(BATCH)
+
+
+@on_uvloop
+async def test_a_client_that_reads_gets_what_is_in_memory_at_once(tmp_path):
+    async with cold_log(tmp_path, hot=True) as (rig, _), rig.client() as client:
+        offset = 0
+        while offset < BATCHES:
+            client.send(FETCH, 12, fetch_request(offset, max_bytes=SHARE, partition_max_bytes=SHARE))
+            offset += len((await part_of(client)).records) // len(BATCH)
+            assert not rig.tasks
+        await until(lambda: not rig.answers.used_bytes)
+
+
+@on_uvloop
+async def test_one_client_holds_one_answer_from_memory_however_many_it_asks_for(tmp_path):
+    async with cold_log(tmp_path, hot=True) as (rig, _), Narrow(rig.port) as hog:
+        await until(lambda: len(rig.server.connections) == 1)
+        narrow(rig)
+        for _ in range(60):
+            hog.send(FETCH, 12, everything())
+        await until(lambda: rig.answers.used_bytes)
+        for _ in range(60):
+            assert len((await part_of(hog)).records) > len(BATCH)
+        assert 0 < rig.answers.most_bytes <= SHARE
+
+
+@on_uvloop
+async def test_what_waits_for_memory_keeps_no_records(tmp_path):
+    async with cold_log(tmp_path, hot=True) as (rig, _), contextlib.AsyncExitStack() as stack:
+        hogs = [await stack.enter_async_context(Narrow(rig.port)) for _ in range(SHARES)]
+        await until(lambda: len(rig.server.connections) == len(hogs))
+        narrow(rig)
+        made = []
+
+        class Kept(PendingFetch):
+            __slots__ = ()
+
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                made.append(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(handler, "PendingFetch", Kept)
+            for hog in hogs:
+                hog.send(FETCH, 12, everything())
+                hog.send(FETCH, 12, everything())
+            await until(lambda: len(made) == 2 * SHARES and len(rig.answers._hot) == SHARES // 2)
+        await until(lambda: sum(bool(one._wanted) for one in made) == SHARES + SHARES // 2)
+        assert sum(wanted.held_bytes for one in made for wanted in one._wanted) == 0
+        for hog in hogs:
+            hog.writer.transport.abort()
+        await until(lambda: not rig.answers.used_bytes)
+
+
+@on_uvloop
+async def test_a_broker_is_answered_from_memory_whatever_consumers_hold(tmp_path):
+    async with cold_log(tmp_path, followed=True, hot=True) as (rig, ref), contextlib.AsyncExitStack() as stack:
+        hogs = [await stack.enter_async_context(Narrow(rig.port)) for _ in range(SHARES)]
+        broker = await stack.enter_async_context(rig.client())
+        await until(lambda: len(rig.server.connections) == len(hogs) + 1)
+        narrow(rig)
+        follower = FollowerClient(broker, ref)
+        await follower.ask({0: BATCHES})
+        await until(lambda: rig.driver().replica.high_watermark == BATCHES)
+        for hog in hogs:
+            hog.send(FETCH, 12, everything())
+        await until(rig.answers.somebody_waits)
+        for _ in range(3):
+            assert (await follower.ask({0: 0}))[0][1] > len(BATCH)
+        for hog in hogs:
+            hog.writer.transport.abort()
+        await until(lambda: not rig.answers.used_bytes)
+
+
+@on_uvloop
+async def test_an_answer_from_memory_is_not_held_behind_one_that_waits(tmp_path):
+    async with cold_log(tmp_path, hot=True) as (rig, _), rig.client() as client, rig.client() as writer:
+        client.send(FETCH, 12, fetch_request(BATCHES, wait_ms=60_000))
+        for _ in range(3):
+            client.send(FETCH, 12, fetch_request(0, max_bytes=SHARE, partition_max_bytes=SHARE))
+        await until(lambda: len(rig.tasks) == 3)
+        assert rig.answers.used_bytes == 0
+        await produce(writer, (0, BATCH))
+        assert len((await part_of(client)).records) == len(BATCH)
+        for _ in range(3):
+            assert len((await part_of(client)).records) > len(BATCH)
+        await until(lambda: not rig.answers.used_bytes)

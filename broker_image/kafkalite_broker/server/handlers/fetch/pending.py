@@ -195,19 +195,31 @@ class PendingFetch:
 
     def _respond(self) -> None:
         self._let_go()
-        if any(wanted.cold is not None for wanted in self._wanted):
-            self._services.background(self._request.guarded(self._answer_cold()))
+        if any(wanted.cold is not None for wanted in self._wanted) or not self._leaves_at_once():
+            self._services.background(self._request.guarded(self._answer_in_turn()))
         else:
             self._answer()
 
-    async def _answer_cold(self) -> None:
+    def _leaves_at_once(self) -> bool:
+        """Whether there is memory for an answer that nothing is to be read for: it is counted then."""
+        held_bytes = 0 if self._asker.is_follower else sum(wanted.held_bytes for wanted in self._wanted)
+        if not held_bytes:
+            return True
+        answers = self._services.answers
+        if not (self._request.is_first and answers.has_room(held_bytes)):
+            return False
+        self._request.holds_until_sent(Room(answers, held_bytes, hot=True))
+        return True
+
+    async def _answer_in_turn(self) -> None:
         """Read what is cold, when it is this connection's turn and there is memory, and answer.
 
-        Only the first unanswered request of a connection reads, so that no answer waits in memory for one before it.
+        Only the first unanswered request of a connection does, so that no answer waits in memory for one before it.
         """
         room = None
         try:
             if not self._request.is_first:
+                self._let_go_of_records()
                 await self._turn()
                 self._attempt_all()
             room = self._room()
@@ -216,7 +228,7 @@ class PendingFetch:
             await self._read_cold()
             if room is not None:
                 room.holds(sum(wanted.held_bytes for wanted in self._wanted))
-                self._request.on_sent(room.give_back)
+                self._request.holds_until_sent(room)
                 room = None
             self._answer()
         finally:
@@ -229,7 +241,7 @@ class PendingFetch:
         await self._unless_abandoned(turn)
 
     def _room(self) -> Room | None:
-        """Memory for what is cold. A broker's fetch takes none: it never waits for consumers."""
+        """Memory for the records. A broker's fetch takes none: it never waits for consumers."""
         if self._asker.is_follower or self._request.abandoned:
             return None
         sizes = [
@@ -237,17 +249,22 @@ class PendingFetch:
             for wanted in self._wanted
             if wanted.cold is not None and wanted.driver is not None
         ]
-        return Room(self._services.cold_answers, sum(sizes)) if sizes else None
+        size_bytes = sum(sizes) + sum(wanted.held_bytes for wanted in self._wanted)
+        return Room(self._services.answers, size_bytes, hot=not sizes) if size_bytes else None
 
     async def _enter(self, room: Room) -> None:
-        hot_bytes = sum(wanted.size_bytes for wanted in self._wanted if wanted.cold is None)
         waits = room.entered
         if waits is not None:
+            self._let_go_of_records()
             await self._unless_abandoned(waits)
         if waits is not None or room.is_cut:
             # Plans do not keep: a segment may have gone meanwhile. Nor may there be as much as was planned.
-            self._bytes_max = min(self._bytes_max, hot_bytes + room.size_bytes)
+            self._bytes_max = min(self._bytes_max, room.size_bytes)
             self._attempt_all()
+
+    def _let_go_of_records(self) -> None:
+        for wanted in self._wanted:
+            wanted.let_go()
 
     async def _unless_abandoned(self, future: asyncio.Future[None]) -> None:
         """Wait for it, or until the client goes away."""

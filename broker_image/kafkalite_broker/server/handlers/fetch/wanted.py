@@ -59,7 +59,6 @@ class Wanted:
         driver: The replica here, or None: `data` says why.
         data: The answer so far.
         size_bytes: Bytes of records in the answer.
-        held_bytes: Memory of what was read from the disk for it.
         cold: Records that have yet to be read from the disk.
         left_out: There are records for which there was no room.
         looked_for: The request for which it was looked at last.
@@ -69,7 +68,6 @@ class Wanted:
         "cold",
         "data",
         "driver",
-        "held_bytes",
         "left_out",
         "looked_for",
         "question",
@@ -85,10 +83,15 @@ class Wanted:
         self.driver: PartitionDriver | None = None
         # Never null, errors included: librdkafka takes a null for a broken message and asks again without a pause.
         self.data = PartitionData(partition_index=question.partition, records=EMPTY)
-        self.size_bytes = self.held_bytes = 0
+        self.size_bytes = 0
         self.cold: ColdRead | None = None
         self.left_out = False
         self.looked_for: object = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the records in the answer."""
+        return sum(map(_held_bytes, cast("list[Buffer]", self.data.records)))
 
     def find(self, services: Services) -> None:
         """Find the replica that can answer, anew for every request: it may have gone, or another may have come."""
@@ -182,8 +185,7 @@ class Wanted:
             minimum_one=first,
         )
         if isinstance(plan, ReadResult):
-            self.data.records = cast("Records", plan.buffers)
-            self.size_bytes = plan.size
+            self._take(plan)
         else:
             # On the disk: read on another thread once it is certain that the answer goes out.
             self.cold = plan
@@ -191,12 +193,18 @@ class Wanted:
 
     def give(self, result: ReadResult | None) -> None:
         """What the disk had to say; None when the log was cut while it was read: these bytes may belong to no one."""
-        self.size_bytes = self.held_bytes = 0
+        self.size_bytes = 0
         self.left_out = result is None
         if result is not None:
-            self.data.records = cast("Records", result.buffers)
-            self.size_bytes = result.size
-            self.held_bytes = sum(map(_held_bytes, result.buffers))
+            self._take(result)
+
+    def _take(self, result: ReadResult) -> None:
+        self.data.records = cast("Records", result.buffers)
+        self.size_bytes = result.size
+
+    def let_go(self) -> None:
+        """The answer has to wait: it is read anew when it may go out, and nothing is kept until then."""
+        self.data.records = EMPTY
 
 
 def _held_bytes(part: Buffer) -> int:
