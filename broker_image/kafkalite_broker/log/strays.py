@@ -221,7 +221,8 @@ class StrayDirectories:
         offset_ms = self._clock_offset_ms(name, metadata)
         self._strays.pop(name, None)
         self._leaving.pop(name, None)
-        stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset, offset_ms)
+        with disk_errors(f"measure {target}"):
+            stray = Stray(target, metadata, self._disk.tree_bytes(target), end_offset, offset_ms)
         self._strays[target] = stray
         self._of_topics = None
         return stray

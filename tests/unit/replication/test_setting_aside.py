@@ -198,20 +198,24 @@ def test_what_cannot_be_set_aside_is_tried_again_and_holds_up_nothing_else(tmp_p
     run()
 
 
-@on_uvloop
-async def test_a_disk_that_fails_ends_the_broker(tmp_path):
-    with pytest.MonkeyPatch.context() as patch:
-        async with Rig(tmp_path) as rig:
-            ref = await filled(rig)
+@pytest.mark.parametrize(("kind", "operation"), [(LocalFile, "sync"), (LocalDisk, "tree_bytes")])
+def test_a_disk_that_fails_ends_the_broker(tmp_path, kind, operation):
+    @on_uvloop
+    async def run():
+        with pytest.MonkeyPatch.context() as patch:
+            async with Rig(tmp_path) as rig:
+                ref = await filled(rig)
 
-            def sync(_file):
-                raise OSError(errno.EIO, "injected")
+                def fail(*_arguments):
+                    raise OSError(errno.EIO, "injected")
 
-            patch.setattr(LocalFile, "sync", sync)
-            rig.delete_topic(ref)
-            await rig.all_set_aside()
-            assert [type(error) for error in rig.fatal] == [DiskFailure]
-            patch.undo()
+                patch.setattr(kind, operation, fail)
+                rig.delete_topic(ref)
+                await rig.all_set_aside()
+                assert [type(error) for error in rig.fatal] == [DiskFailure]
+                patch.undo()
+
+    run()
 
 
 @on_uvloop
