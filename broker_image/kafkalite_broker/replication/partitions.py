@@ -153,8 +153,8 @@ class PartitionManager:
 
     def partitions_changed(self, changed: Iterable[tuple[TopicRef, int]]) -> None:
         """Entries of the cache changed, appeared or went."""
-        for ref, number in changed:
-            self._settle(ref.name, number)
+        for name, number in sorted({(ref.name, number) for ref, number in changed}):
+            self._settle(name, number)
         self._assign_fetchers()
         self._suspects.look_again()
 
@@ -167,7 +167,7 @@ class PartitionManager:
     def reconcile_all(self) -> None:
         """Bring every replica in step with the cache; used once the first consistent list is there."""
         names = {(topic.ref.name, number) for topic in self._cache.topics() for number in topic.partitions}
-        for name, number in names | set(self._drivers):
+        for name, number in sorted(names | set(self._drivers)):
             self._settle(name, number)
         self._assign_fetchers()
 

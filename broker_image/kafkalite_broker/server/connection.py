@@ -13,14 +13,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
 
-from kafkalite_broker.server.slot import Slot
+from kafkalite_broker.server.slot import Attachment, Slot
 from kafkalite_core.model.listener import host_port
 from kafkalite_runtime.logging import get_logger
 from kafkalite_runtime.sockets import plain_address
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.budget import InFlightBudget
-    from kafkalite_broker.server.slot import Attachment
 
 REQUESTS_IN_FLIGHT_MAX = 64
 """Requests of one connection that may wait for their answers; then the connection stops reading."""
