@@ -7,8 +7,6 @@ this module: what became of a write without an answer is the caller's decision (
 import asyncio
 import contextlib
 import os
-import random
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -17,16 +15,10 @@ from typing import Any, NoReturn
 import aiohttp
 import msgspec
 
+from kafkalite_runtime.kube.answers import error_for, status_text
 from kafkalite_runtime.kube.config import KubeConfig
 from kafkalite_runtime.kube.errors import (
-    KubeConflict,
     KubeError,
-    KubeForbidden,
-    KubeGone,
-    KubeInvalid,
-    KubeNotFound,
-    KubeThrottled,
-    KubeUnauthorized,
     KubeUnavailable,
     cause_of,
     described,
@@ -41,17 +33,12 @@ MAX_LINE_BYTES = 8 * 1024 * 1024  # an object is at most 1.5 MiB in etcd; a watc
 LIST_PAGE = 500
 MAX_LIST_PAGES = 1_000
 CONNECTIONS = 64
-MAX_RETRY_AFTER_S = 30.0
-RETRY_JITTER = 0.5
-"""Whoever is told to come back after some time does so up to this share of it later: others were told the same."""
 
 _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRICT = {"fieldValidation": "Strict"}
 _DRY_RUN = {"dryRun": "All"}
-_PATCHED = 'patch: Invalid value: "'
-_QUOTED = re.compile(r'(?:[^"\\]|\\.)*": ')
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 
@@ -341,8 +328,8 @@ class KubeClient:
         status = response.status
         if status == 401 and self.config.token_file:
             self.config.token_file.forget()
-        reason, message = _status_text(payload)
-        error = _error_for(status, reason, f"{what}: {message}", response.headers.get("Retry-After", ""), write=write)
+        reason, message = status_text(payload)
+        error = error_for(status, reason, f"{what}: {message}", response.headers.get("Retry-After", ""), write=write)
         if isinstance(error, KubeUnavailable):
             error.server, error.why = self.config.server, " ".join(f"{status} {message or reason}".split())
         raise error
@@ -407,48 +394,5 @@ def _watch_event(line: bytes) -> WatchEvent:
     if event.type == "ERROR":
         status = int(event.object.get("code") or 500)
         text = str(event.object.get("message") or "error in the watch")
-        raise _error_for(status, str(event.object.get("reason") or ""), text, "", write=False)
+        raise error_for(status, str(event.object.get("reason") or ""), text, "", write=False)
     return event
-
-
-def _error_for(status: int, reason: str, message: str, retry_after: str, *, write: bool) -> KubeError | KubeUnavailable:
-    # 501 is the one 5xx that is a verdict: the server does not implement this request, so it cannot have applied it.
-    if status >= 500 and status != 501:
-        return KubeUnavailable(f"{status} {reason}: {message}", ambiguous=write, status=status)
-    if status == 429:
-        seconds = float(retry_after) if retry_after.replace(".", "", 1).isdigit() else 1.0
-        seconds = min(seconds, MAX_RETRY_AFTER_S) * random.uniform(1.0, 1.0 + RETRY_JITTER)
-        return KubeThrottled(status, reason, message, seconds)
-    if status == 422:
-        message = without_object(message)
-    kinds: dict[int, type[KubeError]] = {
-        401: KubeUnauthorized,
-        403: KubeForbidden,
-        404: KubeNotFound,
-        409: KubeConflict,
-        410: KubeGone,
-        422: KubeInvalid,
-    }
-    return kinds.get(status, KubeError)(status, reason, message)
-
-
-def without_object(message: str) -> str:
-    """What a server says of a patch that makes no object, without that object: `patch: Invalid value: "…": why`.
-
-    It is long, so that why would be cut off, and has what nobody shall read in a log: values of environment variables.
-    """
-    head, found, rest = message.partition(_PATCHED)
-    if not found:
-        return message
-    quoted = _QUOTED.match(rest)
-    why = rest[quoted.end() :] if quoted else rest.rpartition('": ')[2]
-    return f"{head}patch: {why}"
-
-
-def _status_text(payload: bytes) -> tuple[str, str]:
-    """Reason and message of a Status object; of anything else its first characters."""
-    try:
-        document = msgspec.json.decode(payload)
-        return str(document.get("reason") or ""), str(document.get("message") or "")
-    except (msgspec.DecodeError, RecursionError, AttributeError):
-        return "", payload[:200].decode("utf-8", "replace").strip()

@@ -23,7 +23,7 @@ from kafkalite_runtime.kube import (
     KubeUnauthorized,
     KubeUnavailable,
 )
-from kafkalite_runtime.kube.client import _error_for
+from kafkalite_runtime.kube.answers import error_for
 from kafkalite_runtime.kube.config import KubeConfig, TokenFile
 from kafkalite_runtime.kube.errors import cause_of
 from tests.unit.runtime.fake_api import event, reset, status, stream
@@ -105,7 +105,7 @@ async def test_a_refusal_is_an_error_with_the_servers_words(api, client, code, e
     assert (caught.value.status, caught.value.reason) == (code, "Because")
     assert "of this" in caught.value.message
     if code == 429:
-        errors = [_error_for(code, "", "", "7", write=False) for _ in range(50)]
+        errors = [error_for(code, "", "", "7", write=False) for _ in range(50)]
         pauses = {error.retry_after_s for error in (caught.value, *errors)}
         assert all(7 <= pause_s <= 10.5 for pause_s in pauses)
         assert len(pauses) > 1, "others were told the same"
