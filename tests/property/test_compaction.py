@@ -198,9 +198,9 @@ class CompactionMachine(RuleBasedStateMachine):
             self.gone_below = max(self.gone_below, result.cleaned_to)
         names = self.disk.list(NAME)
         assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
-        self.judge_pass(before, batches_of(self.log), result.cleaned_to)
+        self.judge_pass(before, batches_of(self.log), plan.first_dirty, result.cleaned_to)
 
-    def judge_pass(self, before, after, cleaned_to):
+    def judge_pass(self, before, after, first_dirty, cleaned_to):
         """Tombstones go after their horizon and no sooner; whoever is kept whole is kept as it was."""
         left = {record[0] for header, batch in after for record in records_in(header, batch)}
         last = {}
@@ -209,7 +209,10 @@ class CompactionMachine(RuleBasedStateMachine):
                 last[record[2]] = record[0]
         kept = {header.base_offset: (header, batch) for header, batch in after}
         for header, batch in before:
-            marked = header.attributes & DELETE_HORIZON
+            # A horizon beyond what passes are known to have cleaned does not count: a leader may have set it, or a pass
+            # that a crash ended after the swap and before its checkpoint.
+            has_horizon = header.attributes & DELETE_HORIZON
+            marked = has_horizon and header.next_offset <= first_dirty
             rows = records_in(header, batch)
             for offset, _, key, value, _ in rows:
                 covered = offset < cleaned_to
@@ -225,10 +228,12 @@ class CompactionMachine(RuleBasedStateMachine):
             if (
                 content
                 and now.record_count == header.record_count
-                and bool(now.attributes & DELETE_HORIZON) == bool(marked)
+                and bool(now.attributes & DELETE_HORIZON) == bool(has_horizon)
+                and now.base_timestamp == header.base_timestamp
             ):
                 assert content == batch, "a batch that is kept whole was rewritten"
-            if now is not None and now.attributes & DELETE_HORIZON and not marked:
+            set_anew = now is not None and now.base_timestamp != header.base_timestamp
+            if now is not None and now.attributes & DELETE_HORIZON and not marked and (set_anew or not has_horizon):
                 assert now.base_timestamp == self.clock + RETENTION_MS
                 assert any(record[3] is None for record in records_in(now, content))
                 assert now.next_offset <= cleaned_to
