@@ -177,6 +177,7 @@ class Controller:
         self._ensured.clear()
         self._emptied.clear()
         self._at_rest.clear()
+        self._executor.begin_term()
         self._listing.begin()
         while self._elector.held() and self._elector.terms == term:
             self._wake.clear()

@@ -89,6 +89,10 @@ class Executor:
         self._new_brokers = NewBrokers(client, store, events, self.refresh, clock)
         store.on_forget(self._forget)
 
+    def begin_term(self) -> None:
+        """This operator acts from now on."""
+        self._failovers.clear()
+
     def _forget(self, uid: str) -> None:
         self._failovers.forget(uid)
         self._tracked.discard(uid)

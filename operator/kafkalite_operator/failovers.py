@@ -24,6 +24,11 @@ class Failovers:
         self._leaderless: dict[str, dict[int, float]] = {}
         """When the last leader failed, by uid of the topic and partition, where nobody could be elected."""
 
+    def clear(self) -> None:
+        """A term begins: what happened before it, and meanwhile, another operator has measured."""
+        self._failed_at.clear()
+        self._leaderless.clear()
+
     def forget(self, uid: str) -> None:
         """A cluster or a topic is gone."""
         self._failed_at.pop(uid, None)

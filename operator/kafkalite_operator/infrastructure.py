@@ -127,17 +127,23 @@ class Infrastructure:
         """Bring all objects of one cluster up to date. Raises `NotApplied`, and other errors of the client.
 
         An object that the API server refuses, such as a Service with a port that is taken, or one that a policy denies,
-        holds no other one up.
+        holds no other one up, nor does one that it cannot read.
         """
         problems: list[Problem] = []
+        unread: KubeUnavailable | None = None
         for wanted in infrastructure(settings, broker_ids):
             try:
                 await self._ensure_again(settings, wanted)
             except KafkaLiteError as error:
                 problem = problem_of(wanted["kind"], wanted["metadata"]["name"], error)
-                if problem is None:
+                if problem is not None:
+                    problems.append(problem)
+                elif isinstance(error, KubeUnavailable) and error.status == 500:
+                    unread = error
+                else:
                     raise
-                problems.append(problem)
+        if unread is not None:
+            raise unread
         await self._tell_problems(settings, problems)
         if problems:
             raise NotApplied(problems)

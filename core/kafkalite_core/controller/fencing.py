@@ -73,8 +73,10 @@ def _is_new(snapshot: Snapshot, broker: Broker, now: float) -> bool:
 
 
 def _duration_s(snapshot: Snapshot, broker: Broker) -> float:
+    """What a former holder went by says nothing of a process that has just begun."""
     lease = snapshot.leases.get(broker.id)
-    return max(snapshot.cluster.lease_duration_s, 0.0 if lease is None else lease.duration_s)
+    own = lease is not None and broker.registration is not None and lease.holder == broker.registration.incarnation
+    return max(snapshot.cluster.lease_duration_s, lease.duration_s if own and lease is not None else 0.0)
 
 
 def _registered(snapshot: Snapshot) -> list[Broker]:

@@ -50,10 +50,22 @@ def test_a_lowered_lease_duration_holds_for_a_broker_once_its_lease_says_so():
     assert "(lease duration 5 s)" in fences[1].message
 
 
+def test_what_a_former_process_went_by_says_nothing_of_its_successor():
+    """It hangs before its first renewal; the Lease is still that of the process before, of a longer duration."""
+    former = {i: LeaseView(holder=f"inc-{i}-{10 + i}", changed_at=NOW) for i in range(3)}
+    former[1] = LeaseView(holder="former", changed_at=NOW - 5.1, duration_s=600)
+    state = snapshot(leases=former)
+    assert fenced(state) == [1]
+    assert not heard(state, state.brokers[1], NOW)
+
+
 def test_while_a_lease_is_judged_by_a_former_duration_the_cap_holds_for_that_long():
     view = topic_view(partitions={0: entry(min_isr=2)})
     state = snapshot(
-        view, leases={i: LeaseView(holder="x", changed_at=NOW - 61 * (i > 0), duration_s=60) for i in range(3)}
+        view,
+        leases={
+            i: LeaseView(holder=f"inc-{i}-{10 + i}", changed_at=NOW - 61 * (i > 0), duration_s=60) for i in range(3)
+        },
     )
     assert fenced(replace(state, expiry_fences=(NOW - 59,))) == []
     assert fenced(replace(state, expiry_fences=(NOW - 60,))) == [1]

@@ -86,3 +86,13 @@ async def test_an_election_long_after_the_failure_has_other_reasons():
     await operator.elect(p1=-1)
     await operator.elect(p1=1)
     assert operator.measured == (2, 2, 0, 0)
+
+
+async def test_what_failed_in_an_earlier_term_is_nothing_that_this_one_measures():
+    operator = Operator()
+    operator.fail(0)
+    await operator.elect(p0=-1)
+    operator.clock.now += 3600
+    operator.executor.begin_term()
+    await operator.elect(p0=1)
+    assert operator.measured[:3] == (1, 1, 0)

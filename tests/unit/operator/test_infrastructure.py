@@ -135,6 +135,20 @@ async def test_what_a_deleted_cluster_has_left_is_told_when_nobody_collects_it(h
     await eventually(lambda: events(harness, "NotYetCollected"))
 
 
+async def test_an_object_that_cannot_be_read_holds_no_other_one_up(harness, monkeypatch):
+    get, name = KubeClient.get, f"{CLUSTER}-config"
+
+    async def failing(self, kind, *arguments, **options):
+        if kind is CONFIG_MAPS and name in arguments:
+            raise KubeUnavailable("500 InternalError: decryption failed", ambiguous=False, status=500)
+        return await get(self, kind, *arguments, **options)
+
+    monkeypatch.setattr(KubeClient, "get", failing)
+    await start(harness)
+    await eventually(lambda: exists(harness))
+    assert not await events(harness, "ObjectRefused")
+
+
 @pytest.mark.parametrize(
     "error",
     [
