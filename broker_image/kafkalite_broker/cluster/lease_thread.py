@@ -135,7 +135,8 @@ class LeaseThread:
             self._say("paused", verdict.reason)
             return
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            # To take it over takes up to three calls, of which each has its deadline.
+            async with asyncio.timeout(DEADLINE_S if self._holds else 3 * DEADLINE_S):
                 renewed = await self._renew(client)
         except (KubeError, KubeUnavailable, TimeoutError) as error:
             self._say("failing", str(error) or "no answer in time")

@@ -92,5 +92,7 @@ class Refused:
         return True
 
     def appended(self, batch: SequencedBatch) -> None:
-        """A batch was appended: from now on the log knows the producer."""
-        self._first.pop(batch.producer_id, None)
+        """A batch was appended: from now on the log knows the producer. A later one may have been refused before it."""
+        first = self._first.get(batch.producer_id)
+        if first is not None and first <= batch.base_sequence:
+            del self._first[batch.producer_id]

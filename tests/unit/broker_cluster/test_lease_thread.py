@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_broker.cluster import lease_thread
 from kafkalite_broker.cluster.lease_thread import LeaseThread
 from kafkalite_core.model.cluster import Registration
 from kafkalite_core.resources.brokers import render_registration
@@ -214,6 +215,22 @@ async def test_the_registered_one_takes_its_lease_from_whoever_has_it(world, fas
         await world.client.merge_patch(LEASES, NAMESPACE, "kafkalite-broker-0", taken)
         await held_by(world, fast.incarnation)
         assert (await changes(world)).transitions == 8
+
+
+@pytest.mark.parametrize("former", [True, False])
+async def test_takes_it_over_from_an_api_server_that_takes_nearly_its_deadline_for_each_call(
+    world, fast, monkeypatch, former
+):
+    monkeypatch.setattr(lease_thread, "DEADLINE_S", 1.0)
+    holder, client = Holder(), FaultyClient(world.config)
+    client.answer_s = 0.7
+    holder.owner = await owner(world)
+    await register(world, fast.incarnation, 1)
+    if former:
+        await make_lease(world, "former")
+    async with thread_of(world, fast, holder, lambda: client):
+        await held_by(world, fast.incarnation)
+        await changes(world)
 
 
 async def test_survives_an_outage_and_a_defect(world, fast):

@@ -39,6 +39,18 @@ def test_without_a_refusal_nothing_is_said() -> None:
     assert not is_behind(known, batch(4), 0.0)
 
 
+def test_what_was_refused_behind_a_batch_is_missed_after_it_was_appended() -> None:
+    """It was given up for want of memory while the one before it waited for its check."""
+    known = Refused()
+    known.note(batch(3))
+    known.appended(batch(0))
+    assert is_behind(known, batch(6), 0.0)
+    assert not is_behind(known, batch(6), 0.0)
+    known.note(batch(3))
+    known.appended(batch(3))
+    assert not is_behind(known, batch(9), 0.0)
+
+
 def test_while_batches_are_refused_nobody_begins_but_who_was_refused_first() -> None:
     known = Refused()
     known.refusing(100.0)
