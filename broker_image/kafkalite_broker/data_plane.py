@@ -278,8 +278,9 @@ class DataPlane:
         self._link.report_strays(listed(known), unlisted(known))
 
     def stop_reading(self) -> None:
-        """Take no further request. To be called before anything is dropped that was asked for."""
+        """Take no further request, nor replica. To be called before anything is dropped that was asked for."""
         self.server.stop_reading()
+        self.partitions.aside.end_hosting()
 
     async def close(self, *, clean: bool, broker_epoch: int) -> None:
         """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
@@ -348,7 +349,7 @@ class DataPlane:
             self.partitions.tick()
             self._set_unclaimed_aside()  # for some there was no room
             self._link.report_holdings()
-            self._link.look_at_notice(all_set_aside=not self.logs.unclaimed())
+            self._link.look_at_notice(all_set_aside=self.partitions.aside.idle and not self.logs.unclaimed())
 
     async def _checkpoint(self) -> None:
         interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0

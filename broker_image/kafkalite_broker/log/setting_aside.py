@@ -92,6 +92,7 @@ class SettingAside:
         own = log is not None and self._logs.metadata(log).topic_id == ref.topic_id
         if key != self._under_way and (log is None or own):
             self._wishes.pop(key, None)
+            self._names_wanted.discard(key)
             return False
         if log is not None and not own:
             self.want(log, reason="another topic has its name")
@@ -103,15 +104,24 @@ class SettingAside:
         if self._wishes and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="set logs aside")
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being set aside, and whatever was has been told (`on_strays`)."""
+        return self._task is None
+
     async def finished(self, timeout_s: float | None = None) -> bool:
         """Waits until all are set aside for which there is room, but not for longer; whether it came to that."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=timeout_s)
         return self._task is None
 
-    async def stop(self) -> None:
-        """Sets aside what is wanted, as far as there is room; nothing gets the place of it any more."""
+    def end_hosting(self) -> None:
+        """The broker ends: nothing gets the place of what is set aside any more."""
         self._stopping = True
+
+    async def stop(self) -> None:
+        """Sets aside what is wanted, as far as there is room."""
+        self.end_hosting()
         await self.finished()
 
     def close(self) -> None:
@@ -125,6 +135,9 @@ class SettingAside:
             while self._wishes:
                 key = self._under_way = next(iter(self._wishes))
                 if not await self._set_aside(key, self._wishes[key]):
+                    self._under_way = None
+                    if key in self._names_wanted and not self._stopping:
+                        self._settle(key)  # its own log may be wanted back, and is still there
                     break
                 del self._wishes[key]
                 self._failed.discard(key)
@@ -134,8 +147,9 @@ class SettingAside:
                 if not self._stopping:
                     self._settle(key)
         finally:
+            # In one turn: who is idle has told of all that was set aside.
             self._under_way = self._task = None
-        self.on_strays()
+            self.on_strays()
 
     async def _set_aside(self, key: TopicPartition, wish: _Wish) -> bool:
         loop = asyncio.get_running_loop()

@@ -19,15 +19,20 @@ class Fetchers(dict[int, Fetcher]):
 
     Args:
         new: Makes one.
+
+    Attributes:
+        outdated: Replicas have come since the last `assign`.
     """
 
     def __init__(self, new: Callable[[int], Fetcher]) -> None:
         super().__init__()
         self._new = new
+        self.outdated = False
         self._stopping: set[asyncio.Task[None]] = set()
 
     def assign(self, drivers: Iterable[PartitionDriver]) -> None:
         """Every follower is with the fetcher of its leader; fetchers without partitions end."""
+        self.outdated = False
         wanted: dict[int, set[PartitionDriver]] = {}
         for driver in drivers:
             replica = driver.replica

@@ -214,8 +214,8 @@ class PartitionManager:
     def _out_of_the_way(self, key: TopicPartition) -> None:
         """A log was set aside: a replica may be waiting for its name."""
         self._settle(*key)
-        if key in self._drivers:
-            self._assign_fetchers()
+        # With the next tick: each time it interrupts what the fetcher waits for.
+        self._fetchers.outdated |= key in self._drivers
 
     def _belongs_here(self, ref: TopicRef, number: int, partition: Partition) -> bool:
         return is_held(
@@ -392,7 +392,7 @@ class PartitionManager:
     def tick(self) -> None:
         """Time went by."""
         self.aside.go_on()
-        if self._unsettled:
+        if self._unsettled or self._fetchers.outdated:
             for name, number in list(self._unsettled):
                 self._settle(name, number)
             self._assign_fetchers()

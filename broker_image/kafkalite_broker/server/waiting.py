@@ -50,6 +50,8 @@ class WaitingFetches:
         self._done = 0
         self._serial = count()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        """When it is due: the handle of a timer that is due at once does not say, with uvloop."""
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -57,7 +59,7 @@ class WaitingFetches:
     def add(self, waiter: Waiter, deadline_s: float, held_bytes: int = 0) -> None:
         """Call `waiter.expire()` at that time of the loop, unless it is done by then; earlier where memory is short."""
         heapq.heappush(self._heap, (deadline_s, next(self._serial), waiter))
-        if self._timer is None or deadline_s < self._timer.when():
+        if self._timer is None or deadline_s < self._timer_s:
             self._arm()
         if held_bytes:
             self._held[waiter] = held_bytes
@@ -93,7 +95,8 @@ class WaitingFetches:
         while self._heap and self._heap[0][2].done:
             self._pop()
         if self._heap:
-            self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._expire)
+            self._timer_s = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_at(self._timer_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None

@@ -9,6 +9,7 @@ import pytest
 
 from kafkalite_broker.log import metadata_files
 from kafkalite_broker.log.disk import LocalDisk, LocalFile
+from kafkalite_broker.log.manager import LogManager
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.storage.errors import DiskFailure
 from tests.unit.replication.rig import Rig, append, entry, on_uvloop, topic_ref, until
@@ -247,4 +248,71 @@ async def test_a_broker_that_ends_at_once_sets_aside_no_more(tmp_path):
             assert await rig.partitions.aside.finished(60)
             go_on.set()
             rig.partitions.aside.go_on()
+            assert rig.logs.strays() == []
+
+
+@on_uvloop
+async def test_it_is_not_idle_before_the_strays_are_told(tmp_path, monkeypatch):
+    """Whoever looks at what is left in its place in between would say that all are listed (S10)."""
+    began, go_on, make_way = threading.Event(), threading.Event(), LogManager.make_way
+
+    def slow(logs, key):
+        began.set()
+        assert go_on.wait(60)
+        make_way(logs, key)
+
+    monkeypatch.setattr(LogManager, "make_way", slow)
+    async with Rig(tmp_path) as rig:
+        lost, again = topic_ref("lost"), topic_ref("again")
+        for ref in (lost, again):
+            await rig.lead(ref)
+            append(rig.driver(ref.name))
+        await rig.flusher.drain()
+        aside, told = rig.partitions.aside, []
+        aside.on_strays = lambda: told.append((len(rig.logs.listed_strays()), aside.idle))
+        rig.delete_topic(lost)
+        rig.delete_topic(again)
+        rig.see_topic(topic_ref("again", uid="u2"), {0: led()})
+        await until(began.is_set)
+        assert (rig.logs.unclaimed(), aside.idle, told) == ([], False, [])
+        go_on.set()
+        await rig.all_set_aside()
+        assert told == [(2, True)]
+
+
+@on_uvloop
+async def test_a_broker_that_ends_hosts_nothing_more(tmp_path):
+    with pytest.MonkeyPatch.context() as patch, held(patch) as (began, go_on):
+        async with Rig(tmp_path) as rig:
+            await filled(rig)
+            rig.see_topic(topic_ref(uid="u2"), {0: led()})
+            await until(began.is_set)
+            rig.partitions.aside.end_hosting()
+            go_on.set()
+            await rig.partitions.aside.stop()
+            assert list(rig.partitions.drivers()) == []
+            assert len(rig.logs.strays()) == 1
+
+
+@on_uvloop
+async def test_a_log_that_is_wanted_back_while_there_is_no_room_to_set_it_aside_is_used_on(tmp_path):
+    began, go_on = threading.Event(), threading.Event()
+
+    def full(*_arguments, **_named):
+        began.set()
+        assert go_on.wait(60)
+        raise StorageError("full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        async with Rig(tmp_path) as rig:
+            ref = await filled(rig)
+            log = rig.driver().log
+            patch.setattr(metadata_files, "write_metadata", full)
+            rig.see_topic(ref, {0: entry(1, replicas=(1, 2), epoch=1, partition_epoch=1)})
+            await until(began.is_set)
+            rig.see_topic(ref, {0: entry(1, replicas=(1, 0), epoch=1, partition_epoch=2)})
+            assert list(rig.partitions.drivers()) == []
+            go_on.set()
+            await rig.all_set_aside()
+            assert [driver.log for driver in rig.partitions.drivers()] == [log]
             assert rig.logs.strays() == []

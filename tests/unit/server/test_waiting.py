@@ -2,6 +2,8 @@
 
 import asyncio
 
+import uvloop
+
 from kafkalite_broker.server.waiting import WaitingFetches
 
 
@@ -81,3 +83,18 @@ async def test_the_oldest_ones_make_room_and_who_is_alone_may_hold_more():
     assert not large.done
     assert not free.done
     assert waiting.held_bytes == 20
+
+
+def test_what_is_due_at_once_has_a_timer_as_well():
+    """uvloop's handle of such a one does not say when it is due."""
+
+    async def run():
+        waiting, loop = WaitingFetches(), asyncio.get_running_loop()
+        first, second = Waiter(), Waiter()
+        waiting.add(first, loop.time() - 1)
+        waiting.add(second, loop.time() - 2)
+        async with asyncio.timeout(60):
+            await first.expired.wait()
+            await second.expired.wait()
+
+    uvloop.run(run())
