@@ -36,6 +36,7 @@ async def eventually(check, timeout_s=60.0, every_s=0.01):
 class FakeBroker:
     def __init__(self, client, broker_id, cluster="kafkalite", directory=None, namespace=NAMESPACE):
         self.client = client
+        self._lease_turn = asyncio.Lock()
         self.namespace = namespace
         self.id = broker_id
         self.cluster = cluster
@@ -113,6 +114,10 @@ class FakeBroker:
         await self._patch(patches.registration_update(broker, self.registration, strays=strays))
 
     async def renew(self):
+        async with self._lease_turn:  # one after the other: each is based on what the last one wrote
+            await self._renew()
+
+    async def _renew(self):
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         existing = await self._get(LEASES, self.name)
         version = existing["metadata"]["resourceVersion"] if existing else ""
