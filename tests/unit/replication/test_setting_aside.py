@@ -316,3 +316,19 @@ async def test_a_log_that_is_wanted_back_while_there_is_no_room_to_set_it_aside_
             await rig.all_set_aside()
             assert [driver.log for driver in rig.partitions.drivers()] == [log]
             assert rig.logs.strays() == []
+
+
+@on_uvloop
+async def test_a_follower_that_waited_for_its_name_is_fetched_for_with_the_next_tick(tmp_path):
+    with pytest.MonkeyPatch.context() as patch, held(patch) as (began, go_on):
+        async with Rig(tmp_path) as rig:
+            await filled(rig)
+            rig.see_broker(1, rig.port)
+            rig.see_topic(topic_ref(uid="u2"), {0: entry(1)})
+            await until(began.is_set)
+            go_on.set()
+            await rig.all_set_aside()
+            [driver] = rig.partitions.drivers()
+            assert rig.partitions._fetchers.outdated
+            rig.partitions.tick()
+            assert rig.partitions._fetchers[1].drivers == {driver}
