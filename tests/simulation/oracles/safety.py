@@ -101,6 +101,7 @@ class Completeness:
             durable = ledger.durable_end(driver.partitions.broker.host)
             if not whole or any(mark.next > durable for mark in wanted):
                 self._lose(ledger, {mark[1:] for mark in own if mark.next <= durable}, wanted)
+                self._passed(ledger, epoch)
             else:
                 self.made_good(ledger, driver)
             # What one unclean election took the next may bring back: this leader serves up to its own high watermark.
@@ -130,9 +131,20 @@ class Completeness:
             return
         if not ledger.unnoticed:
             ledger.lossy = False
+            self._passed(ledger, driver.replica.leader_epoch)
         elif driver.replica.high_watermark >= ledger.committed_end:
             short = any(self._short(ledger, host) is not None for _, host in self._counting(ledger))
             ledger.lossy = ledger.unnoticed = short
+
+    @staticmethod
+    def _passed(ledger: Ledger, epoch: int) -> None:
+        """The first leader has begun since elections were allowed to lose something: that of this epoch.
+
+        Those that such elections made before it were allowed to lose anything, too. One that hears of its own late has
+        nothing to bring: what this one has, it need not have had (seed 3409).
+        """
+        for passed in [known for known in ledger.elected_at if ledger.lossy_since <= known < epoch]:
+            del ledger.elected_at[passed]
 
     @staticmethod
     def _lose(ledger: Ledger, have: set[tuple[int, ...]], wanted: list[Mark]) -> None:

@@ -121,6 +121,32 @@ def test_a_deposed_leader_that_begins_late_lacks_what_others_have_committed_sinc
         ledger.oracles.completeness.leader(ledger, leader)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("unclean", [True, False])
+def test_the_leader_of_an_unclean_election_that_another_one_followed_begins_late(
+    ledger, leader, monkeypatch, whole, unclean
+) -> None:
+    """It lacks what the next one has brought back, and was allowed to (seed 3409); not if its own election was clean."""
+    epoch, last = leader.replica.leader_epoch, ledger.committed[-1]
+    segment = ledger.directory(leader.partitions.broker.host).segments()[0][1]
+    ledger.elected_at = {epoch: ledger.committed_end, epoch + 1: ledger.committed_end}
+    if unclean:
+        ledger.elected_unclean(epoch)
+    ledger.elected_unclean(epoch + 1)
+    monkeypatch.setattr(type(leader.replica), "leader_epoch", epoch + 1)
+    monkeypatch.setattr(segment, "marks", segment.marks[: None if whole else -1])
+    ledger.oracles.completeness.leader(ledger, leader)
+    assert not ledger.lossy
+    assert (last in ledger.committed) is whole
+    monkeypatch.setattr(type(leader.replica), "leader_epoch", epoch)
+    monkeypatch.setattr(segment, "marks", [])
+    if unclean:
+        ledger.oracles.completeness.leader(ledger, leader)
+        return
+    with fires("leader completeness"):
+        ledger.oracles.completeness.leader(ledger, leader)
+
+
 def test_an_isr_of_a_past_that_nobody_noticed_is_trusted_once_the_leader_has_all_of_it_again(
     ledger, leader, follower, monkeypatch
 ) -> None:
