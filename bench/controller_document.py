@@ -49,8 +49,9 @@ From the fence to the last of these elections, {electing_s:.1f} s, the {cpus} CP
   if somebody is to be fenced).
 - **What goes out is bounded.** Fewer than 6 actions are under way when one more condition is written, 12 for a
   placement or a move, 40 for an election: a thousand new topics do not hold an election up
-  (`core/…/controller/pacing.py`). While elections are under way Events wait, and the brokers are read for the next
-  plan. One compare-and-swap is one line in the log, however many partitions it changes.
+  (`core/…/controller/pacing.py`). Looks at what belongs to clusters have 12 turns of their own, first come, first
+  served, and those that read nodes 4 others. While elections are under way Events wait, and the brokers are read for
+  the next plan. One compare-and-swap is one line in the log, however many partitions it changes.
 - **A write is cheap for the API server.** It judges a patch with all entries of the topic, changed or not: the CEL
   rules are two for an entry and one for the status, and read `self` without its schema, which made up most of their
   price (`python -m bench.controller_patches`: CPU and memory of a patch).

@@ -1,8 +1,14 @@
 """docs/scale.md says what was measured."""
 
 import copy
+import json
+import re
+from itertools import zip_longest
+from string import Formatter
 
-from bench.controller_document import pair, render
+from bench.controller import DOCUMENT
+from bench.controller import RESULT as KEPT
+from bench.controller_document import TEXT, pair, render
 
 USED = {"seconds": 61.0, "cpu_s": {"one": 0.44, "two": 3.0}, "peak_mb": {"one": 70.2, "two": 90.7}}
 RESULT = {
@@ -56,3 +62,16 @@ def test_what_should_not_be_is_told():
 
 def test_the_one_that_acts_comes_first():
     assert pair({"a": 1.0, "b": 2.0}, " s", 0) == "2 s, 1 s"
+
+
+def test_the_document_says_what_the_renderer_would_write():
+    """A sentence that is added by hand would be gone with the next measurement."""
+    for written, template in zip_longest(
+        DOCUMENT.read_text().splitlines(), TEXT.splitlines(), fillvalue="no such line"
+    ):
+        pieces = [
+            re.escape(words) + (".+" if figure is not None else "") for words, figure, *_ in Formatter().parse(template)
+        ]
+        assert re.fullmatch("".join(pieces), written), f"docs/scale.md has {written!r} where {template!r} belongs"
+    if KEPT.exists():  # no figures are kept of runs of before
+        assert render(json.loads(KEPT.read_text())) == DOCUMENT.read_text()
