@@ -194,7 +194,7 @@ def reached(pauses: list[float], targets: dict[str, float], lines: list[dict[str
     Nothing was reached by runs that ended before their time, or in which a promise was broken.
     """
     missed = [name for name, limit in targets.items() if percentile(pauses, float(name[1:])) >= limit]
-    missed += ["not whole"] if any(line["problem"] for line in lines) else []
+    missed += ["incomplete"] if any(line["problem"] for line in lines) else []
     missed += ["anomalies"] if any(line["anomalies"] for line in lines) else []
     if missed:
         return f"**no** ({', '.join(missed)})"
@@ -209,7 +209,11 @@ def problems(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]]
         shown = found.get(kind, [])
         since = max((number for number, line in enumerate(ours) if line in shown), default=-1)
         bad = [line for number, line in enumerate(ours) if line["problem"] and (line in shown or number > since)]
-        rows += [f"- *{name}*, tree `{line['tree'][:12]}`: {line['problem']}" for line in bad]
+        for line in bad:
+            reason = " ".join(line["problem"].split())
+            rows.append(
+                f"- *{name}*, tree `{line['tree'][:12]}`, samples until then: {len(line['pauses_s'])}; {reason}"
+            )
     return "\n".join(["### Runs that ended before their time\n", *rows, ""]) if rows else ""
 
 

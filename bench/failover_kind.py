@@ -6,7 +6,9 @@
     make failover-report CONTEXT=kind ARGS="--render"             # only write the document
 
 With KUBECONFIG set it is measured there, in the namespace kafkalite-failover. Every kind has a topic and a load of its
-own, as in tests/e2e, and adds a line to bench/results/failover-kind.jsonl; lines of one tree hash add up.
+own, as in tests/e2e, and adds a line to bench/results/failover-kind.jsonl; lines of one tree hash add up. A kind in
+which something breaks has a line of what was measured until then, with the reason; the others go on. Exit code 1: some
+kind is incomplete, or had anomalies.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from bench.failover_document import Page, render
 from bench.failover_lab import Result
 from bench.failover_report import BESIDE, ROOT, conditions, read, write
-from kafkalite_core.model.errors import KafkaLiteError
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
 from tests.e2e.harm import Killer, Nodes
@@ -79,8 +80,17 @@ class Lab:
         print(f"  {time.monotonic() - self._began_s:7.1f} s  {text}", flush=True)
 
     def run(self, count: int) -> dict[str, Any]:
-        """So many failures; the line for the results."""
-        problem, heal_s = "", []
+        """So many failures, or as many as there were until something broke; the line for the results."""
+        result = Result(self.kind, self.load.rate, PARTITIONS, CLIENT)
+        for work in (lambda: self._measure(count, result), self._clear):
+            try:
+                work()
+            except Exception as error:  # what was measured until then is kept, and the other kinds go on
+                self._broke(result, error)
+        result.minutes = round((time.monotonic() - self._began_s) / 60, 2)
+        return asdict(result)
+
+    def _measure(self, count: int, result: Result) -> None:
         self.cluster.apply(topic_object(self.load.topic))
         self.load.whole()
         with tempfile.TemporaryDirectory() as folder:
@@ -88,32 +98,37 @@ class Lab:
                 self.load.start()
                 try:
                     for number in range(count):
-                        heal_s.append(self._once(number + 1))
-                except (AssertionError, KafkaLiteError, OSError, subprocess.SubprocessError) as error:
-                    problem = (
-                        f"{type(error).__name__}: {str(error).splitlines()[0]}"  # what was measured counts all the same
-                    )
-                    self.say(str(error))
-                report = self.load.stop()
+                        result.heal_s.append(self._once(number + 1))
+                except Exception as error:  # the load has the samples of those before, and says them when it stops
+                    self._broke(result, error)
+                self._note(self.load.stop(), result)
             metadata = judged()
-        self.cluster.kubectl("delete", f"pod/{self.load.pod}", f"klt/{self.load.topic}", limit_s=120)
-        pauses = [pause for pause in report["pauses"] if pause["fault"] != HEALED]
-        return {
-            "kind": self.kind,
-            "rate": self.load.rate,
-            "partitions": PARTITIONS,
-            "client": CLIENT,
-            "pauses_s": [round(pause["gap_ms"] / 1000, 4) for pause in pauses],
-            "partition_pauses_s": [round(ms / 1000, 4) for pause in pauses for ms in pause["gaps_ms"].values()],
-            "heal_s": heal_s,
-            "acked": report["acked"],
-            "unknown": report["unknown"],
-            "anomalies": {**report["counts"], **metadata.counts},
-            "errors": report["errors"],
-            "problem": problem,
-            "minutes": round((time.monotonic() - self._began_s) / 60, 2),
-            "facts": {"elections_judged": metadata.elections},
-        }
+        result.anomalies |= metadata.counts
+        result.facts |= {"elections_judged": metadata.elections}
+
+    def _clear(self) -> None:
+        names = (f"pod/{self.load.pod}", f"klt/{self.load.topic}")
+        self.cluster.kubectl("delete", *names, "--ignore-not-found", limit_s=120)
+
+    def _broke(self, result: Result, error: Exception) -> None:
+        self.say(str(error))
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        result.problem = f"{result.problem}; {said}" if result.problem else said
+
+    def _note(self, report: dict[str, Any], result: Result) -> None:
+        """Into the result what the load says."""
+        pauses = report["pauses"]
+        if result.problem and pauses and pauses[-1]["fault"] != HEALED:
+            # It may not have been harmed at all, or not be over yet: that is no sample.
+            begun_s = pauses.pop()["gap_ms"] / 1000
+            result.problem += f" (the longest pause since that failure began: {begun_s:.2f} s)"
+        for pause in pauses:
+            if pause["fault"] != HEALED:
+                result.pauses_s.append(round(pause["gap_ms"] / 1000, 4))
+                result.partition_pauses_s += [round(ms / 1000, 4) for ms in pause["gaps_ms"].values()]
+        result.acked, result.unknown = report["acked"], report["unknown"]
+        result.anomalies |= report["counts"]
+        result.errors = report["errors"]
 
     def _once(self, number: int) -> float:
         self.rested()
@@ -268,7 +283,7 @@ PAGE = Page(
 
 
 def measure(kinds: list[str], options: argparse.Namespace) -> list[str]:
-    """Measure the kinds, each adds a line; those that were not whole, or had anomalies."""
+    """Measure the kinds, each adds a line; those that are incomplete, or had anomalies."""
     with tempfile.TemporaryDirectory() as home:
         cluster = Cluster(build("kubernetes/build.sh") / "kubectl", build("helm/build.sh"), Path(home), NAMESPACE)
         return harm_all(kinds, cluster, options)
@@ -286,12 +301,7 @@ def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) ->
                 continue
             print(f"--- {kind}: {KINDS[kind].text}", flush=True)
             before = os.getloadavg()[0]
-            try:
-                line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
-            except Exception as error:  # a run that crashed is no run that never was
-                lost = Result(kind, options.rate, PARTITIONS, CLIENT, problem=f"{type(error).__name__}: {error}"[:500])
-                write({**conditions(before, options.beside), **asdict(lost)}, options.results)
-                raise
+            line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
             write({**conditions(before, options.beside), **line}, options.results)
             if line["problem"] or line["anomalies"]:
                 failed.append(kind)
@@ -331,11 +341,13 @@ def main() -> int:
             "bench.failover_kind",
         ]
         return subprocess.run([*words, *sys.argv[1:]], cwd=ROOT, check=False).returncode
-    failed = [] if options.render else measure(options.kinds, options)
-    for path in render(read(options.results), options.document, PAGE):
-        print(f"wrote {path}")
+    try:
+        failed = [] if options.render else measure(options.kinds, options)
+    finally:  # a cluster that broke may refuse to be cleared as well
+        for path in render(read(options.results), options.document, PAGE):
+            print(f"wrote {path}")
     if failed:
-        print(f"not whole, or with anomalies: {', '.join(failed)}")
+        print(f"incomplete, or with anomalies: {', '.join(failed)}")
     return 1 if failed else 0
 
 

@@ -150,7 +150,7 @@ def main() -> int:
     for path in render(read(options.results), options.document):
         print(f"wrote {path}")
     if failed:
-        print(f"not whole, or with anomalies: {', '.join(failed)}")
+        print(f"incomplete, or with anomalies: {', '.join(failed)}")
     return 1 if failed else 0
 
 

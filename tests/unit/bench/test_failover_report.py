@@ -2,10 +2,11 @@
 
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from bench import failover_kind, failover_report
+from bench import failover_kind, failover_lab, failover_report
 from bench.failover_document import BARS, CURVES, NAMES, newest, render
 from bench.failover_lab import KINDS, Lab
 from bench.failover_plots import COLOURS, Axis, Series, cumulative, histograms, percentile
@@ -88,12 +89,17 @@ def test_the_document_has_figures_aims_and_what_was_missed(tmp_path):
 
 def test_a_run_that_ended_before_its_time_reached_nothing_and_is_told(tmp_path):
     stuck = "ChaosError: broker 1 was not started again"
-    lines = [line("kill", [0.1, 0.2], problem=stuck), line("term", [0.1]), line("cut", [], problem="exit code -9")]
+    lines = [
+        line("kill", [0.1, 0.2], problem=stuck),
+        line("term", [0.1]),
+        line("cut", [], problem="exit code -9\nof docker"),
+    ]
     text = render(lines, tmp_path / "failover.md")[0].read_text()
-    assert row(text, "SIGKILL")[-1] == "**no** (not whole)"
+    assert row(text, "SIGKILL")[-1] == "**no** (incomplete)"
     assert row(text, "graceful stop")[-1] == "yes"
-    assert f"- *SIGKILL*, tree `aaaaaaaaaaaa`: {stuck}" in text
-    assert "- *network cut (silent)*, tree `aaaaaaaaaaaa`: exit code -9" in text, "one without any sample, too"
+    assert f"- *SIGKILL*, tree `aaaaaaaaaaaa`, samples until then: 2; {stuck}\n" in text
+    one = "- *network cut (silent)*, tree `aaaaaaaaaaaa`, samples until then: 0; exit code -9 of docker\n"
+    assert one in text, "one without any sample, too"
     assert "Of fewer than 100 failures the p99 is the longest pause of all." in text
     mended = [*lines, line("kill", [0.1], tree="b"), line("cut", [0.3], tree="b")]
     assert "ended before their time" not in render(mended, tmp_path / "failover.md")[0].read_text()
@@ -105,6 +111,30 @@ def test_a_run_that_crashes_leaves_a_line(tmp_path, monkeypatch):
     assert not failover_report.run_kind("kill", options)
     (found,) = failover_report.read(options.results)
     assert (found["kind"], found["problem"], found["pauses_s"]) == ("kill", "ended without a result (exit code 1)", [])
+
+
+def test_what_was_measured_until_something_broke_counts_in_the_local_report_too(tmp_path, monkeypatch):
+    pause = SimpleNamespace(fault="kill broker 1", gap_ms=120.0, gaps_ms={0: 120.0})
+    report = SimpleNamespace(acked=9, unknown=0, counts={}, pauses=[pause])
+    acks = SimpleNamespace(highest={})
+    load = SimpleNamespace(acks=acks, starts={}, errors={}, start=lambda: None, wait_acks=lambda *_: None)
+    load.stop, load.report = lambda *_: None, lambda: report
+    cluster = SimpleNamespace(bootstrap="", create_topic=lambda *_, **__: None, data_directory=lambda _: tmp_path)
+    cluster.log = SimpleNamespace(sync=lambda: None)
+    judged = SimpleNamespace(counts={}, changes=3, elections=2, uncompared=(), records=5)
+    for name, fake in {
+        "build": lambda *_: SimpleNamespace(cluster=cluster, network=None),
+        "Load": lambda *_, **__: load,
+        "check_metadata": lambda _: judged,
+        "compare_replicas": lambda *_, **__: judged,
+    }.items():
+        monkeypatch.setattr(failover_lab, name, fake)
+
+    def body(_lab):
+        raise KeyError("leaderEpoch")
+
+    line = Lab("kill", tmp_path, rate=1, partitions=6).run(body)
+    assert (line["pauses_s"], line["problem"]) == ([0.12], "KeyError: 'leaderEpoch'")
 
 
 class Moving:

@@ -1,0 +1,170 @@
+"""The failover report of a real cluster, with a cluster that is none: what is kept when something breaks."""
+
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from bench import failover_kind
+from bench.failover_report import read
+from tests.cluster.processes import StartError
+
+
+class FakeLoad:
+    """Says a pause of so many hundredths of a second for each fault as there were before it, and one more."""
+
+    stopping = None
+
+    def __init__(self, _cluster, topic, *, rate):
+        self.topic, self.rate, self.pod = topic, rate, f"load-{topic}"
+        self.faults = []
+
+    def whole(self):
+        pass
+
+    def start(self):
+        pass
+
+    def fault(self, name, _partitions):
+        self.faults.append(name)
+
+    def stop(self):
+        if self.stopping is not None:
+            raise self.stopping
+        gaps_ms = [10.0 * (number + 1) for number in range(len(self.faults))]
+        pauses = [
+            {"fault": name, "gap_ms": ms, "gaps_ms": {"0": ms}} for name, ms in zip(self.faults, gaps_ms, strict=True)
+        ]
+        return {"pauses": pauses, "acked": 100, "unknown": 0, "counts": {}, "errors": {}}
+
+
+class FakeCluster:
+    """Deployed, and without pods."""
+
+    def __init__(self):
+        self.deleted = []
+
+    def apply(self, *_objects):
+        pass
+
+    def items(self, what, _selector):
+        return [{"metadata": {"name": "operator"}}] if what == "deployments" else []
+
+    def kubectl(self, command, *names, limit_s):
+        if command == "delete":
+            self.deleted += names
+
+    def acting_operator(self, _limit_s):
+        pass
+
+
+class Breaks:
+    """Harm that is done so often, and raises then."""
+
+    def __init__(self, count, error):
+        self.left, self.error = count, error
+
+    def __call__(self, lab):
+        lab.load.fault(lab.kind, [0])
+        if not self.left:
+            raise self.error
+        self.left -= 1
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Runs the whole report with harm of one's own for some kinds; gives exit code, lines and document."""
+    cluster, metadata = FakeCluster(), SimpleNamespace(counts={}, elections=7)
+
+    @contextmanager
+    def recorded(_cluster, _folder):
+        yield lambda: metadata
+
+    killer, nodes = SimpleNamespace(install=lambda: None), SimpleNamespace(of=lambda _cluster: object())
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr(FakeLoad, "stopping", None)
+    for name, fake in {
+        "Load": FakeLoad,
+        "Cluster": lambda *_: cluster,
+        "Killer": lambda _: killer,
+        "Nodes": nodes,
+        "recorded": recorded,
+        "installed": nullcontext,
+        "build": lambda _: tmp_path,
+        "random": SimpleNamespace(random=lambda: 0.0),
+    }.items():
+        monkeypatch.setattr(failover_kind, name, fake)
+
+    def run(**harms):
+        for kind, harm in harms.items():
+            monkeypatch.setitem(failover_kind.KINDS, kind, replace(failover_kind.KINDS[kind], harm=harm))
+        results, document = tmp_path / "results.jsonl", tmp_path / "failover-kind.md"
+        words = ["failover_kind", "--n", "3", "--only", ",".join(harms)]
+        monkeypatch.setattr(failover_kind.sys, "argv", [*words, "--results", str(results), "--document", str(document)])
+        code = failover_kind.main()
+        return (
+            code,
+            {line["kind"]: line for line in read(results)},
+            document.read_text() if document.exists() else "",
+            cluster,
+        )
+
+    return run
+
+
+def well(lab):
+    lab.load.fault(lab.kind, [0])
+
+
+def test_all_kinds_that_come_to_their_end(measured):
+    code, lines, text, cluster = measured(kill=well, delete=well)
+    assert code == 0
+    assert lines["kill"]["pauses_s"] == lines["kill"]["partition_pauses_s"] == [0.01, 0.03, 0.05]
+    assert (lines["kill"]["problem"], lines["kill"]["acked"], lines["kill"]["facts"]) == (
+        "",
+        100,
+        {"elections_judged": 7},
+    )
+    assert "before their time" not in text
+    assert {"pod/load-failover-kill", "klt/failover-kill", "pod/load-failover-delete"} <= set(cluster.deleted)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [StartError("docker pause worker3: exit code 1\nunable to freeze"), AssertionError(), KeyError("leaderEpoch")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_was_measured_until_something_broke_is_kept_and_the_other_kinds_go_on(measured, error):
+    code, lines, text, cluster = measured(pause=Breaks(2, error), kill=well)
+    assert code == 1
+    assert lines["pause"]["pauses_s"] == [0.01, 0.03]
+    assert len(lines["pause"]["heal_s"]) == 2
+    assert lines["kill"]["pauses_s"] == [0.01, 0.03, 0.05]
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    assert lines["pause"]["problem"] == f"{said} (the longest pause since that failure began: 0.05 s)"
+    assert f"- *node hangs*, tree `{lines['pause']['tree'][:12]}`, samples until then: 2; {said} (the longest" in text
+    assert "| node hangs | 2 | 0.01 s | 0.03 s | 0.03 s | 0.03 s | p99 < 9 s | **no** (incomplete) |" in text
+    assert "| SIGKILL | 3 |" in text
+    assert "pod/load-failover-pause" in cluster.deleted, "its clients do not load the machine any more"
+
+
+def test_a_load_that_breaks_too_has_no_samples_and_both_reasons(measured, monkeypatch):
+    monkeypatch.setattr(FakeLoad, "stopping", AssertionError("nobody listens"))
+    code, lines, _, cluster = measured(kill=Breaks(1, OSError("no route")))
+    assert code == 1
+    assert lines["kill"]["problem"] == "OSError: no route; AssertionError: nobody listens"
+    assert (lines["kill"]["pauses_s"], len(lines["kill"]["heal_s"])) == ([], 1)
+    assert "pod/load-failover-kill" in cluster.deleted
+
+
+def test_a_cluster_that_cannot_be_cleared_does_not_cost_the_document(measured, monkeypatch, tmp_path):
+    @contextmanager
+    def installed(_cluster):
+        yield
+        raise AssertionError("the namespace stays")
+
+    monkeypatch.setattr(failover_kind, "installed", installed)
+    with pytest.raises(AssertionError, match="the namespace stays"):
+        measured(kill=well)
+    assert "| SIGKILL | 3 |" in (tmp_path / "failover-kind.md").read_text()
