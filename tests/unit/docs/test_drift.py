@@ -370,15 +370,6 @@ def test_every_kind_of_the_embedded_server_is_documented() -> None:
     assert documented == kinds
 
 
-def test_readme_names_every_make_target_and_no_other() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z-]+)`", readme)) == targets
-    documents = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
-    for document in documents:
-        assert set(re.findall(r"`make ([a-z-]+)`", document.read_text(encoding="utf-8"))) <= targets, document
-
-
 def test_readme_names_every_command_of_the_command_line() -> None:
     from kafkalite_cli.main import main
 
