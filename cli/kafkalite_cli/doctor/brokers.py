@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_cli.brokers.operator_lease import age_s
 from kafkalite_cli.doctor import pods
 from kafkalite_cli.doctor.model import NOTE, Finding, count, label, listed
+from kafkalite_cli.doctor.operators import said_not_applied
 from kafkalite_core.model.cluster import BrokerState
 from kafkalite_core.resources.naming import broker_id_of, broker_name, stateful_set_name
 
@@ -178,18 +179,19 @@ def _stateful_set(evidence: Evidence) -> Iterator[Finding]:
         return
     name = stateful_set_name(evidence.name)
     found = evidence.stateful_sets.get(name)
+    said = said_not_applied(evidence, "StatefulSet", name)
     if found is None:
         yield Finding(
             code="StatefulSetMissing",
             about=f"statefulset/{name}",
             what=f"there is no StatefulSet {name}, so no broker can run",
-            why="the operator makes it as soon as it acts",
-            todo="look at what is said about the operator",
+            why="the operator could not make it" if said else "the operator makes it as soon as it acts",
+            todo=f"look at what is said about the {'objects of the cluster' if said else 'operator'}",
         )
         return
     uid = evidence.cluster["metadata"].get("uid")
     owners = [each for each in found["metadata"].get("ownerReferences") or [] if each.get("controller")]
-    if uid and any(each.get("uid") != uid for each in owners):
+    if uid and not said and any(each.get("uid") != uid for each in owners):
         yield Finding(
             code="ForeignObject",
             about=f"statefulset/{name}",
@@ -204,8 +206,10 @@ def _stateful_set(evidence: Evidence) -> Iterator[Finding]:
             code="StatefulSetTooSmall",
             about=f"statefulset/{name}",
             what=f"StatefulSet {name} has {wanted} replicas, and the cluster wants {evidence.replicas} brokers",
-            why="somebody else scaled it, or the operator does not act",
-            todo=f"scale the KafkaLiteCluster {evidence.name}, never its StatefulSet",
+            why="the operator could not change it" if said else "somebody else scaled it, or the operator does not act",
+            todo="look at what is said about the objects of the cluster"
+            if said
+            else f"scale the KafkaLiteCluster {evidence.name}, never its StatefulSet",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.brokers.operator_lease import age_s
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 JsonObject = dict[str, Any]
 START = "install or start the operator (helm install, or `kafkalite up` for the local cluster)"
 MEANWHILE = "meanwhile nobody fences brokers, elects leaders or places topics; producing and fetching go on"
+OBJECTS_APPLIED = "ObjectsApplied"
+NO_RIGHT = re.compile(r"cannot \w+ resource")
+"""How the API server refuses for want of a Role. Quotas and policies are Forbidden, too, in other words."""
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Everything about the operator and about the cluster's own object."""
     yield from _lease(evidence)
     yield from _cluster(evidence)
+    yield from _not_applied(evidence)
     if _is_paused(evidence.cluster):
         objects = f"klc {evidence.name}"
         yield _paused(evidence, f"cluster/{evidence.name}", f"the cluster {evidence.name}", CLUSTER_WAITS, objects)
@@ -150,3 +155,39 @@ def _cluster(evidence: Evidence) -> Iterator[Finding]:
             "again takes back what is not over",
             severity=NOTE,
         )
+
+
+def said_not_applied(evidence: Evidence, kind: str, name: str) -> bool:
+    """Whether the operator itself says that it could not apply that object of the cluster."""
+    told = condition(evidence.cluster, OBJECTS_APPLIED)
+    return (
+        told.get("status") == "False"
+        and re.search(rf"(^|; ){kind} {re.escape(name)}( refused)?: ", str(told.get("message", ""))) is not None
+    )
+
+
+def _not_applied(evidence: Evidence) -> Iterator[Finding]:
+    told = condition(evidence.cluster, OBJECTS_APPLIED)
+    if told.get("status") != "False":
+        return
+    message = str(told.get("message", ""))
+    describe = evidence.kubectl(f"describe klc {evidence.name}")
+    remedies = {
+        "ObjectRefused": "correct what it names in spec of the cluster, or the quota or policy that refuses it: "
+        + evidence.kubectl(f"edit klc {evidence.name}"),
+        "ObjectForeign": "delete it if nobody needs it, or make the cluster anew under another name; "
+        f"the operator leaves it alone: {describe}",
+        "NotYetCollected": f"see that the garbage collector (kube-controller-manager) runs, or delete it: {describe}",
+    }
+    if told.get("reason") == "ObjectRefused" and NO_RIGHT.search(message):
+        remedies["ObjectRefused"] = (
+            f"give the operator its Role in namespace {evidence.namespace}: list it in brokers.namespaces of the chart "
+            "and run helm upgrade"
+        )
+    yield Finding(
+        code=str(told.get("reason")),
+        about=f"cluster/{evidence.name}",
+        what=f"the operator could not apply every object of the cluster {evidence.name}",
+        why=message,
+        todo=remedies.get(str(told.get("reason")), describe),
+    )

@@ -410,13 +410,17 @@ def test_every_option_that_finds_a_cluster_is_documented() -> None:
 
 
 def test_every_code_of_the_doctor_is_documented() -> None:
+    from kafkalite_cli.doctor.operators import OBJECTS_APPLIED
     from kafkalite_core.model.cluster import BrokerState
+    from kafkalite_operator import infrastructure
 
     code = sources("cli/kafkalite_cli/doctor")
     used = set(re.findall(r'code="([A-Za-z]+)"', code)) | {"VolumePending", "VolumeLost"}
     used |= {f"Broker{state.value}" for state in BrokerState if state is not BrokerState.RUNNING}
     assert 'code=f"Broker{state.value}"' in code, "the pattern still fits the code"
     assert 'code="VolumePending" if phase == "Pending" else "VolumeLost"' in code
+    assert infrastructure.CONDITION == OBJECTS_APPLIED, "its reasons are codes"
+    used |= {each.reason for each in (infrastructure.REFUSED, infrastructure.FOREIGN, infrastructure.NOT_YET_COLLECTED)}
     documented = {
         name
         for row in rows(text("cli.md"), "code | what it says")
