@@ -169,7 +169,7 @@ def clean() -> None:
 def status(options: KubeOptions, everything: bool, output: str) -> None:
     r"""Show processes, brokers and who leads which partition.
 
-    Of more than 100 partitions only those are shown that need somebody, below a line that counts all.
+    Of more than 100 partitions only those are shown that need somebody, above a line that counts all.
 
     \b
     Examples:

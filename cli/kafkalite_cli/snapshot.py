@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 from kafkalite_runtime.kube import BROKERS, CLUSTERS, PODS, TOPICS, KubeClient
 
 JsonObject = dict[str, Any]
@@ -48,6 +49,12 @@ def recovery(broker: JsonObject) -> JsonObject | None:
     return {name: told.get(name) for name in ("startedAt", "remainingLogs", "remainingSegments")}
 
 
+def place_of(obj: JsonObject) -> tuple[str, str]:
+    """Namespace and name of the cluster of a topic or broker; who names none belongs to that of the default name."""
+    cluster = (obj["spec"].get("clusterRef") or {}).get("name") or DEFAULT_CLUSTER_NAME
+    return str(obj["metadata"].get("namespace") or "default"), str(cluster)
+
+
 def broker_state(broker: JsonObject) -> str:
     """Kafka-style state: Recovering, Unregistered, Fenced, or what the broker itself reports."""
     registered = registration(broker)
@@ -64,8 +71,11 @@ def broker_state(broker: JsonObject) -> str:
 def describe_broker(broker: JsonObject, pid: int | None) -> JsonObject:
     """The broker's entry of `kafkalite status -o json`."""
     registered = registration(broker)
+    namespace, cluster = place_of(broker)
     host, port = registered.get("host"), registered.get("port")
     return {
+        "namespace": namespace,
+        "cluster": cluster,
         "id": broker["spec"]["brokerId"],
         "pid": pid,
         "state": broker_state(broker),
@@ -84,7 +94,10 @@ def topic_name(topic: JsonObject) -> str:
 def describe_topic(topic: JsonObject) -> JsonObject:
     """The topic's entry of `kafkalite status -o json`."""
     partitions = (topic.get("status") or {}).get("partitions") or {}
+    namespace, cluster = place_of(topic)
     return {
+        "namespace": namespace,
+        "cluster": cluster,
         "name": topic_name(topic),
         "partitions": [
             {

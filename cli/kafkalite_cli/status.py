@@ -59,9 +59,9 @@ def describe(snapshot: views.Snapshot, processes: list[Process] | None) -> JsonO
             {"name": process.name, "pid": process.record.pid if process.alive else None, "state": process.state}
             for process in processes
         ]
-    brokers = sorted(snapshot.brokers, key=_place)
+    brokers = sorted(snapshot.brokers, key=lambda each: (*views.place_of(each), int(each["spec"]["brokerId"])))
     document["brokers"] = [views.describe_broker(broker, pids.get(_process(broker))) for broker in brokers]
-    topics = sorted(snapshot.topics, key=views.topic_name)
+    topics = _sorted(snapshot.topics)
     document["topics"] = [views.describe_topic(topic) for topic in topics]
     return document
 
@@ -71,39 +71,37 @@ def _process(broker: JsonObject) -> str:
     return display_name(record_name(broker["metadata"].get("namespace") or "default", broker["metadata"]["name"]))
 
 
-def unplaced(snapshot: views.Snapshot) -> list[JsonObject]:
+def _sorted(topics: list[JsonObject]) -> list[JsonObject]:
+    return sorted(topics, key=lambda topic: (*views.place_of(topic), views.topic_name(topic)))
+
+
+def unplaced(snapshot: views.Snapshot, *, several: bool = False) -> list[JsonObject]:
     """Topics without partitions, and why: for people, who need to know what to correct."""
     rows: list[JsonObject] = []
-    for topic in sorted(snapshot.topics, key=views.topic_name):
+    for topic in _sorted(snapshot.topics):
         if not (topic.get("status") or {}).get("partitions"):
             ready = views.condition(topic, "Ready")
             why = ready.get("message") or "not yet seen by the operator"
-            rows.append({"topic": views.topic_name(topic), "reason": ready.get("reason"), "message": why})
+            whose = _placed(views.describe_topic(topic), several=several)
+            rows.append(whose | {"topic": views.topic_name(topic), "reason": ready.get("reason"), "message": why})
     return rows
 
 
 def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, known: bool, everything: bool) -> None:
+    names = {_name(cluster) for cluster in snapshot.clusters}
+    several = len(names | {"/".join(views.place_of(each)) for each in (*snapshot.brokers, *snapshot.topics)}) > 1
     if known:
-        controller = document["controller"]
-        click.echo(
-            f"cluster {document['cluster'] or '-'}   bootstrap {document['bootstrap'] or '-'}   "
-            f"controller {controller['holder'] or '-'} (epoch {text(controller['epoch'])})"
-        )
-        healthy = views.condition(snapshot.clusters[0], "Healthy") if snapshot.clusters else {}
-        if healthy.get("status") == "False":
-            click.echo(f"not healthy ({healthy.get('reason')}): {healthy.get('message')}")
-        if len(snapshot.clusters) > 1:
-            names = ", ".join(map(_name, snapshot.clusters))
-            click.echo(f"there are several clusters: {names} (choose with -n)")
-    brokers = [table_row(each) for each in document["brokers"]]
-    whose = [_place(each)[0] for each in sorted(snapshot.brokers, key=_place)]
-    if len({*whose, *map(_name, snapshot.clusters)}) > 1:
-        brokers = [{"cluster": cluster} | row for cluster, row in zip(whose, brokers, strict=True)]
-    for title, rows in (("processes", document.get("processes")), ("brokers", brokers)):
-        if rows:
-            _table(title, rows)
+        heads: list[JsonObject | None] = [*snapshot.clusters]
+        for cluster in heads or [None]:
+            _head(cluster, several=several)
+    if document.get("processes"):
+        _table("processes", document["processes"])
+    _table("brokers", [_placed(each, several=several) | table_row(each) for each in document["brokers"]])
     partitions = [
-        {"topic": topic["name"]} | partition | {"replicas": _ids(partition["replicas"]), "isr": _ids(partition["isr"])}
+        _placed(topic, several=several)
+        | {"topic": topic["name"]}
+        | partition
+        | {"replicas": _ids(partition["replicas"]), "isr": _ids(partition["isr"])}
         for topic in document["topics"]
         for partition in topic["partitions"]
     ]
@@ -113,24 +111,37 @@ def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, kno
         _table("partitions", partitions)
     else:
         _many(document["topics"], partitions, say)
-    if without_partitions := unplaced(snapshot):
+    if without_partitions := unplaced(snapshot, several=several):
         _table("topics without partitions", without_partitions if everything else without_partitions[:PROBLEMS_SHOWN])
         _rest(len(without_partitions), everything=everything)
 
 
+def _head(cluster: JsonObject | None, *, several: bool) -> None:
+    """A cluster's own line, and why it is not healthy; its namespace where there are several."""
+    said = views.describe_cluster(cluster)
+    name = _name(cluster) if cluster and several else said["cluster"]
+    controller = said["controller"]
+    click.echo(
+        f"cluster {name or '-'}   bootstrap {said['bootstrap'] or '-'}   "
+        f"controller {controller['holder'] or '-'} (epoch {text(controller['epoch'])})"
+    )
+    healthy = views.condition(cluster, "Healthy") if cluster else {}
+    if healthy.get("status") == "False":
+        click.echo(f"not healthy ({healthy.get('reason')}): {healthy.get('message')}")
+
+
 def _name(cluster: JsonObject) -> str:
-    return f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
+    return f"{cluster['metadata'].get('namespace') or 'default'}/{cluster['metadata']['name']}"
 
 
-def _place(broker: JsonObject) -> tuple[str, int]:
-    """Namespace and name of the broker's cluster, and its id."""
-    spec = broker["spec"]
-    return f"{broker['metadata']['namespace']}/{spec['clusterRef']['name']}", int(spec["brokerId"])
+def _placed(entry: JsonObject, *, several: bool) -> JsonObject:
+    """The column that says whose a broker or topic of the document is; clusters have ids and names in common."""
+    return {"cluster": f"{entry['namespace']}/{entry['cluster']}"} if several else {}
 
 
 def table_row(broker: JsonObject) -> JsonObject:
     """A broker's line of the table: how far a recovery is stands beside the state."""
-    row = {name: value for name, value in broker.items() if name != "recovery"}
+    row = {name: value for name, value in broker.items() if name not in {"namespace", "cluster", "recovery"}}
     if broker["recovery"] is not None:
         row["state"] = f"{row['state']} ({text(broker['recovery']['remainingLogs'])} logs left)"
     return row

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkalite_cli.local_mode.processes import record_name
-from kafkalite_cli.snapshot import Snapshot, broker_state, condition, registration, topic_name
+from kafkalite_cli.snapshot import Snapshot, broker_state, condition, place_of, registration, topic_name
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME
 
 JsonObject = dict[str, Any]
@@ -151,18 +151,18 @@ def _words(state: str) -> str:
 
 def _topics(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]]) -> str:
     epochs = {
-        (*_cluster_of(broker), int(broker["spec"]["brokerId"])): registration(broker).get("brokerEpoch")
+        (*place_of(broker), int(broker["spec"]["brokerId"])): registration(broker).get("brokerEpoch")
         for broker in snapshot.brokers
         if _key(broker) in live
     }
     for topic in snapshot.topics:
-        if needs_correction(topic) or _cluster_of(topic) in crashed:
+        if needs_correction(topic) or place_of(topic) in crashed:
             continue
         ready = condition(topic, "Ready")
         if ready.get("status") != "True" or ready.get("observedGeneration", 0) < topic["metadata"].get("generation", 0):
             return _topic_sentence(topic)
         for number, entry in ((topic.get("status") or {}).get("partitions") or {}).items():
-            epoch = epochs.get((*_cluster_of(topic), int(entry["leader"])))
+            epoch = epochs.get((*place_of(topic), int(entry["leader"])))
             if epoch is None or {"id": entry["leader"], "epoch": epoch} not in entry["isr"]:
                 return f"topic {topic_name(topic)}: partition {number} waits for a leader"
     return ""
@@ -170,8 +170,3 @@ def _topics(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]
 
 def _key(obj: JsonObject) -> tuple[str, str]:
     return str(obj["metadata"].get("namespace") or NAMESPACE), str(obj["metadata"]["name"])
-
-
-def _cluster_of(obj: JsonObject) -> tuple[str, str]:
-    """Namespace and name of the cluster of a topic or broker; who names none belongs to that of the default name."""
-    return _key(obj)[0], str((obj["spec"].get("clusterRef") or {}).get("name") or DEFAULT_CLUSTER_NAME)

@@ -1,5 +1,7 @@
 """`kafkalite status` of a cluster that is too large to be read line by line."""
 
+import json
+
 from click.testing import CliRunner
 
 from kafkalite_cli import snapshot, status
@@ -50,6 +52,43 @@ def test_brokers_of_several_clusters_are_shown_with_their_clusters(world):
     world.broker(0, name="another-broker-0", spec={"clusterRef": {"name": "another"}})
     other, own = f"{world.namespace}/another", f"{world.namespace}/kafkalite"
     assert shown() == [["cluster", "id"], [other, "0"], [own, "0"], [own, "1"], [own, "2"]]
+
+
+def test_partitions_of_several_clusters_are_shown_with_their_clusters(world):
+    world.topic("orders", entry([0, 1, 2], isr=[0]))
+    world.topic("waits")
+    world.cluster(1, name="another")
+    other, own = f"{world.namespace}/another", f"{world.namespace}/kafkalite"
+    world.topic("theirs", entry([0]), topicName="orders", clusterRef={"name": "another"})
+    world.topic("theirs-waits", topicName="waits", clusterRef={"name": "another"})
+
+    def table(title, *arguments):
+        lines = run(world, *arguments).splitlines()
+        return [line.split()[:3] for line in lines[lines.index(title) + 1 :]]
+
+    assert table("partitions")[:3] == [["cluster", "topic", "partition"], [other, "orders", "0"], [own, "orders", "0"]]
+    assert table("topics without partitions")[1:] == [[other, "waits", "-"], [own, "waits", "-"]]
+    told = json.loads(run(world, "-o", "json"))
+    assert [(each["namespace"], each["cluster"], each["name"]) for each in told["topics"]] == [
+        (world.namespace, cluster, name) for cluster in ("another", "kafkalite") for name in ("orders", "waits")
+    ]
+    assert {(each["namespace"], each["cluster"]) for each in told["brokers"]} == {(world.namespace, "kafkalite")}
+    world.topic("many", *[entry([0, 1, 2]) for _ in range(100)])
+    assert table("partitions that need somebody")[:2] == [["cluster", "topic", "partition"], [own, "orders", "0"]]
+
+
+def test_each_of_several_clusters_has_its_line_and_says_why_it_is_not_healthy(world):
+    world.cluster(1, name="another")
+    condition = {"type": "Healthy", "status": "False", "reason": "BrokersMissing", "message": "1 of 1"}
+    for name in ("another", "kafkalite"):
+        world.patch(CLUSTERS, name, {"status": {"conditions": [condition | TIMES]}}, status=True)
+    lines = run(world).splitlines()[:4]
+    assert [line.split("   ")[0] for line in lines] == [
+        f"cluster {world.namespace}/another",
+        "not healthy (BrokersMissing): 1 of 1",
+        f"cluster {world.namespace}/kafkalite",
+        "not healthy (BrokersMissing): 1 of 1",
+    ]
 
 
 def test_what_is_not_healthy_is_said_first(world):
