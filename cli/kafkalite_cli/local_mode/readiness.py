@@ -21,7 +21,9 @@ Names = set[tuple[str, str]]
 class Readiness:
     """Each field is empty when that part is ready, else what it waits for; `fatal` is (process, why).
 
-    `broker` is the process that `brokers` waits for. Processes are named as their records are.
+    `late` has namespace/name of each cluster of which a broker is waited for, with (process, why) of the first such
+    one; `brokers` is the first of these sentences. Processes are named as their records are.
+    `serving`: the brokers of at least one cluster are all ready.
     `to_correct` has a sentence for each topic that stays as it is until its object is changed; `topics` goes past
     them to those that become ready by themselves.
     `crashed` has namespace/name of each cluster of which a broker keeps ending, with (process, why). Nothing is waited
@@ -30,7 +32,8 @@ class Readiness:
 
     operator: str = ""
     brokers: str = ""
-    broker: str = ""
+    late: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    serving: bool = False
     topics: str = ""
     to_correct: tuple[str, ...] = ()
     crashed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -42,35 +45,39 @@ class Readiness:
         return not (self.operator or self.brokers or self.topics or self.to_correct or self.crashed or self.fatal)
 
 
-def judge(snapshot: Snapshot, *, container_alive: ContainerAlive) -> Readiness:
+def judge(snapshot: Snapshot, *, container_alive: ContainerAlive, began: str = "") -> Readiness:
     """Judge what the API server shows; `container_alive(containerID)` says whether that very process runs.
 
     The last status that was written before everything was stopped still stands there at the next start. So a pod
-    counts only with a living process, and a leader only when the ISR names its present registration.
+    counts only with a living process, a leader only when the ISR names its present registration, and the end of a
+    process only when that was not before `began`, which is when the supervisor began (RFC 3339, UTC).
     """
     broker_pods = {_key(pod): pod for pod in snapshot.pods if _component(pod) == "broker"}
     operators = [pod for pod in snapshot.pods if _component(pod) == "operator"]
     for pod in operators:
-        if why := _crashing(pod):
+        if why := _crashing(pod, began):
             return Readiness(fatal=(record_name(*_key(pod)), why))
+    clusters = {_key(cluster) for cluster in snapshot.clusters}
     crashed: dict[tuple[str, str], tuple[str, str]] = {}
     for (namespace, name), pod in broker_pods.items():
-        if why := _crashing(pod):
-            crashed.setdefault((namespace, name.rpartition("-broker-")[0]), (record_name(namespace, name), why))
-    clusters = {_key(cluster) for cluster in snapshot.clusters}
+        cluster = (namespace, name.rpartition("-broker-")[0])
+        if cluster in clusters and (why := _crashing(pod, began)):
+            crashed.setdefault(cluster, (record_name(namespace, name), why))
     if crashed and clusters <= crashed.keys():
         return Readiness(fatal=next(iter(crashed.values())))
     live = {
         key for key, pod in broker_pods.items() if _pod_ready(pod) and container_alive(_container(pod)["containerID"])
     }
-    brokers, broker = _brokers(snapshot, live, crashed.keys())
+    late = _late(snapshot, live, crashed.keys())
+    brokers = next((why for _process, why in late.values()), "")
     return Readiness(
         operator=_operator(operators, container_alive),
-        brokers=brokers,
-        broker=broker,
+        brokers=brokers if clusters else "the operator has not yet made the cluster",
+        late=late,
+        serving=len(clusters - crashed.keys()) > len(late),
         topics=_topics(snapshot, live, crashed.keys()),
         to_correct=tuple(_topic_sentence(topic) for topic in snapshot.topics if needs_correction(topic)),
-        crashed={"/".join(key): found for key, found in crashed.items() if key in clusters},
+        crashed={"/".join(key): found for key, found in crashed.items()},
     )
 
 
@@ -106,7 +113,7 @@ def _pod_ready(pod: JsonObject) -> bool:
     return condition(pod, "Ready").get("status") == "True"
 
 
-def _crashing(pod: JsonObject) -> str:
+def _crashing(pod: JsonObject, began: str) -> str:
     container = _container(pod)
     waiting = (container.get("state") or {}).get("waiting") or {}
     if waiting.get("reason") in {"CreateContainerError", "CreateContainerConfigError", "RunContainerError"}:
@@ -114,6 +121,8 @@ def _crashing(pod: JsonObject) -> str:
         return str(waiting.get("message")) if waiting["reason"] != "CreateContainerConfigError" else ""
     if waiting.get("reason") == "CrashLoopBackOff" and int(container.get("restartCount", 0)) >= CRASHES - 1:
         ended = (container.get("lastState") or {}).get("terminated") or {}
+        if began and str(ended.get("finishedAt") or began) < began:
+            return ""
         return f"it keeps ending, the last time with exit code {ended.get('exitCode')}"
     return ""
 
@@ -124,10 +133,9 @@ def _operator(operators: list[JsonObject], container_alive: ContainerAlive) -> s
     return "the operator is starting"
 
 
-def _brokers(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]]) -> tuple[str, str]:
-    """What the brokers wait for, and the process of the one that is meant."""
-    if not snapshot.clusters:
-        return "the operator has not yet made the cluster", ""
+def _late(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """By cluster the process of the first broker that is waited for, and in what state that is."""
+    late = {}
     known = {_key(broker): broker for broker in snapshot.brokers}
     for cluster in snapshot.clusters:
         if _key(cluster) in crashed:
@@ -137,11 +145,12 @@ def _brokers(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str
         for broker_id in range(wanted):
             key = (namespace, f"{name}-broker-{broker_id}")
             state = broker_state(known[key]) if key in known else "not yet made"
-            if key not in live:
-                return f"broker {broker_id}{of_which} is not ready ({_words(state)})", record_name(*key)
-            if state != "Running":
-                return f"broker {broker_id}{of_which} is {_words(state)}", record_name(*key)
-    return "", ""
+            if key in live and state == "Running":
+                continue
+            how = f"is {_words(state)}" if key in live else f"is not ready ({_words(state)})"
+            late[f"{namespace}/{name}"] = record_name(*key), f"broker {broker_id}{of_which} {how}"
+            break
+    return late
 
 
 def _words(state: str) -> str:

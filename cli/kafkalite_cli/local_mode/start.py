@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from kafkalite_cli.guard import os_words
 from kafkalite_cli.local_mode import folder, processes, stop
 from kafkalite_cli.local_mode.logs import last_lines, readable
 from kafkalite_cli.local_mode.operator_manifest import BROKERS, write_operator_manifest
+from kafkalite_cli.local_mode.outcomes import (
+    ClustersNotReady,
+    ManifestsRefused,
+    NotReady,
+    RunsAllTheSame,
+    TopicsNotReady,
+)
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness, judge
 from kafkalite_cli.manifests import QUICKSTART_TOPIC, Unanswered, apply, plain_words, read_manifests
@@ -33,72 +41,18 @@ MINIMUM_PYTHON = (3, 11)
 POLL_S = 0.1
 REJUDGE_S = 2.0
 CRASHES = 3
+STABLE_S = 10.0
 SECONDS = len("2026-01-31T12:00:00")
 LOGGED_AT = re.compile(r'"ts": "([^"]{19})')
 QUICKSTART = Path("examples/quickstart/topic.yaml")
 JsonObject = dict[str, Any]
 
 
-class NotReady(Failure):
-    """The cluster did not become ready; `process` names whose log tells more."""
-
-    def __init__(self, message: str, process: str = "") -> None:
-        super().__init__(message)
-        self.process = process
-
-
-class RunsAllTheSame(Failure):
-    """Not everything is as it was asked for, but the cluster runs and stays up, so that it can be corrected."""
-
-    headline = "KafkaLite runs."
-
-
-class ManifestsRefused(RunsAllTheSame):
-    """Everything is ready but what the API server has refused; a sentence for each object."""
-
-    headline = "KafkaLite runs; not every manifest was accepted."
-
-    def __init__(self, sentences: Sequence[str]) -> None:
-        super().__init__(
-            "\n".join(sentences)
-            + "\n\nThe cluster itself runs and was not stopped: correct the manifest and run `kafkalite apply -f` with "
-            "its file."
-        )
-
-
-class TopicsNotReady(RunsAllTheSame):
-    """Topics are not ready, for which they have to be corrected."""
-
-    headline = "KafkaLite runs; not every topic is ready."
-
-    def __init__(self, sentences: Sequence[str]) -> None:
-        self.sentences = tuple(sentences)
-        super().__init__(
-            "\n".join(sentences)
-            + "\n\nThe cluster itself runs and was not stopped: correct the topic and run `kafkalite apply -f` with "
-            "its file, or delete it (`kafkalite status` shows its state)."
-        )
-
-
-class ClustersCrash(RunsAllTheSame):
-    """A cluster does not run; others do."""
-
-    headline = "KafkaLite runs; not every cluster does."
-
-    def __init__(self, sentences: Sequence[str]) -> None:
-        self.sentences = tuple(sentences)
-        super().__init__(
-            "\n".join(sentences)
-            + "\n\nThe other clusters run, and nothing was stopped: correct the KafkaLiteCluster and run `kafkalite "
-            "apply -f` with its file, or delete it."
-        )
-
-
 def up(home: Home, ports: Ports, files: Sequence[str], *, timeout_s: float, console: Console) -> None:
     """Start (or repair) the cluster and wait until every topic is ready.
 
     Raises:
-        RunsAllTheSame: topics are not ready, manifests were refused or one of several clusters crashes, but the
+        RunsAllTheSame: topics are not ready, manifests were refused or one of several clusters does not run, but the
             control plane, the operator and the other brokers run and go on.
         Failure: it could not be started; everything is stopped again, unless some of it had run before.
     """
@@ -220,8 +174,8 @@ async def _bring_up(
             raise NotReady("\n".join([*refused, error.message]), error.process) from error
         except TopicsNotReady as error:
             raise TopicsNotReady([*refused, *error.sentences]) from error
-        except ClustersCrash as error:
-            raise ClustersCrash([*refused, *error.sentences]) from error
+        except ClustersNotReady as error:
+            raise ClustersNotReady([*refused, *error.sentences]) from error
         if refused:
             raise ManifestsRefused(refused)
     finally:
@@ -285,9 +239,21 @@ def _check_supervised(home: Home) -> None:
 
 
 def _crash_count(home: Home, name: str) -> int:
-    """Ends of a supervised process since this supervisor started, from the tail of its log."""
-    lines = of_this_start(home, last_lines(home.log(SUPERVISOR), 40))
-    return sum(f'"process": "{name}"' in line and '"msg": "ended"' in line for line in lines)
+    """Ends in a row of a supervised process since this supervisor started, from the tail of its log.
+
+    One that had run for a while begins a new row, as it does for the supervisor: what ended before it is over.
+    """
+    count, started = 0, None
+    for line in of_this_start(home, last_lines(home.log(SUPERVISOR), 40)):
+        if f'"process": "{name}"' not in line or (logged := LOGGED_AT.search(line)) is None:
+            continue
+        when = datetime.fromisoformat(logged[1])
+        if '"msg": "ended"' in line:
+            well = started is not None and (when - started).total_seconds() >= STABLE_S
+            count, started = (1 if well else count + 1), None
+        elif '"msg": "started"' in line or '"msg": "adopted"' in line:
+            started = when
+    return count
 
 
 async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadline: float, timeout_s: float) -> None:
@@ -296,18 +262,21 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
     steps.begin(titles[pending[0]])
     reason = ""
     crashed: dict[str, str] = {}
+    state: Readiness | None
     since = time.monotonic()
     while pending:
         try:
             snapshot = await read_snapshot(client, None)
         except (KubeError, KubeUnavailable) as error:
-            reason, culprit, cluster_runs = plain_words(error), API_SERVER, False
+            reason, state = plain_words(error), None
         else:
-            state = judge(snapshot, container_alive=container_alive)
+            state = judge(snapshot, container_alive=container_alive, began=_began(home))
             if state.fatal:
                 process = processes.display_name(state.fatal[0])
                 raise NotReady(f"{process}: {state.fatal[1]}", process)
-            crashed |= {cluster: _crash(cluster, *found) for cluster, found in state.crashed.items()}
+            # One that ended and is not ready yet may be about to end again. With all brokers ready it is over.
+            crashed = {cluster: told for cluster, told in crashed.items() if cluster in state.late}
+            crashed |= {cluster: _of_cluster(cluster, *found) for cluster, found in state.crashed.items()}
             while pending and not _awaited(state, pending[0], time.monotonic() - since):
                 if pending[0] == "topics" and state.to_correct:
                     raise TopicsNotReady([*crashed.values(), *state.to_correct])
@@ -316,23 +285,52 @@ async def _wait_until_ready(home: Home, client: KubeClient, steps: Steps, deadli
                 if pending:
                     steps.begin(titles[pending[0]])
             reason = _awaited(state, pending[0], time.monotonic() - since) if pending else ""
-            culprit = processes.display_name(state.broker) if state.broker else "operator"
-            cluster_runs = not (state.operator or state.brokers)
         if pending:
             steps.waiting(reason)
             _check_supervised(home)
             if time.monotonic() > deadline:
-                if cluster_runs:
-                    raise TopicsNotReady([*crashed.values(), f"not ready after {timeout_s:g} s: {reason}"])
-                raise NotReady(f"not ready after {timeout_s:g} s: {reason}", culprit)
+                raise _too_late(home, timeout_s, reason, state, crashed)
             await asyncio.sleep(POLL_S)
     if crashed:
-        raise ClustersCrash(list(crashed.values()))
+        raise ClustersNotReady(list(crashed.values()))
 
 
-def _crash(cluster: str, record: str, why: str) -> str:
+def _too_late(
+    home: Home, timeout_s: float, reason: str, state: Readiness | None, crashed: Mapping[str, str]
+) -> Failure:
+    """What the time was too short for. Where the brokers of another cluster are all ready, these are to go on."""
+    prefix = f"not ready after {timeout_s:g} s: "
+    if state is None:
+        return NotReady(prefix + reason, API_SERVER)
+    if state.operator or (state.brokers and not state.late):
+        return NotReady(prefix + reason, "operator")
+    if not state.late:
+        return TopicsNotReady([*crashed.values(), prefix + reason])
+    late = [
+        (processes.display_name(record), prefix + why)
+        for cluster, (record, why) in state.late.items()
+        if cluster not in crashed
+    ]
+    if state.serving:
+        told = [why + _logged(home, process) for process, why in late]
+        return ClustersNotReady([*crashed.values(), *told, *state.to_correct])
+    record, _why = next(iter(state.late.values()))
+    return NotReady("\n".join([*crashed.values(), *(why for _process, why in late)]), processes.display_name(record))
+
+
+def _logged(home: Home, process: str) -> str:
+    return f" (`kafkalite logs {process}` tells more)" if home.log(process).is_file() else ""
+
+
+def _of_cluster(cluster: str, record: str, why: str) -> str:
     process = processes.display_name(record)
     return f"cluster {cluster}: {process}: {why} (`kafkalite logs {process}` tells more)"
+
+
+def _began(home: Home) -> str:
+    """When the present supervisor began; empty when there is none."""
+    record = ProcessRecord.read(home.record(SUPERVISOR))
+    return record.started_at if record is not None else ""
 
 
 def _awaited(state: Readiness, part: str, waited_s: float) -> str:
@@ -365,8 +363,7 @@ def container_alive(container_id: str) -> bool:
 
 def of_this_start(home: Home, lines: list[str]) -> list[str]:
     """Without the lines that were logged before the present supervisor began; what has no time stays."""
-    record = ProcessRecord.read(home.record(SUPERVISOR))
-    began = record.started_at[:SECONDS] if record is not None else ""
+    began = _began(home)[:SECONDS]
     return [line for line in lines if (match := LOGGED_AT.search(line)) is None or match[1] >= began]
 
 

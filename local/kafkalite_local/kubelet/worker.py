@@ -113,6 +113,10 @@ class PodWorker:
                 watched = None
                 if not await self._may_restart():
                     break
+            if "waiting" in self.container.state:
+                # Until the next kubelet has tried, this stands there: an old failure would be taken for a new one.
+                self.container.waiting("ContainerCreating", "stopped")
+                self._report()
             await self.writer.settled(timeout_s=2.0)
         finally:
             if watched is not None:

@@ -295,6 +295,22 @@ def test_only_what_this_start_logged_counts(home):
     assert start.of_this_start(home, lines) == ["Traceback", ended("12:00")]
 
 
+def test_an_end_after_a_while_begins_a_new_row(home):
+    home.create()
+
+    def said(what, second):
+        return json.dumps({"process": "apiserver", "ts": f"2026-11-26T12:00:{second:02}.5Z", "msg": what})
+
+    def count(*lines):
+        home.log("supervisor").write_text("\n".join(lines) + "\n")
+        return start._crash_count(home, "apiserver")
+
+    quick = [said("started", 0), said("ended", 1), said("started", 2), said("ended", 3), said("started", 4)]
+    assert count(*quick, said("ended", 5)) == 3
+    assert count(*quick, said("ended", 14)) == 1
+    assert count(said("adopted", 0), said("ended", 11), said("ended", 12)) == 2
+
+
 class Quiet:
     """Steps that say nothing."""
 

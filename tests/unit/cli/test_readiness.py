@@ -1,13 +1,9 @@
 import copy
 import dataclasses
-import math
 
 import pytest
-from rich.console import Console
 
-from kafkalite_cli.local_mode import start
 from kafkalite_cli.local_mode.processes import Process, display_name
-from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import judge
 from kafkalite_cli.snapshot import Snapshot
 from kafkalite_cli.status import describe, table_row
@@ -157,6 +153,23 @@ def test_crash_loops_are_final(ready):
     assert verdict(ready).fatal == ("kafkalite-broker-0", "no program")
 
 
+def test_the_end_of_a_process_before_this_start_is_over(ready):
+    container = ready.pods[0]["status"]["containerStatuses"][0]
+    container |= {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 5}
+    container["lastState"] = {"terminated": {"exitCode": 3, "finishedAt": "2026-01-31T12:00:00Z"}}
+    for began, fatal in (("2026-01-31T12:00:01Z", False), ("2026-01-31T12:00:00Z", True), ("", True)):
+        judged = judge(ready, container_alive=(ALIVE - {"local://1-1"}).__contains__, began=began)
+        assert bool(judged.fatal) == fatal
+        assert fatal or judged.brokers == "broker 0 is not ready (running)"
+
+
+def test_what_is_left_of_a_cluster_that_is_gone_is_no_crash_of_another(ready):
+    crash(ready.pods[0])
+    ready.clusters.clear()
+    assert verdict(ready).fatal is None
+    assert "not yet made the cluster" in verdict(ready).brokers
+
+
 def test_a_broker_that_recovers_is_not_what_its_former_process_was(ready):
     told = {"incarnation": "new", "startedAt": "2026-01-01T00:00:00Z", "remainingLogs": 12, "remainingSegments": 3}
     ready.brokers[1]["status"]["recovery"] = told
@@ -248,7 +261,7 @@ def test_clusters_of_the_same_name_in_two_namespaces_are_two(ready):
     ready.pods[0]["status"]["conditions"] = []
     judged = verdict(ready)
     assert judged.brokers == "broker 0 of cluster x/kafkalite is not ready (running)"
-    assert judged.broker == "x.kafkalite-broker-0"
+    assert judged.late == {"x/kafkalite": ("x.kafkalite-broker-0", judged.brokers)}
     assert judged.topics == "", "broker 1 leads"
     ready.pods.pop(0)
     ready.brokers.pop(0)
@@ -272,22 +285,6 @@ def test_a_cluster_that_crashes_is_told_and_the_others_go_on(ready):
     assert (judged.brokers, judged.topics) == ("", ""), "nothing is waited for there"
     crash(ready.pods[2])
     assert verdict(ready).fatal == ("x.kafkalite-broker-0", "no program"), "nobody is left who could go on"
-
-
-async def test_up_ends_with_what_crashes_when_the_others_are_ready(ready, monkeypatch):
-    async def read_snapshot(*_args):
-        return ready
-
-    another(ready, "analytics")
-    crash(ready.pods[0])
-    monkeypatch.setattr(start, "read_snapshot", read_snapshot)
-    monkeypatch.setattr(start, "container_alive", ALIVE.__contains__)
-    monkeypatch.setattr(start, "_check_supervised", lambda _home: None)
-    with pytest.raises(start.RunsAllTheSame) as told:
-        await start._wait_until_ready(None, None, Steps(Console(quiet=True)), math.inf, 60)
-    assert told.value.message.startswith(
-        "cluster default/analytics: analytics-broker-0: no program (`kafkalite logs analytics-broker-0` tells more)\n"
-    )
 
 
 def process(name, pid):

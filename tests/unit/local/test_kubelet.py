@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from kafkalite_local.apiserver.kubeconfig import write_kubeconfig
+from kafkalite_local.apiserver.server import ApiServer
 from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import Home, ProcessRecord, start_time_of
 from kafkalite_runtime.kube import (
@@ -312,6 +314,34 @@ async def test_a_program_that_is_missing_is_said_in_the_status(world, client):
         await until(waiting, "reason")
     finally:
         await client.delete(STATEFUL_SETS, "default", "missing")
+    await until(lambda: gone(client, "missing-0"), "gone")
+
+
+async def test_what_kept_a_pod_from_running_is_over_when_everything_is_stopped(world, client, tmp_path):
+    body = stateful_set("missing", 1, replicas=1)
+    body["spec"]["template"]["spec"]["containers"][0]["command"] = ["no-such-program"]
+    await client.create(STATEFUL_SETS, "default", body)
+
+    async def reason(client):
+        return (await container(client, "missing-0"))["state"].get("waiting", {}).get("reason")
+
+    async def refused():
+        return await reason(client) == "CreateContainerError"
+
+    await until(refused, "reason")
+    world.stop()
+    server = ApiServer(world.home.database)
+    await server.start()
+    write_kubeconfig(tmp_path / "kubeconfig", server.url, server.token)
+    stored = KubeClient(KubeConfig.from_file(tmp_path / "kubeconfig"))
+    try:
+        assert await reason(stored) == "ContainerCreating", "the next `kafkalite up` would take it for its own"
+    finally:
+        await stored.close()
+        await server.stop()
+        world.start()
+    await until(refused, "tried again")
+    await client.delete(STATEFUL_SETS, "default", "missing")
     await until(lambda: gone(client, "missing-0"), "gone")
 
 
