@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalite_cli.guard import ending_in_plain_words, tolerate_encoding
-from kafkalite_cli.options import KubeOptions, NonEmpty, context_option, kubeconfig_option, place_options
+from kafkalite_cli.options import (
+    KubeOptions,
+    NonEmpty,
+    context_option,
+    kubeconfig_option,
+    output_option,
+    place_options,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +99,9 @@ def _home() -> Home:
 
 @main.command()
 @click.option("-f", "--filename", "files", multiple=True, help="Manifests to apply as well (file, folder or -).")
-@click.option("--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait for.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds until it has to be ready."
+)
 def up(files: tuple[str, ...], timeout: float) -> None:
     r"""Start the local cluster and wait until every topic is ready.
 
@@ -121,7 +130,13 @@ def up(files: tuple[str, ...], timeout: float) -> None:
 @main.command()
 @click.option("--timeout", type=click.FloatRange(min=1), default=45, show_default=True, help="Seconds before killing.")
 def down(timeout: float) -> None:
-    """Stop the local cluster and keep its data."""
+    r"""Stop the local cluster and keep its data.
+
+    \b
+    Examples:
+      kafkalite down
+      kafkalite down --timeout 5
+    """
     from kafkalite_cli.local_mode.folder import check_ours
     from kafkalite_cli.local_mode.stop import stop_all
 
@@ -165,7 +180,7 @@ def clean() -> None:
 @main.command()
 @place_options
 @click.option("--all", "everything", is_flag=True, help="Every partition, however many there are.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option
 def status(options: KubeOptions, everything: bool, output: str) -> None:
     r"""Show processes, brokers and who leads which partition.
 
@@ -190,9 +205,12 @@ def status(options: KubeOptions, everything: bool, output: str) -> None:
     type=click.Choice(["KILL", "TERM", "STOP", "CONT"], case_sensitive=False),
     default="KILL",
     show_default=True,
+    help="KILL ends it at once, TERM in order; STOP freezes it until CONT.",
 )
 def kill(name: str, signal_name: str) -> None:
     r"""Send a signal to a process of the local cluster, and see what the cluster makes of it.
+
+    A process of another local cluster has the name that `kafkalite status` shows.
 
     \b
     Examples:
@@ -217,9 +235,17 @@ def kill(name: str, signal_name: str) -> None:
 @main.command()
 @click.argument("name", metavar="NAME")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True)
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True, help="How many to show.")
 def logs(name: str, follow: bool, lines: int) -> None:
-    """Show the log of a process: supervisor, apiserver, kubelet, operator, broker-0 (or 0), broker-1, broker-2."""
+    r"""Show the log of a process of the local cluster: supervisor, apiserver, kubelet, operator, broker-0 (or 0) …
+
+    A process of another local cluster has the name that `kafkalite status` shows.
+
+    \b
+    Examples:
+      kafkalite logs 0 -f
+      kafkalite logs operator -n 1000
+    """
     from kafkalite_cli.errors import Failure
     from kafkalite_cli.local_mode import logs as command
 

@@ -47,7 +47,7 @@ def _filled(
 kubeconfig_option = click.option(
     "--kubeconfig",
     type=FilePath(),
-    help="Cluster to talk to. Default: the local one of this directory, else $KUBECONFIG.",
+    help="Cluster to talk to. Default: the local one of this directory, else kubectl's ($KUBECONFIG, ~/.kube/config).",
 )
 context_option = click.option(
     "--context", type=NonEmpty("context"), help="Context of the kubeconfig. Default: its current one."
@@ -59,7 +59,14 @@ all_namespaces_option = click.option("-A", "--all-namespaces", is_flag=True, hel
 cluster_option = click.option(
     "--cluster", type=NonEmpty("cluster"), help="Name of the KafkaLiteCluster, when there are several."
 )
-output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, or for programs.",
+)
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 

@@ -176,7 +176,7 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
     r"""Declare a broker's node or volume gone for good: it gets a new pod and a new, empty volume, on any node.
 
     Says what is deleted and what would have to wait; with --yes the operator is asked to do it, and it is waited for.
-    Nothing is deleted while some partition has no other replica in sync.
+    Nothing is deleted while some partition would lose its last copy, or fall below min.insync.replicas.
 
     \b
     Examples:

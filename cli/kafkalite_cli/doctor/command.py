@@ -23,7 +23,14 @@ ITEMS_SHOWN = 200
 @click.command()
 @kube_options
 @click.option("--all", "everything", is_flag=True, help="Every finding, with everything that it is about.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: each finding with a code.",
+)
 def doctor(options: KubeOptions, everything: bool, output: str) -> None:
     r"""Say what is wrong with a cluster, why, and what to do.
 

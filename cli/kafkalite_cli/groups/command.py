@@ -192,14 +192,21 @@ def _print_groups(documents: list[JsonObject], *, members: bool) -> None:
 @click.option("--to-earliest", is_flag=True, help="Where the log begins.")
 @click.option("--to-latest", is_flag=True, help="The end of the log.")
 @click.option("--to-current", is_flag=True, help="Where the group is (the log's end where it is nowhere).")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="This one in each partition.")
 @click.option("--shift-by", type=int, metavar="N", help="N records further, or back with a minus.")
 @click.option("--to-datetime", metavar="TIME", help="2026-01-31T12:00:00.000, UTC unless a zone is given.")
 @click.option("--by-duration", metavar="DURATION", help="So long ago: PT1H30M or 1h30m.")
 @click.option("--from-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What -o csv wrote.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done. The default.")
 @click.option("--execute", is_flag=True, help="Do it.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="csv: as --from-file reads.",
+)
 def reset_offsets(
     options: KafkaOptions,
     group_id: str,

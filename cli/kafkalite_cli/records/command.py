@@ -76,8 +76,15 @@ def make_producer(config: dict[str, Any]) -> Producer:
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     default="none",
     show_default=True,
+    help="Of the batches that are sent.",
 )
-@click.option("--acks", type=click.Choice(["all", "-1", "1", "0"]), default="all", show_default=True)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Who has to have a record: all (-1) in sync, the leader (1), nobody (0).",
+)
 @click.option(
     "--idempotent/--no-idempotent",
     default=None,
@@ -264,7 +271,14 @@ def _fields(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 @click.option("--separator", default="\\t", show_default=True, metavar="TEXT", help="Between those fields.")
 @progress_option
 @quiet_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: an object a line, as `produce -i json` reads.",
+)
 def consume(
     options: KafkaOptions,
     topics: tuple[str, ...],

@@ -221,7 +221,11 @@ def _assignment(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option("--replicas", type=click.IntRange(min=1, max=16), help="Default: default.replication.factor.")
 @click.option("--config", callback=pairs, multiple=True, metavar="KEY=VALUE", help="A topic key. Repeatable.")
 @click.option("--assignment", callback=_assignment, metavar="0:1:2,1:2:0", help="Brokers of each partition, by hand.")
-@click.option("--deletion-policy", type=click.Choice(["Delete", "Retain"]))
+@click.option(
+    "--deletion-policy",
+    type=click.Choice(["Delete", "Retain"]),
+    help="How long its data are kept when it is deleted: an hour, or with Retain 7 days. Default: Delete.",
+)
 @click.option("--if-not-exists", is_flag=True, help="No error when there is such a topic.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it has leaders.")
 @timeout_option
