@@ -94,8 +94,7 @@ def _print(document: JsonObject, snapshot: views.Snapshot, say: Commands, *, kno
         heads: list[JsonObject | None] = [*snapshot.clusters]
         for cluster in heads or [None]:
             _head(cluster, several=several)
-    if document.get("processes"):
-        _table("processes", document["processes"])
+    _table("processes", document.get("processes", []))
     _table("brokers", [_placed(each, several=several) | table_row(each) for each in document["brokers"]])
     partitions = [
         _placed(topic, several=several)

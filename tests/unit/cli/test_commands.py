@@ -14,6 +14,7 @@ from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
 from kafkalite_cli.manifests import QUICKSTART_TOPIC
 from kafkalite_cli.snapshot import Snapshot
+from kafkalite_local import supervisor
 from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import Home, Ports, ProcessRecord, start_time_of
 
@@ -296,6 +297,7 @@ def test_only_what_this_start_logged_counts(home):
 
 
 def test_an_end_after_a_while_begins_a_new_row(home):
+    assert start.STABLE_S == supervisor.STABLE_S, "as for who starts it again"
     home.create()
 
     def said(what, second):
