@@ -350,6 +350,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write docs/scale.md although there are fewer topics")
     parser.add_argument("--render", action="store_true", help="only write docs/scale.md, from the last result")
     options = parser.parse_args()
+    if options.render and not RESULT.exists():
+        print(f"bench-controller: no result to write of in {RESULT.relative_to(ROOT)}: measure first", file=sys.stderr)
+        return 1
     if not options.render:
         try:
             result = measure(options)

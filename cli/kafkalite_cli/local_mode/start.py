@@ -136,7 +136,10 @@ def _launch(home: Home, ports: Ports, steps: Steps) -> None:
     beside = Path(sys.executable).with_name("kafkalite-local")
     program = str(beside) if beside.exists() else shutil.which("kafkalite-local")
     if program is None:
-        raise Failure("local mode is not installed: pip install 'kafkalite[local]'")
+        raise Failure(
+            "local mode is not installed, there is no program kafkalite-local: install KafkaLite with its extra, "
+            "`make install` or `pip install '.[local]'` in a clone of it"
+        )
     (home.root / folder.PORT_NOTE).write_text(f"{ports.base}\n", encoding="ascii")
     write_operator_manifest(home, ports)
     repaired = [process.name for process in processes.list_processes(home) if process.alive]

@@ -6,6 +6,7 @@ import re
 from itertools import zip_longest
 from string import Formatter
 
+from bench import controller
 from bench.controller import DOCUMENT
 from bench.controller import RESULT as KEPT
 from bench.controller_document import TEXT, pair, render
@@ -75,3 +76,14 @@ def test_the_document_says_what_the_renderer_would_write():
         assert re.fullmatch("".join(pieces), written), f"docs/scale.md has {written!r} where {template!r} belongs"
     if KEPT.exists():  # no figures are kept of runs of before
         assert render(json.loads(KEPT.read_text())) == DOCUMENT.read_text()
+
+
+def test_without_a_result_there_is_nothing_to_write_of(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(controller, "RESULT", controller.ROOT / "bench" / "results" / "never-measured.json")
+    monkeypatch.setattr(controller, "DOCUMENT", tmp_path / "scale.md")
+    monkeypatch.setattr("sys.argv", ["controller", "--render"])
+    assert controller.main() == 1
+    assert capsys.readouterr().err == (
+        "bench-controller: no result to write of in bench/results/never-measured.json: measure first\n"
+    )
+    assert not (tmp_path / "scale.md").exists()
