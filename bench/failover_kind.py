@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.failover_document import Page, render
-from bench.failover_lab import Result
+from bench.failover_lab import HEALED, Result
 from bench.failover_report import BESIDE, ROOT, conditions, read, write
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
@@ -42,7 +42,6 @@ NAMESPACE = "kafkalite-failover"
 RESULTS = ROOT / "bench" / "results" / "failover-kind.jsonl"
 DOCUMENT = ROOT / "docs" / "failover-kind.md"
 KAFKALITE = Path(sys.executable).parent / "kafkalite"
-HEALED = "healed"
 SERVED_LIMIT_S = 120
 RETURN_LIMIT_S = 300
 ROLL_LIMIT_S = 900
@@ -117,15 +116,7 @@ class Lab:
 
     def _note(self, report: dict[str, Any], result: Result) -> None:
         """Into the result what the load says."""
-        pauses = report["pauses"]
-        if result.problem and pauses and pauses[-1]["fault"] != HEALED:
-            # It may not have been harmed at all, or not be over yet: that is no sample.
-            begun_s = pauses.pop()["gap_ms"] / 1000
-            result.problem += f" (the longest pause since that failure began: {begun_s:.2f} s)"
-        for pause in pauses:
-            if pause["fault"] != HEALED:
-                result.pauses_s.append(round(pause["gap_ms"] / 1000, 4))
-                result.partition_pauses_s += [round(ms / 1000, 4) for ms in pause["gaps_ms"].values()]
+        result.sample([(each["fault"], each["gap_ms"], list(each["gaps_ms"].values())) for each in report["pauses"]])
         result.acked, result.unknown = report["acked"], report["unknown"]
         result.anomalies |= report["counts"]
         result.errors = report["errors"]

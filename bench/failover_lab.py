@@ -28,7 +28,7 @@ from tests.chaos.rig import build
 from tests.chaos.workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tests.chaos.faults import Run
@@ -91,6 +91,19 @@ class Result:
     problem: str = ""
     minutes: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def sample(self, pauses: Sequence[tuple[str, float, list[float]]]) -> None:
+        """Take what the load has seen, in order: what was done, the pause in ms, and that of each partition.
+
+        Of a run that broke, the failure that it broke in may not have harmed anything, or not be over: no sample.
+        """
+        done = list(pauses)
+        if self.problem and done and done[-1][0] != HEALED:
+            self.problem += f" (the longest pause since that failure began: {done.pop()[1] / 1000:.2f} s)"
+        for what, pause_ms, of_partitions_ms in done:
+            if what != HEALED:
+                self.pauses_s.append(round(pause_ms / 1000, 4))
+                self.partition_pauses_s += [round(each_ms / 1000, 4) for each_ms in of_partitions_ms]
 
 
 class Lab:
@@ -156,10 +169,7 @@ class Lab:
         result.facts |= {"elections_judged": metadata.elections, "records_compared": replicas.records}
         result.errors = dict(self.load.errors)
         result.minutes = round((time.monotonic() - self._began_s) / 60, 2)
-        for pause in report.pauses:
-            if pause.fault != HEALED:
-                result.pauses_s.append(round(pause.gap_ms / 1000, 4))
-                result.partition_pauses_s += [round(gap_ms / 1000, 4) for gap_ms in pause.gaps_ms.values()]
+        result.sample([(pause.fault, pause.gap_ms, list(pause.gaps_ms.values())) for pause in report.pauses])
 
     # --- one failure
 

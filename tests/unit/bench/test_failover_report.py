@@ -114,8 +114,9 @@ def test_a_run_that_crashes_leaves_a_line(tmp_path, monkeypatch):
 
 
 def test_what_was_measured_until_something_broke_counts_in_the_local_report_too(tmp_path, monkeypatch):
-    pause = SimpleNamespace(fault="kill broker 1", gap_ms=120.0, gaps_ms={0: 120.0})
-    report = SimpleNamespace(acked=9, unknown=0, counts={}, pauses=[pause])
+    seen = [("kill broker 1", 120.0), ("healed", 9.0), ("kill broker 2", 70.0)]
+    pauses = [SimpleNamespace(fault=what, gap_ms=ms, gaps_ms={0: ms}) for what, ms in seen]
+    report = SimpleNamespace(acked=9, unknown=0, counts={}, pauses=pauses)
     acks = SimpleNamespace(highest={})
     load = SimpleNamespace(acks=acks, starts={}, errors={}, start=lambda: None, wait_acks=lambda *_: None)
     load.stop, load.report = lambda *_: None, lambda: report
@@ -134,7 +135,8 @@ def test_what_was_measured_until_something_broke_counts_in_the_local_report_too(
         raise KeyError("leaderEpoch")
 
     line = Lab("kill", tmp_path, rate=1, partitions=6).run(body)
-    assert (line["pauses_s"], line["problem"]) == ([0.12], "KeyError: 'leaderEpoch'")
+    assert (line["pauses_s"], line["partition_pauses_s"]) == ([0.12], [0.12])
+    assert line["problem"] == "KeyError: 'leaderEpoch' (the longest pause since that failure began: 0.07 s)"
 
 
 class Moving:
