@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.actions import ChangePartitions, CreateTopicStatus
 from kafkalite_core.controller.configs import relaxed_flush
 from kafkalite_core.controller.store_recovery import StoreRecovery
 from kafkalite_core.model.cluster import entry_counts
@@ -36,6 +36,8 @@ def decided(oracles: Oracles, snapshot: Snapshot, actions: Iterable[Action]) -> 
     """
     oracles.decided_on = snapshot.brokers
     for action in actions:
+        if isinstance(action, CreateTopicStatus):
+            _named(oracles, snapshot, action)
         if not isinstance(action, ChangePartitions):
             continue
         view = next(view for view in snapshot.topics.values() if view.topic.ref == action.topic)
@@ -51,6 +53,17 @@ def decided(oracles: Oracles, snapshot: Snapshot, actions: Iterable[Action]) -> 
             if StoreRecovery(snapshot).decide(view, number, old, min_isr=old.min_isr) is not None:
                 continue
             raise Violation(NAME, f"{view.topic.ref.name}-{number}: {old} is to become {new}, but {living} could lead")
+
+
+def _named(oracles: Oracles, snapshot: Snapshot, action: CreateTopicStatus) -> None:
+    for number, entry in action.partitions.items():
+        ledger = oracles.ledgers.get((action.topic_id, number))
+        for member in () if ledger is None else entry.isr:
+            assert ledger is not None
+            broker = snapshot.brokers.get(member.id)
+            strays = () if broker is None else broker.strays
+            listed = any((stray.topic_id, stray.partition) == ledger.tag for stray in strays)
+            ledger.named[member] = ledger.named.get(member, False) or listed
 
 
 def lists_of(brokers: Mapping[int, Broker], topic_id: str) -> set[tuple[int, Stray | Holding]]:

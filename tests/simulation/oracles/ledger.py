@@ -10,7 +10,7 @@ from tests.simulation.oracles.past import Past
 from tests.simulation.platter import Directory, Mark, batches, batches_between, durable_last, last_batch
 
 if TYPE_CHECKING:
-    from kafkalite_core.model.partition import Partition, TopicRef
+    from kafkalite_core.model.partition import IsrEntry, Partition, TopicRef
     from tests.simulation.broker import Broker
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
@@ -39,6 +39,8 @@ class Ledger:
         past: What leaders of the past commit meanwhile, which is not in `committed`.
         damaged: Some replica's disk lost data at some time.
         unlisted: Brokers that have data of it set aside which they list no more.
+        named: Members of the ISR with which an operator has decided to make it again, until their replica begins; whether
+            their broker listed it then, in the eyes of that operator. If not, nobody relies on what it had set aside.
         lag_known: The topic's status says that records may be acknowledged before they are flushed (S4).
         forfeited: The user has deleted the topic at some time: nothing is promised of what was in it.
         superseded: The store went back to another topic of this name, placed under another topic id or not placed yet.
@@ -73,6 +75,7 @@ class Ledger:
         self.sequences: dict[tuple[int, int, int], int] = {}
         self.relaxed = self.lag_known = False
         self.unlisted: set[int] = set()
+        self.named: dict[IsrEntry, bool] = {}
         self.lossy = self.unnoticed = False
         self.lossy_since = -1
         self._ended: dict[str, int] = {}
@@ -228,6 +231,8 @@ class Ledger:
     def role_changed(self, driver: Driver) -> None:
         """A replica leads or follows from now on; in a past of the store only one that knows nothing else."""
         self.past.began(driver)
+        broker_id = driver.partitions.broker.host.id
+        self.named = {member: listed for member, listed in self.named.items() if member.id != broker_id}
         if driver.replica.role is not Role.LEADER or self.is_behind(driver.replica.partition):
             return
         self.oracles.one_leader.led(self, driver)

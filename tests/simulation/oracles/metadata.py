@@ -133,10 +133,14 @@ class PermittedElections:
             # By a leader that has not heard yet that the registrations are gone with their objects (decision 011), or
             # by a controller from before, whose patch comes late: there may be new objects by then.
             return
-        if named is not None and known is not None and known.epoch > named:
-            # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1).
-            return
         candidate = named is not None and IsrEntry(new.leader, named) in (*old.isr, *old.elr)
+        if named is not None and known is not None and known.epoch > named:
+            # A patch that came late: the incarnation that it names is gone, so nobody leads by it (S1). But whoever of
+            # its ISR counts still, that broker's next incarnation, is a candidate from then on: an election that was
+            # allowed to lose something loses it all the same (seed 48242).
+            if unclean_allowed and not candidate:
+                ledger.elected_unclean(new.leader_epoch)
+            return
         if candidate and known is not None and oracles.metadata.lost(known.epoch, named):
             # By somebody who has not listed the brokers since the store went back, and knows a registration that the
             # store has lost: that incarnation was a candidate, and it alone leads by the entry (S1).

@@ -120,7 +120,9 @@ class Oracles:
         if broker is not None and any((stray.topic_id, stray.partition) == tag for stray in broker.strays):
             raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and lists it")
         entry = ledger.entry
-        if entry is not None and any(member.id == broker_id for member in (*entry.isr, *entry.elr)):
+        members = () if entry is None else (*entry.isr, *entry.elr)
+        # Where no operator relied on it, who made the partition again had it begin empty (seed 36944).
+        if any(member.id == broker_id and ledger.named.get(member, True) for member in members):
             raise Violation(STRAYS_STAY, f"{ledger}: broker {broker_id} has removed it, and {ledger.entry}")
 
     # ------------------------------------------------------------------------------------------------ the store

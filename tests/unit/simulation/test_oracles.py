@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite_core.model.partition import IsrEntry
-from kafkalite_core.model.topic import Stray
 from kafkalite_core.replica.events import Role
 from kafkalite_core.resources import patches
 from tests.simulation import run
@@ -232,6 +231,12 @@ def test_an_election_of_somebody_who_was_no_candidate(ledger) -> None:
     late = replace(new, isr=(IsrEntry(stranger, 0),))
     ledger.oracles.elections.check(ledger, old, late, unclean_allowed=False)
     assert not ledger.lossy, "nobody leads by the entry of an earlier incarnation"
+    candidate = replace(old, isr=(*old.isr, IsrEntry(stranger, 0)))
+    ledger.oracles.elections.check(ledger, candidate, late, unclean_allowed=True)
+    assert not ledger.lossy, "a clean election of that incarnation"
+    ledger.oracles.elections.check(ledger, old, late, unclean_allowed=True)
+    assert ledger.lossy, "its ISR lacks what the election was allowed to lose, whoever leads by it"
+    ledger.lossy = False
     ledger.oracles.elections.check(ledger, old, new, unclean_allowed=True)
     assert ledger.lossy
     ledger.lossy = False
@@ -247,31 +252,6 @@ def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledge
         monkeypatch.setattr(ledger, "damaged", False)
         healthy.oracles.store_changed("brokers", now, now)
         assert ledger.damaged is damaged
-
-
-def test_a_stray_is_removed_that_the_store_lists_or_that_a_replica_adopts(healthy, ledger, monkeypatch) -> None:  # S10
-    oracles, tag = healthy.oracles, next(iter(healthy.oracles.ledgers))
-    monkeypatch.setattr(healthy.hosts[0].disk, "of", lambda _tag: [])
-
-    def broker_lists(partition: int) -> None:
-        stray = Stray(topic="t0", topic_id=tag[0], partition=partition, leader_epoch=0, partition_epoch=0, end_offset=1)
-        broker = replace(oracles.brokers[0], strays=(stray,))
-        monkeypatch.setattr(oracles, "brokers", {**oracles.brokers, 0: broker})
-
-    broker_lists(tag[1])
-    with fires("what may be adopted stays: .* has removed it, and lists it"):
-        oracles.stray_removed(0, tag)
-    broker_lists(tag[1] + 1)
-    with fires("what may be adopted stays: .* has removed it, and Partition"):
-        oracles.stray_removed(0, tag)
-    member, others = ledger.entry.isr[0], ledger.entry.isr[1:]
-    assert member.id == 0
-    ledger.entry = replace(ledger.entry, isr=others, elr=(member,))
-    with fires("what may be adopted stays: .* has removed it, and Partition"):
-        oracles.stray_removed(0, tag)
-    # A replica that nobody relies on begins anew: it may be placed there while the stray goes.
-    ledger.entry = replace(ledger.entry, elr=())
-    oracles.stray_removed(0, tag)
 
 
 def test_a_loss_that_a_restored_store_does_not_know_is_unheard_of(healthy) -> None:  # S11
