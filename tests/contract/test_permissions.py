@@ -68,7 +68,13 @@ async def broker(api: Api, ns: str, real: None, kubeconfig):
     await api.create(CLUSTERS.format(ns=ns), CLUSTER)
     await api.create(BROKERS.format(ns=ns), BROKER)
     issued = await api.create(TOKENS.format(ns=ns), TOKEN_REQUEST)
-    return as_bearer(api, issued.body["status"]["token"])
+    account = as_bearer(api, issued.body["status"]["token"])
+
+    async def allowed() -> bool:
+        return (await account.get(TOPICS.format(ns=ns))).status == 200
+
+    await until(allowed)  # the server's authorizer hears of roles by a watch
+    return account
 
 
 def as_bearer(api: Api, token: str) -> Api:

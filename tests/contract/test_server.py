@@ -193,6 +193,11 @@ async def test_a_definition_made_at_run_time(api, ns):
                 pass
         widgets = f"/apis/contract.example.com/v1/namespaces/{ns}/widgets"
         typed = {"apiVersion": "contract.example.com/v1", "kind": "Widget"}
+
+        async def served() -> bool:
+            return (await api.get(widgets)).status == 200
+
+        await until(served)  # the handler of requests hears of the definition by a watch of its own
         made = await api.create(widgets, {**typed, "metadata": {"name": "w"}, "spec": {}})
         assert made.body["spec"] == {"size": 3}
         bad = await api.call("POST", widgets, {**typed, "metadata": {"name": "x"}, "spec": {"size": 11}})

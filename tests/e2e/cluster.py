@@ -81,14 +81,22 @@ class Cluster:
         self.kubectl("patch", name, "--type=merge", f"--patch={json.dumps(change)}")
 
     def until(self, true: Callable[[], bool], what: str, limit_s: float) -> float:
-        """For what `kubectl wait` has no words for. Returns how many seconds it took."""
+        """For what `kubectl wait` has no words for. Returns how many seconds it took.
+
+        A question without an answer is asked again: what is asked for may not be there yet, or the API server be harmed.
+        """
         began = time.monotonic()
-        while not true():
+        while True:
+            unanswered = ""
+            try:
+                if true():
+                    return time.monotonic() - began
+            except (CommandError, subprocess.TimeoutExpired) as error:
+                unanswered = f"\nthe last question had no answer: {error}"
             assert time.monotonic() < began + limit_s * PATIENCE, (
-                f"not within {limit_s * PATIENCE:.0f} s: {what}\n{self.story()}"
+                f"not within {limit_s * PATIENCE:.0f} s: {what}{unanswered}\n{self.story()}"
             )
             time.sleep(POLL_S)
-        return time.monotonic() - began
 
     def story(self) -> str:
         """What a reader of a failure wants to know."""

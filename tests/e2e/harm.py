@@ -40,7 +40,9 @@ class Killer:
     def install(self) -> None:
         """Returns when it is on every node."""
         self.cluster.apply(killer_set())
-        self.cluster.kubectl("rollout", "status", f"daemonset/{KILLER}", "--timeout=60s", limit_s=90)
+        seconds = 60 * PATIENCE
+        words = ("rollout", "status", f"daemonset/{KILLER}", f"--timeout={seconds:.0f}s")
+        self.cluster.kubectl(*words, limit_s=seconds + 30)
 
     def signal(self, name: str, *pods: str) -> None:
         """Send a signal to the programs of brokers and operators, to all at the same moment."""

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.e2e.cluster import ROOT, client_pod, image
+from tests.e2e.cluster import PATIENCE, ROOT, client_pod, image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,16 @@ def installed(cluster: Cluster) -> Iterator[float]:
         yield install(cluster)
         uninstall(cluster)
     if not had_definitions:
-        cluster.kubectl("delete", "crd", *(f"{name}.kafkalite.io" for name in DEFINITIONS), limit_s=120)
+        delete_definitions(cluster, [f"{name}.kafkalite.io" for name in DEFINITIONS])
+
+
+def delete_definitions(cluster: Cluster, names: list[str]) -> None:
+    """Returns when they are gone, asking for it: kubectl has been seen waiting for ever for definitions that were gone."""
+    cluster.kubectl("delete", "crd", *names, "--wait=false", "--ignore-not-found")
+    gone = {f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in names}
+    cluster.until(
+        lambda: not gone & set(cluster.kubectl("get", "crd", "--output=name").split()), "definitions are gone", 120
+    )
 
 
 @contextmanager
@@ -50,11 +59,11 @@ def namespace(cluster: Cluster) -> Iterator[None]:
 def install(cluster: Cluster, *values: str) -> float:
     """Install the chart. Returns when that began, on the monotonic clock."""
     began = time.monotonic()
-    cluster.helm("install", RELEASE, str(CHART), "--wait", "--timeout=3m",
+    cluster.helm("install", RELEASE, str(CHART), "--wait", f"--timeout={180 * PATIENCE:.0f}s",
                  f"--set=image.repository={image('kafkalite-operator')}",
                  f"--set=brokers.image.repository={image('kafkalite-broker')}",
                  f"--set=defaultCluster.spec.rack.topologyKey={ZONE}",
-                 *(f"--set={value}" for value in values))  # fmt: skip
+                 *(f"--set={value}" for value in values), limit_s=180 * PATIENCE + 60)  # fmt: skip
     print(f"helm install: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return began
 

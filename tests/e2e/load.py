@@ -52,12 +52,13 @@ class Load:
 
     def __init__(self, cluster: Cluster, topic: str, *, partitions: int = PARTITIONS, rate: float = RATE) -> None:
         self.cluster, self.topic, self.partitions, self.rate = cluster, topic, partitions, rate
+        self.client: dict[str, Any] = dict(CLIENT)
         self.pod = f"load-{topic}"
         self.replicas = BROKERS
 
     def start(self) -> None:
         """Returns when records are acknowledged."""
-        settings = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "rate": self.rate, "client": CLIENT}
+        settings = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "rate": self.rate, "client": self.client}
         self.cluster.apply(client_pod(self.pod, "python3", "/opt/kafkalite/load.py", "run", json.dumps(settings)))
         self.cluster.wait("condition=Ready", f"pod/{self.pod}", limit_s=STARTED_LIMIT_S)
         self.acknowledged(round(self.rate))
@@ -164,16 +165,18 @@ def recorded(cluster: Cluster, folder: Path) -> Iterator[Callable[[], MetadataRe
 
 @contextmanager
 def under_load(
-    cluster: Cluster, topic: str, folder: Path, *, replicas: int = BROKERS, one_history: bool = True
+    cluster: Cluster, topic: str, folder: Path, *, replicas: int = BROKERS, one_history: bool = True, **client: Any
 ) -> Iterator[Load]:
     """A topic with a load. In the end everything has to be there once, in order, and on every replica.
 
     `one_history`: changes of the custom resources have to keep the rules, too, which nothing does in a store that goes back.
+    `client`: further settings of the clients, with _ for a dot.
     """
     steps = Steps()
     cluster.apply(topic_object(topic, replicas))
     load = Load(cluster, topic)
     load.replicas = replicas
+    load.client |= {key.replace("_", "."): value for key, value in client.items()}
     load.whole()
     try:
         with recorded(cluster, folder) as judged:

@@ -30,7 +30,9 @@ def test_a_broker_is_killed(cluster: Cluster, killer: Killer, tmp_path: Path):
         victim.replaced(SERVED_LIMIT_S)
         victim.back(RETURN_LIMIT_S)
         load.whole()
-        assert cluster.restarts(victim.pod) == before + 1
+        # The kubelet writes it a moment after the container was started.
+        again = "the broker's container is started again"
+        cluster.until(lambda: cluster.restarts(victim.pod) == before + 1, again, RETURN_LIMIT_S)
         state = cluster.get(f"pod/{victim.pod}")["status"]["containerStatuses"][0]["lastState"]
         assert state["terminated"]["exitCode"] == 137
 

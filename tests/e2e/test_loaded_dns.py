@@ -26,7 +26,8 @@ SYSTEM = "--namespace=kube-system"
 @pytest.mark.usefixtures("nodes")  # the DNS of a cluster that is not ours stays
 def test_the_dns_is_away(cluster: Cluster, tmp_path: Path):
     """A new topic makes followers ask at once: they give up a fetch that waits, and connect to its leader again."""
-    with under_load(cluster, "dns-away", tmp_path) as load:
+    # Clients forget addresses after a second: one that gives up a slow answer would find its brokers no more.
+    with under_load(cluster, "dns-away", tmp_path, broker_address_ttl=600_000) as load:
         before = cluster.partitions("dns-away")
         with dns_away(cluster, load.pod):
             load.fault("the DNS is away", range(PARTITIONS))

@@ -57,9 +57,9 @@ def test_the_chart_is_upgraded(cluster: Cluster, release: float, tmp_path: Path)
     with under_load(cluster, "upgraded", tmp_path) as load:
         operators = uids(cluster, OPERATOR_PODS)
         load.fault("upgrade of the chart", range(PARTITIONS))
-        cluster.helm("upgrade", RELEASE, str(CHART), "--reuse-values", "--wait", "--timeout=3m",
+        cluster.helm("upgrade", RELEASE, str(CHART), "--reuse-values", "--wait", f"--timeout={180 * PATIENCE:.0f}s",
                      f"--set=image.repository={ANOTHER}operator",
-                     f"--set=brokers.image.repository={ANOTHER}broker")  # fmt: skip
+                     f"--set=brokers.image.repository={ANOTHER}broker", limit_s=180 * PATIENCE + 60)  # fmt: skip
         every = "every broker has the new image"
         cluster.until(lambda: images(cluster, BROKER_PODS) == {f"{ANOTHER}broker"}, every, ROLL_LIMIT_S)
         cluster.until(lambda: rolling(cluster).get("inProgress") is False, "the roll is over", ROLL_LIMIT_S)

@@ -62,7 +62,8 @@ def test_etcd_is_restored(cluster: Cluster, nodes: Nodes, killer: Killer, tmp_pa
         )
         load.served()
         load.whole()
-        assert ready(cluster)["reason"] == "Serving"
+        # It is written after what it tells of.
+        cluster.until(lambda: ready(cluster)["reason"] == "Serving", "the topic says that it serves", RETURN_LIMIT_S)
 
 
 def ready(cluster: Cluster) -> dict[str, Any]:

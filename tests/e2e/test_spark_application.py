@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.e2e.cluster import PATIENCE, ROOT, image
+from tests.e2e.installation import delete_definitions
 from tests.e2e.load import topic_object
 
 if TYPE_CHECKING:
@@ -69,15 +70,15 @@ def spark_operator(cluster: Cluster, release: float) -> Iterator[None]:
     script = ROOT / "tools" / "spark-operator" / "module.sh"
     module = Path(subprocess.run([script], stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
     registry, _, name = image("kafkalite.io/spark-operator").partition("/")
-    cluster.helm("install", OPERATOR, str(module / "charts" / "spark-operator-chart"), "--wait", "--timeout=4m",
+    cluster.helm("install", OPERATOR, str(module / "charts" / "spark-operator-chart"), "--wait", f"--timeout={240 * PATIENCE:.0f}s",
                  f"--set=image.registry={registry}", f"--set=image.repository={name}", "--set=image.tag=1",
                  "--set=webhook.enable=false", "--set=prometheus.metrics.enable=false",
-                 f"--set=spark.jobNamespaces={{{cluster.namespace}}}")  # fmt: skip
+                 f"--set=spark.jobNamespaces={{{cluster.namespace}}}", limit_s=240 * PATIENCE + 60)  # fmt: skip
     yield
     cluster.kubectl("delete", "sparkapplications", "--all", limit_s=120)
     cluster.helm("uninstall", OPERATOR)
-    crds = cluster.kubectl("get", "crd", "--output=name").split()
-    cluster.kubectl("delete", *(each for each in crds if each.endswith(".sparkoperator.k8s.io")), limit_s=120)
+    crds = [name.partition("/")[2] for name in cluster.kubectl("get", "crd", "--output=name").split()]
+    delete_definitions(cluster, [name for name in crds if name.endswith(".sparkoperator.k8s.io")])
 
 
 def submit(cluster: Cluster, topic: str) -> str:

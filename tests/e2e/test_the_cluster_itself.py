@@ -71,4 +71,6 @@ def test_a_volume_grows_under_a_pod(cluster: Cluster, claim: str):
 def test_a_claim_that_is_gone_takes_its_volume_along(cluster: Cluster, claim: str):
     volume = cluster.get(claim)["spec"]["volumeName"]
     cluster.kubectl("delete", "pod/writer", claim)
-    cluster.kubectl("wait", "--for=delete", f"pv/{volume}", f"--timeout={30 * PATIENCE:.0f}s")
+    cluster.kubectl(
+        "wait", "--for=delete", f"pv/{volume}", f"--timeout={30 * PATIENCE:.0f}s", limit_s=30 * PATIENCE + 30
+    )

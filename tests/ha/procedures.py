@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kafkalite_runtime.kube.kinds import Kind
     from tests.ha.world import World
 
+SET_UP_LIMIT_S = 150.0
+"""Several runs are set up at once, in one process."""
+
 MIN_ISR = 2
 LEAVES = 3
 REPLACED = 1
@@ -43,9 +46,9 @@ async def _running(world: World, brokers: int, replicas: int) -> None:
     spec = {**SPEC, "replicas": brokers, "failureDetection": DETECTION, "storage": storage}
     head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": CLUSTER}}
     await world.client.create(CLUSTERS, world.ns, {**head, "spec": spec})
-    await eventually(lambda: len(world.brokers) == brokers, every_s=0.05)
+    await eventually(lambda: len(world.brokers) == brokers, timeout_s=SET_UP_LIMIT_S, every_s=0.05)
     await world.make_topic(partitions=4, replicas=replicas, config={"min.insync.replicas": str(MIN_ISR)})
-    await eventually(lambda: _calm(world), every_s=0.05)
+    await eventually(lambda: _calm(world), timeout_s=SET_UP_LIMIT_S, every_s=0.05)
 
 
 async def _change(world: World, spec: dict[str, Any]) -> None:

@@ -152,6 +152,9 @@ class Cluster:
     def wait_broker(self, number: int, predicate, timeout: float = 60) -> dict:
         return self._wait("kafkalitebrokers", f"kafkalite-broker-{number}", predicate, timeout)
 
+    def wait_cluster(self, predicate, timeout: float = 180) -> dict:
+        return self._wait("kafkaliteclusters", "kafkalite", predicate, timeout)
+
     def wait_known(
         self, topic: str, partitions: int, *, brokers: Sequence[int] = range(3), timeout: float = 60
     ) -> None:

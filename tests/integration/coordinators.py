@@ -1,10 +1,12 @@
-"""Which broker coordinates a group, and the one setting of coordinators that every test of groups wants changed."""
+"""Which broker coordinates a group, what it has committed, and settings of all brokers."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkalite_core.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
@@ -13,6 +15,8 @@ from tests.integration.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import Consumer
 
     from tests.integration.cluster import Cluster
 
@@ -75,3 +79,34 @@ def set_cluster_config(cluster: Cluster, config: dict[str, str | None]) -> None:
     cluster.api.patch_namespaced_custom_object(
         GROUP, VERSION, NAMESPACE, "kafkaliteclusters", "kafkalite", {"spec": {"config": config}}
     )
+
+
+def restarted_with(cluster: Cluster, config: dict[str, str | None]) -> None:
+    """As above, for keys that a broker reads when it starts: waits until the operator has restarted all of them."""
+
+    def rolls(wanted: bool) -> None:
+        def told(found: dict) -> bool:
+            return (found["status"].get("rolling") or {}).get("inProgress") is wanted
+
+        cluster.wait_cluster(told)
+
+    set_cluster_config(cluster, config)
+    rolls(True)  # a new generation is not in progress until its revision is known
+    rolls(False)
+    cluster.wait_healed()
+
+
+def committed_offsets(consumer: Consumer, topic: str, partitions: int, timeout: float = 60) -> list[TopicPartition]:
+    """What the group of the consumer has committed; asked again while another coordinator takes it over.
+
+    librdkafka leaves that to its caller: who asks right after the one before has died comes too early.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            return consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=20)
+        except KafkaException as error:
+            moving = error.args[0].code() in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+            if not moving or time.monotonic() > end:
+                raise
+            time.sleep(0.1)

@@ -4,7 +4,7 @@
 
 CLIENT: confluent, kafka-python or aiokafka. The settings are those of confluent; the other two know of them only
 partition.assignment.strategy. Lines: `assigned P…` (all partitions that it owns from now on), `record P OFFSET`,
-`committed` (everything printed before it), `left`. SIGTERM: it leaves.
+`committed` (everything printed before it), `leaving`, `left`. SIGTERM: it leaves.
 """
 
 import asyncio
@@ -60,6 +60,7 @@ def confluent(bootstrap: str, group: str, topic: str, settings: dict, stop: thre
             else:
                 say("committed")
                 dirty = False
+    say("leaving")
     consumer.close()
 
 
@@ -103,6 +104,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, settings: dict, stop: t
                 print(f"commit: {error}", file=sys.stderr, flush=True)
             else:
                 say("committed")
+    say("leaving")
     consumer.close()
 
 
@@ -144,6 +146,7 @@ def aiokafka(bootstrap: str, group: str, topic: str, settings: dict, stop: threa
                     print(f"commit: {error}", file=sys.stderr, flush=True)
                 else:
                     say("committed")
+        say("leaving")
         await consumer.stop()
 
     asyncio.run(run())

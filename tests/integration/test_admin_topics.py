@@ -266,13 +266,14 @@ def test_a_topic_that_is_made_has_leaders_soon(cluster, admin, topic_name):
 
 def test_a_hundred_topics_in_one_request(cluster, admin, topic_name):
     wanted = [f"{topic_name}-{number}" for number in range(100)]
-    for future in admin.create_topics([NewTopic(name, 1, 3) for name in wanted], operation_timeout=60).values():
-        future.result(60)
+    patient = {"operation_timeout": 60, "request_timeout": 70}
+    for future in admin.create_topics([NewTopic(name, 1, 3) for name in wanted], **patient).values():
+        future.result(90)
     found = objects(cluster)
     assert set(wanted) <= set(found)
     assert all(found[name]["status"]["partitions"]["0"]["leader"] >= 0 for name in wanted)
-    for future in admin.delete_topics(wanted, operation_timeout=60).values():
-        future.result(60)
+    for future in admin.delete_topics(wanted, **patient).values():
+        future.result(90)
     assert not set(wanted) & set(objects(cluster))
 
 

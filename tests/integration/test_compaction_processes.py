@@ -27,7 +27,7 @@ from tests.integration.compaction import (
     wait_compacted,
     wait_quiet,
 )
-from tests.integration.coordinators import set_cluster_config
+from tests.integration.coordinators import committed_offsets, restarted_with
 from tests.integration.java_tools import JavaTools
 from tests.integration.waiting import wait_until
 
@@ -42,12 +42,10 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module", autouse=True)
 def restless_cleaner(shared_cluster):
-    """The cleaner looks for work ten times a second; a broker reads the key when it starts."""
-    set_cluster_config(shared_cluster, {BACKOFF_KEY: "100"})
-    for broker in range(3):
-        restart(shared_cluster, broker, how=signal.SIGTERM)
+    """The cleaner looks for work ten times a second; brokers are restarted for that, and for what was before."""
+    restarted_with(shared_cluster, {BACKOFF_KEY: "100"})
     yield
-    set_cluster_config(shared_cluster, {BACKOFF_KEY: None})
+    restarted_with(shared_cluster, {BACKOFF_KEY: None})
 
 
 def replicas(cluster, topic, number=0):
@@ -103,7 +101,7 @@ class Committer:
 def committed(cluster, group, topic):
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
     try:
-        found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
+        found = committed_offsets(consumer, topic, PARTITIONS)
         assert [entry.error for entry in found] == [None] * PARTITIONS
         return [entry.offset for entry in found]
     finally:

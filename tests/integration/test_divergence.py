@@ -18,7 +18,7 @@ def stored(cluster, broker: int, topic: str) -> bytes:
 
 
 def test_a_divergent_tail_is_cut_off(cluster, topic_name):
-    cluster.create_topic(topic_name, min_insync_replicas="2")
+    cluster.create_topic(topic_name, min_insync_replicas="2", retention_ms="-1")  # the records are of 2023
     leader = cluster.leader(topic_name)
     followers = [broker for broker in range(3) if broker != leader]
     with Wire(address(cluster, leader)) as wire:

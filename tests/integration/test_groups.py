@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from kafkalite_core.protocol.describe_groups import DescribeGroupsRequest
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION
-from tests.integration.coordinators import coordinator_of, without_initial_delay
+from tests.integration.coordinators import committed_offsets, coordinator_of, without_initial_delay
+from tests.integration.group_matrix.run import GENEROUS
 from tests.integration.members import Member, all_read, settled
 from tests.integration.wire import Wire
 
@@ -54,9 +55,8 @@ def records(first, last):
 
 def committed(cluster, group, topic):
     consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
-    wanted = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
     try:
-        return [entry.offset for entry in consumer.committed(wanted, timeout=20)]
+        return [entry.offset for entry in committed_offsets(consumer, topic, PARTITIONS)]
     finally:
         consumer.close()
 
@@ -135,7 +135,7 @@ def test_a_killed_members_partitions_are_taken_over_when_its_session_ends(cluste
         first.kill()
         took = settled([second, third], PARTITIONS)
         print(f"taken over after {took:.2f} s")
-        assert took < SESSION_S + 2
+        assert took < SESSION_S + GENEROUS.waiting_s
         produce(cluster, topic, 5)
         all_read([second, third], records(5, 10))
         assert second.leave() < 5.0
@@ -187,7 +187,7 @@ def test_offsets_without_membership(cluster, topic):
     assert [entry.error for entry in done] == [None]
     assert committed(cluster, topic, topic)[2] == 2
     with Member(cluster, "confluent", topic, topic) as member:
-        member.wait(lambda member: member.committed > 0)
+        member.wait(lambda member: member.committed == 3 * PARTITIONS - 2)
         assert min(offset for partition, offset in member.records if partition == 2) == 2
         with pytest.raises(confluent_kafka.KafkaException) as refused:
             consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 2, 0)], asynchronous=False)
@@ -200,12 +200,12 @@ def test_offsets_without_membership(cluster, topic):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped in order"])
 def test_a_coordinator_goes_and_its_group_goes_on(cluster, topic, how):
-    produce(cluster, topic, 5)
     with (
         Member(cluster, "confluent", topic, topic) as first,
         Member(cluster, "confluent", topic, topic) as second,
     ):
         settled([first, second], PARTITIONS)
+        produce(cluster, topic, 5)  # not before: who has all partitions for a moment reads, and may not come to commit
         all_read([first, second], records(0, 5))
         state, ids = described(cluster, topic)
         assert (state, len(ids)) == ("Stable", 2)

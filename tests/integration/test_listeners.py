@@ -100,7 +100,8 @@ def test_clients_stay_on_the_listener_that_they_came_in_on(two_listeners, ports)
     assert producer.flush(60) == 0
     assert not failed
     # With a group, so that the coordinator is looked up, too.
-    consumer = Consumer(bootstrap | {"group.id": "outside", "auto.offset.reset": "earliest"})
+    config = {"group.id": "outside", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(bootstrap | config)
     consumer.subscribe([NAME])
     values = set()
     end = time.monotonic() + DEADLINE_S

@@ -29,7 +29,7 @@ def change(cluster, spec):
 
 
 def wait_cluster(cluster, predicate, timeout=180):
-    return cluster._wait("kafkaliteclusters", NAME, predicate, timeout)
+    return cluster.wait_cluster(predicate, timeout)
 
 
 def uids(cluster):

@@ -25,9 +25,14 @@ go=$(go_command "$here/../../.cache")
 
 # module NAME VERSION HASH: the folder of that module.
 module() {
-  local answer
+  local answer attempt
   echo "fetching $1 $2 ..." >&2
-  answer=$(cd / && GO111MODULE=on "$go" mod download -json "$1@$2") || { echo "$answer" >&2; return 1; }
+  for attempt in 1 2 3; do # Go does not try again
+    if answer=$(cd / && GO111MODULE=on "$go" mod download -json "$1@$2"); then break; fi
+    echo "$answer" >&2
+    [[ $attempt -lt 3 ]] || return 1
+    sleep $((5 * attempt))
+  done
   if ! grep -qF "\"Sum\": \"$3\"" <<<"$answer"; then
     echo "$1 $2 is not what it was: expected the hash $3, got" "$(sed -n 's/.*"Sum": //p' <<<"$answer")" >&2
     return 1
