@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.cluster import Cluster
 
 UNDER_WAY = (".cleaned", ".swap")
-DONE, BROKEN_OFF, UNFIT = "log compacted", "compaction broken off", "log cannot be compacted until the next start"
+UNFIT = "log cannot be compacted until the next start"
 BACKOFF_KEY = "log.cleaner.backoff.ms"
 
 
@@ -69,35 +69,22 @@ def passes(cluster: Cluster, broker: int, topic: str, number: int = 0) -> int:
     return sum(line["directory"].rpartition("/")[2] == f"{topic}-{number}" for line in found)
 
 
-def last_outcome(cluster: Cluster, broker: int, topic: str, number: int) -> str | None:
-    """What the broker's log says of its last pass over the partition."""
-    last = None
-    for line in (cluster.home / "logs" / f"broker-{broker}.log").read_text().splitlines():
-        if any(f'"{outcome}"' in line for outcome in (DONE, BROKEN_OFF, UNFIT)):
-            told = json.loads(line)
-            if told["directory"].rpartition("/")[2] == f"{topic}-{number}":
-                last = told["msg"]
-    return last
+def wait_compacted(cluster: Cluster, directories: list[Path]) -> None:
+    """Wait until the cleaners have done all there is; none may have given one of these logs up.
 
-
-def left_alone(cluster: Cluster, broker: int, topic: str, number: int = 0) -> bool:
-    """Whether the broker's last pass over the partition was broken off, since the log was cut meanwhile."""
-    return last_outcome(cluster, broker, topic, number) == BROKEN_OFF
-
-
-def wait_compacted(cluster: Cluster, topic: str, directories: list[Path]) -> None:
-    """Wait until the cleaners have done all there is, wherever a pass was broken off as well.
-
-    A broker leaves such a log alone for five minutes, unless it is started again.
+    A pass that was broken off, since the log was cut, is tried again after the back-off.
     """
-    numbers = {int(directory.name.rpartition("-")[2]) for directory in directories}
-    last = {broker: {last_outcome(cluster, broker, topic, number) for number in numbers} for broker in range(3)}
-    assert not any(UNFIT in outcomes for outcomes in last.values()), last
-    again = [broker for broker, outcomes in last.items() if BROKEN_OFF in outcomes]
-    print(f"passes were broken off on the brokers {again}")
-    if again:
-        restart(cluster, *again, how=signal.SIGTERM)
     wait_quiet(directories)
+    names = {directory.name for directory in directories}
+    unfit = {broker: names & _given_up(cluster, broker) for broker in range(3)}
+    assert not any(unfit.values()), unfit
+
+
+def _given_up(cluster: Cluster, broker: int) -> set[str]:
+    """Directories of which the broker's log says that they cannot be compacted."""
+    text = (cluster.home / "logs" / f"broker-{broker}.log").read_text()
+    found = (json.loads(line) for line in text.splitlines() if f'"{UNFIT}"' in line)
+    return {line["directory"].rpartition("/")[2] for line in found}
 
 
 def log_bytes(directory: Path) -> int:

@@ -1,9 +1,10 @@
 """Compaction of the logs of a broker: which one is next, and its pass on a thread of its own.
 
-The dirtiest log that is due comes first; one for which there was no room lets the others pass. What a pass decides and
-renames happens on the loop's thread, in steps of well under a millisecond per segment; reading, filtering, writing and
-syncing in small pieces on the cleaner's thread. After each piece the cleaner rests for as long as the piece took, since
-its Python holds the interpreter's lock: so the event loop has at least half of the processor.
+The dirtiest log that is due comes first; one for which there was no room, or whose pass was broken off, lets the others
+pass. What a pass decides and renames happens on the loop's thread, in steps of well under a millisecond per segment;
+reading, filtering, writing and syncing in small pieces on the cleaner's thread. After each piece the cleaner rests for
+as long as the piece took, since its Python holds the interpreter's lock: so the event loop has at least half of the
+processor.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ SPARE_BYTES: Final = 64 << 20
 RESTS_PER_WORK: Final = 1.0
 BACKOFF_MIN_S: Final = 0.05
 POSTPONED_S: Final = 300.0
-"""So long a log whose pass found no room, or was broken off, is left alone. Most of a pass is lost then, and there are
-others, for which there may be room."""
+"""So long a log whose pass found no room is left alone: there are others, for which there may be room. One whose pass
+was broken off waits for the back-off, then twice as long each time until one comes to its end, never longer than this:
+a cut is over in a moment, but most of a pass is lost."""
 
 
 class LogCleaner:
@@ -78,6 +80,7 @@ class LogCleaner:
         self._in_progress: set[str] = set()
         self._uncleanable: set[Log] = set()
         self._postponed_to_s: dict[Log, float] = {}
+        self._broken_off_s: dict[Log, float] = {}
         self._clock = clock
         self._looked_s = clock()
         telemetry.idle_ms = lambda: (clock() - self._looked_s) * 1000.0
@@ -104,13 +107,15 @@ class LogCleaner:
         log, plan = choice
         self._in_progress.add(log.directory)
         try:
-            if not await self._clean(log, plan):
-                self._postpone(log)
+            if await self._clean(log, plan):
+                self._broken_off_s.pop(log, None)
+            else:
+                self._wait_for_quiet(log)
         except DiskFailure as error:
             self._on_fatal(error)
             return False
         except StorageError as error:
-            self._postpone(log)
+            self._postponed_to_s[log] = self._clock() + POSTPONED_S
             log_events.warning("no room to compact, trying again later", directory=log.directory, error=str(error))
         except Exception as error:
             # Damaged batches, or a defect: the log stays as it is, and others go on.
@@ -120,14 +125,18 @@ class LogCleaner:
             self._in_progress.discard(log.directory)
         return True
 
-    def _postpone(self, log: Log) -> None:
-        self._postponed_to_s[log] = self._clock() + POSTPONED_S
+    def _wait_for_quiet(self, log: Log) -> None:
+        """Twice as long as the last time, where no pass has come to its end since."""
+        wait_s = min(2 * self._broken_off_s.get(log, self._backoff_s / 2), POSTPONED_S)
+        self._broken_off_s[log] = wait_s
+        self._postponed_to_s[log] = self._clock() + wait_s
 
     def _choose(self) -> tuple[Log, CompactionPlan] | None:
         """The dirtiest log that is due, as Kafka's `grabFilthiestCompactedLog`."""
         now_ms = self._wall_ms()
         self._looked_s = now_s = self._clock()
         self._postponed_to_s = {log: until for log, until in self._postponed_to_s.items() if until > now_s}
+        self._broken_off_s = {log: wait for log, wait in self._broken_off_s.items() if not log.closed}
         self._uncleanable = {log for log in self._uncleanable if not log.closed}
         best: tuple[Log, CompactionPlan] | None = None
         max_ratio, max_delay_ms = 0.0, 0

@@ -10,11 +10,12 @@ import pytest
 
 from kafkalite_broker.compression import compress, decompress
 from kafkalite_broker.log import cleaner as cleaner_module
-from kafkalite_broker.log.cleaner import POSTPONED_S, LogCleaner
+from kafkalite_broker.log.cleaner import BACKOFF_MIN_S, POSTPONED_S, LogCleaner
 from kafkalite_broker.log.cleaner_telemetry import CleanerTelemetry
 from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import TopicRef
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, iter_batches, iter_records
+from kafkalite_core.storage.compaction_pass import CompactionResult
 from kafkalite_core.storage.errors import ReadInterrupted
 from kafkalite_core.storage.log_config import LogConfig
 
@@ -282,9 +283,37 @@ async def test_a_log_whose_pass_was_broken_off_lets_the_others_pass(open_manager
         cleaner._pool.submit = spy
         assert [await cleaner.clean_once() for _ in range(3)] == [True, True, False]
         assert [log for log in logs if open_manager.cleaner_offset(log) is None] == cut
-        clock.mono_ms += 1000 * POSTPONED_S
+        clock.mono_ms += 1000 * BACKOFF_MIN_S
         assert [await cleaner.clean_once() for _ in range(2)] == [True, False]
     assert all(open_manager.cleaner_offset(log) == log.active.base_offset for log in logs)
+
+
+async def test_a_log_that_is_cut_again_and_again_waits_longer_each_time(open_manager, clock, monkeypatch):
+    log, _ = open_manager.obtain(REF, 0, COMPACTED)
+    put(log, 60)
+
+    def cut(*_, **__):
+        return CompactionResult(reason="the log was cut")
+        yield
+
+    async def is_broken_off_and_waits(seconds):
+        assert [await cleaner.clean_once() for _ in range(2)] == [True, False]
+        clock.mono_ms += 1000 * seconds - 1
+        assert not await cleaner.clean_once(), f"it waits for {seconds} s"
+        clock.mono_ms += 1
+
+    async with cleaning(open_manager, clock, **{"log.cleaner.backoff.ms": "1000"}) as cleaner:
+        monkeypatch.setattr(cleaner_module, "compact", cut)
+        for seconds in (1, 2, 4, 8, 16, 32, 64, 128, 256, POSTPONED_S, POSTPONED_S):
+            await is_broken_off_and_waits(seconds)
+        monkeypatch.undo()
+        assert await cleaner.clean_once()
+        assert open_manager.cleaner_offset(log) == log.active.base_offset
+        put(log, 200, tag="w")
+        monkeypatch.setattr(cleaner_module, "compact", cut)
+        await is_broken_off_and_waits(1)
+        monkeypatch.undo()
+        assert await cleaner.clean_once(), "a pass that came to its end makes the next wait short again"
 
 
 async def test_reads_planned_before_a_swap_are_right_or_interrupted(open_manager, clock):
