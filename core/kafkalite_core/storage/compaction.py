@@ -78,5 +78,5 @@ def plan_compaction(log: Log, checkpoint: int | None, *, high_watermark: int, no
 
 
 def _newest(segment: Segment) -> int:
-    """Largest timestamp of a segment; when it was begun, where its records bear none."""
-    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.created_ms
+    """Largest timestamp of a segment; when it was last appended to, where its records bear none, as in Kafka."""
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.changed_ms

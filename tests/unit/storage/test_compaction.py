@@ -6,6 +6,7 @@ import pytest
 
 from kafkalite_core.protocol.record_batch import (
     parse_batch_header,
+    patch_batch,
 )
 from kafkalite_core.storage import compaction_pass
 from kafkalite_core.storage.compaction import plan_compaction
@@ -15,7 +16,7 @@ from kafkalite_core.storage.compaction_filter import (
 from kafkalite_core.storage.compaction_pass import compact
 from kafkalite_core.storage.errors import CorruptMessage
 from kafkalite_core.storage.log_config import LogConfig
-from tests.unit.storage.compaction_tools import CONFIG, batches, everything, fill, finish, put, run, state
+from tests.unit.storage.compaction_tools import CONFIG, batch_of, batches, everything, fill, finish, put, run, state
 
 
 def test_what_may_be_compacted_ends_at_high_watermark_active_segment_and_lag(keeper):
@@ -42,6 +43,26 @@ def test_what_may_be_compacted_ends_at_high_watermark_active_segment_and_lag(kee
     newest = log.segments[1].max_timestamp
     assert plan(now=newest + 100)[1] == ends[1]
     assert plan(now=newest + 99)[1] == max(ends[0], log.start_offset)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_records_without_timestamps_are_as_young_as_the_last_append_to_their_segment(keeper, role):
+    keeper.config = LogConfig(compacts=True, gaps=True, segment_bytes=350, min_compaction_lag_ms=100)
+    log = keeper.open()
+    for n in range(4):
+        records, now_ms = bytearray(batch_of((b"k", bytes(60)), stamps=[-1])), 1000 + 70 * n
+        if role == "leader":
+            log.append_as_leader(records, leader_epoch=1, now_ms=now_ms)
+        else:
+            patch_batch(records, 0, n, 1)
+            log.append_as_follower(memoryview(records), max_epoch=1, now_ms=now_ms)
+    assert [(segment.base_offset, segment.end_offset) for segment in log.segments] == [(0, 2), (2, 4)]
+
+    def first_uncleanable(now_ms):
+        return plan_compaction(log, None, high_watermark=4, now_ms=now_ms).first_uncleanable
+
+    assert first_uncleanable(1169) == 0, "begun 169 ms ago, written to 99 ms ago"
+    assert first_uncleanable(1170) == 2
 
 
 def test_a_pass_is_due_by_ratio_or_by_lag(keeper):
