@@ -79,6 +79,13 @@ def test_ids_titles_and_places(document: dict[str, Any], panels: list[dict[str, 
             used[cell] = panel["title"]
 
 
+def test_the_panel_of_requests_in_memory_says_what_is_counted(panels: list[dict[str, Any]]):
+    """Frames that are not whole yet are no requests, and what waits has given its batches to the log."""
+    [panel] = [each for each in panels if "kafkalite_requests_in_flight_bytes" in each["targets"][0]["expr"]]
+    for words in ("frames, whole or not", "A batch that was appended is not counted", "queued.max.request.bytes"):
+        assert words in panel["description"]
+
+
 def test_no_row_has_a_hole(document: dict[str, Any]):
     """Panels fill the whole width, so that none is alone on its line by mistake."""
     width: dict[int, int] = {}
