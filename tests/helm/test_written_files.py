@@ -117,6 +117,14 @@ def test_an_overlay_moves_everything_to_another_namespace(kubectl: str, tmp_path
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example/kafkalite-operator:1"
 
 
+def test_the_manifests_of_nodes_are_for_the_clusters_that_the_values_name():
+    [values] = re.findall(r"((?:  # .*\n)+)  readNodes:", (CHART / "values.yaml").read_text())
+    [manifests_] = re.findall(r"\A((?:# .*\n)+)", (MANIFESTS / "nodes" / "kustomization.yaml").read_text())
+    named = set(re.findall(r"spec\.\w+|preferred\w+", values))
+    assert {"spec.rack", "spec.nodeLoss", "preferredNodePortAddressType"} == named
+    assert set(re.findall(r"spec\.\w+|preferred\w+", manifests_)) == named
+
+
 def test_an_overlay_of_both_folders_lets_the_operator_there_read_nodes(kubectl: str, tmp_path: Path):
     """As docs/helm.md shows it."""
     page = (ROOT / "docs" / "helm.md").read_text()
