@@ -53,6 +53,7 @@ LEAVING_S = 0.3
 
 FLUSH_HANGS_S = 60.0
 FATAL_EXIT_CODE = 70
+IMPATIENT_EXIT_CODE = 1
 SUPERSEDED_EXIT_CODE = 71
 
 
@@ -140,7 +141,7 @@ class Broker:
         """Begin the controlled shutdown; asked once more: end at once."""
         if self._stopping.is_set():
             log.warning("asked to stop twice: ending without handing over")
-            self._exit_now(1, "asked to stop twice")
+            self._exit_now(IMPATIENT_EXIT_CODE, "asked to stop twice")
         self._stopping.set()
 
     # ------------------------------------------------------------ life cycle

@@ -15,7 +15,7 @@ from kafkalite_broker.cluster.settings import BrokerSettings
 from kafkalite_broker.descriptors import raise_limit
 from kafkalite_broker.server.listener import ListenerError
 from kafkalite_core.model.errors import KafkaLiteError
-from kafkalite_runtime.logging import configure_logging, get_logger
+from kafkalite_runtime.logging import configure_logging, get_logger, level_of
 
 USAGE_EXIT_CODE = 64
 
@@ -24,8 +24,8 @@ log = get_logger(__name__)
 
 def main() -> None:
     """Entry point."""
-    configure_logging("broker", os.environ.get("KAFKALITE_LOG_LEVEL", "info"))
     try:
+        configure_logging("broker", level_of(os.environ))
         settings = BrokerSettings.from_environment(os.environ)
     except KafkaLiteError as error:
         sys.stderr.write(f"kafkalite-broker: {error}\n")

@@ -155,7 +155,9 @@ class BrokerTelemetry(Collector):
             "kafka_server_socket_server_metrics_connection_count", "Client connections", value=self.connections()
         )
         yield GaugeMetricFamily(
-            "kafkalite_requests_in_flight_bytes", "Bytes of unanswered requests", value=self.in_flight_bytes()
+            "kafkalite_requests_in_flight_bytes",
+            "Bytes of requests in memory: frames, whole or not, and what is left of requests that wait",
+            value=self.in_flight_bytes(),
         )
 
         yield CounterMetricFamily("kafkalite_flushes", "Group flushes begun", value=self.flushes())

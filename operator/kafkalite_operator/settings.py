@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -10,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.resources.manifests import DEFAULT_IMAGE
+from kafkalite_runtime.logging import format_of, level_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_METRICS_PORT = 9404
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""A DNS label (RFC 1123), as Kubernetes has it for names of namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +61,20 @@ class OperatorSettings:
             instance=instance,
             metrics_host=_address(environ, "KAFKALITE_METRICS_HOST"),
             metrics_port=_port(environ, "KAFKALITE_METRICS_PORT", DEFAULT_METRICS_PORT),
-            watch_namespaces=tuple(filter(None, environ.get("KAFKALITE_WATCH_NAMESPACES", "").split(","))),
+            watch_namespaces=_namespaces(environ, "KAFKALITE_WATCH_NAMESPACES"),
             default_cluster=_json(environ, "KAFKALITE_DEFAULT_CLUSTER"),
             default_image=environ.get("KAFKALITE_BROKER_IMAGE", "") or DEFAULT_IMAGE,
-            log_level=environ.get("KAFKALITE_LOG_LEVEL", "") or "info",
-            log_json=environ.get("KAFKALITE_LOG_FORMAT", "json") != "text",
+            log_level=level_of(environ),
+            log_json=format_of(environ) == "json",
         )
+
+
+def _namespaces(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (part.strip() for part in environ.get(name, "").split(","))))
+    for each in found:
+        if not _NAMESPACE.fullmatch(each):
+            raise ConfigError(f"{name}: {each!r} is no name of a namespace; expected names, separated by commas")
+    return found
 
 
 def _port(environ: Mapping[str, str], name: str, default: int) -> int:

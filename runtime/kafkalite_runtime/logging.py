@@ -1,10 +1,20 @@
 """One line per decision: structlog on top of the standard library's logging, JSON or for people."""
 
+from __future__ import annotations
+
 import logging
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import structlog
+
+from kafkalite_core.model.errors import ConfigError
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("json", "text")
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SHARED: list[Any] = [
     structlog.contextvars.merge_contextvars,
@@ -12,6 +22,23 @@ _SHARED: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
     structlog.processors.StackInfoRenderer(),
 ]
+
+
+def level_of(environ: Mapping[str, str]) -> str:
+    """`KAFKALITE_LOG_LEVEL`, `info` where it is empty. Raises `ConfigError`."""
+    return _one_of(LEVELS, "info", environ, "KAFKALITE_LOG_LEVEL")
+
+
+def format_of(environ: Mapping[str, str]) -> str:
+    """`KAFKALITE_LOG_FORMAT`, `json` where it is empty. Raises `ConfigError`."""
+    return _one_of(FORMATS, "json", environ, "KAFKALITE_LOG_FORMAT")
+
+
+def _one_of(known: tuple[str, ...], default: str, environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
+    if text.lower() not in ("", *known):
+        raise ConfigError(f"{name}={text!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+    return text.lower() or default
 
 
 def configure_logging(component: str, level: str = "info", json: bool = True, stream: TextIO | None = None) -> None:

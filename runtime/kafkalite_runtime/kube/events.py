@@ -18,6 +18,8 @@ QUEUE_LIMIT = 512
 REMEMBERED = 1_024
 ATTEMPTS = 5
 RETRY_S = 1.0
+THROTTLED_LIMIT_S = 10.0
+"""An event waits no longer for a server that asks for patience: others wait behind it."""
 BUSY_PAUSE_S = 0.1
 BUSY_LIMIT_S = 30.0
 """The longest that one Event waits for a caller with more urgent writes."""
@@ -160,7 +162,10 @@ class EventRecorder:
             try:
                 await self._write_once(series)
                 return
-            except (KubeUnavailable, KubeThrottled) as failed:
+            except KubeThrottled as failed:
+                error = failed
+                await asyncio.sleep(min(max(RETRY_S, failed.retry_after_s), THROTTLED_LIMIT_S))
+            except KubeUnavailable as failed:
                 error = failed
                 await asyncio.sleep(RETRY_S)
             except KubeError as failed:

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from kafkalite_broker import main
 from kafkalite_broker.cluster.config_watch import ConfigWatch
 from kafkalite_broker.cluster.settings import BrokerSettings, parse_broker_config, read_broker_config
 from kafkalite_broker.cluster.termination import TerminationMessage
@@ -140,3 +141,13 @@ def test_the_termination_message_is_rewritten_in_place(tmp_path):
 
 def test_a_termination_message_that_cannot_be_written_stops_nobody(tmp_path):
     assert not TerminationMessage(tmp_path / "missing" / "file", "i").write()
+
+
+def test_a_level_that_there_is_not_ends_the_program_with_its_sentence(monkeypatch, capsys):
+    monkeypatch.setenv("KAFKALITE_LOG_LEVEL", "loud")
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == main.USAGE_EXIT_CODE
+    assert capsys.readouterr().err == (
+        "kafkalite-broker: KAFKALITE_LOG_LEVEL='loud': expected debug, info, warning or error\n"
+    )

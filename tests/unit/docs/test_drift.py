@@ -321,10 +321,11 @@ def words_in(cell: str) -> set[str]:
 
 
 def test_exit_codes_of_a_broker_are_documented() -> None:
-    from kafkalite_broker.broker import FATAL_EXIT_CODE, SUPERSEDED_EXIT_CODE
+    from kafkalite_broker.broker import FATAL_EXIT_CODE, IMPATIENT_EXIT_CODE, SUPERSEDED_EXIT_CODE
     from kafkalite_broker.main import USAGE_EXIT_CODE
 
     documented = {int(row[0]) for row in rows(text("operations.md"), "exit code of a broker | meaning")}
+    assert f"a second time ends at once, with {IMPATIENT_EXIT_CODE}." in " ".join(text("operations.md").split())
     assert documented == {0, USAGE_EXIT_CODE, FATAL_EXIT_CODE, SUPERSEDED_EXIT_CODE}
 
 

@@ -345,9 +345,18 @@ def test_settings():
         ("KAFKALITE_METRICS_PORT", "x"),
         ("KAFKALITE_DEFAULT_CLUSTER", "["),
         ("KAFKALITE_DEFAULT_CLUSTER", "1"),
+        ("KAFKALITE_LOG_LEVEL", "loud"),
+        ("KAFKALITE_LOG_FORMAT", "xml"),
+        ("KAFKALITE_WATCH_NAMESPACES", "a, B"),
+        ("KAFKALITE_WATCH_NAMESPACES", "a b"),
+        ("KAFKALITE_WATCH_NAMESPACES", "a" * 64),
     ]:
         with pytest.raises(ConfigError, match=name):
             OperatorSettings.from_environment({name: value})
+    several = OperatorSettings.from_environment(
+        {"KAFKALITE_WATCH_NAMESPACES": " a, team-2 ,", "KAFKALITE_LOG_LEVEL": ""}
+    )
+    assert (several.watch_namespaces, several.log_level, several.log_json) == (("a", "team-2"), "info", True)
 
 
 def test_the_names_of_the_metrics():

@@ -93,6 +93,25 @@ async def test_refused_unavailable_and_overfull_are_dropped_without_an_exception
     assert recorder.dropped == 13
 
 
+async def test_a_server_that_asks_for_patience_is_given_some(api, recorder, monkeypatch):
+    monkeypatch.setattr(events, "THROTTLED_LIMIT_S", 0.02)
+    slept = []
+    sleep = asyncio.sleep
+
+    async def asleep(seconds, *rest):
+        slept.append(seconds)
+        await sleep(min(seconds, 0.01), *rest)
+
+    async def throttled(_request):
+        return web.json_response({"kind": "Status", "code": 429}, status=429, headers={"Retry-After": "1"})
+
+    api.answer = throttled
+    monkeypatch.setattr(events.asyncio, "sleep", asleep)
+    recorder.record(TOPIC, "Normal", "A", "later")
+    await recorder.flush()
+    assert slept.count(0.02) == events.ATTEMPTS, "a second was asked for, more than it ever waits here"
+
+
 def test_record_outside_a_loop_does_not_raise(client_without_loop):
     client_without_loop.record(TOPIC, "Normal", "A", "b")
     assert client_without_loop.dropped == 1

@@ -5,7 +5,8 @@ import logging
 import pytest
 import structlog
 
-from kafkalite_runtime.logging import configure_logging, get_logger
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_runtime.logging import configure_logging, format_of, get_logger, level_of
 
 
 @pytest.fixture
@@ -41,3 +42,16 @@ def test_lines_for_people(stream):
     get_logger("x").debug("pod started", pod="a")
     assert "pod started" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def test_levels_and_formats_that_there_are_not():
+    assert [level_of({"KAFKALITE_LOG_LEVEL": text}) for text in ("", "debug", "WARNING")] == [
+        "info",
+        "debug",
+        "warning",
+    ]
+    assert (level_of({}), format_of({}), format_of({"KAFKALITE_LOG_FORMAT": "text"})) == ("info", "json", "text")
+    with pytest.raises(ConfigError, match="KAFKALITE_LOG_LEVEL='loud': expected debug, info, warning or error"):
+        level_of({"KAFKALITE_LOG_LEVEL": "loud"})
+    with pytest.raises(ConfigError, match="KAFKALITE_LOG_FORMAT='xml': expected json or text"):
+        format_of({"KAFKALITE_LOG_FORMAT": "xml"})
