@@ -51,7 +51,7 @@ class RecoveryReport:
         directory: The log's directory.
         end_offset: The log end found.
         cut: Bytes were cut off or segments removed.
-        cut_below_flushed: The log end lies below the checkpointed flushed end: acknowledged data may be gone (S2).
+        cut_below_flushed: It was cut, or ends, below the checkpointed flushed end: acknowledged data may be gone (S2).
         segments_scanned: Segments whose every batch was checked.
         bytes_scanned: Bytes of them.
         reason: Why it was cut, or the empty string.
@@ -136,12 +136,14 @@ def load_log(
     clean = _load_epochs(log, bases) and clean
     loading = _Loading(log, segments, clean=clean, recovery_point=recovery_point)
     yield from loading.run()
+    # Damage below the log start costs what follows it as well: the log begins anew there, and nothing shows it then.
+    flushed_found = loading.found_end if loading.reason else max(loading.found_end, start_offset)
     _settle(log, loading, start_offset, now_ms)
     report = RecoveryReport(
         directory=directory,
         end_offset=log.end_offset,
         cut=bool(loading.reason),
-        cut_below_flushed=max(loading.found_end, start_offset) < recovery_point,
+        cut_below_flushed=flushed_found < recovery_point,
         segments_scanned=loading.segments_scanned,
         bytes_scanned=loading.bytes_scanned,
         reason=loading.reason,
