@@ -4,7 +4,7 @@ The part of a plan that is about one topic is a function of
 
     the topic       its view, the very object: a view never changes, and a new version of a topic has a new one
     what is shared  brokers, cluster, owners of contested names, times of registrations: every field of the snapshot
-                    but `PASSED_OVER`, compared by value, and who is avoided
+                    but `PASSED_OVER`, compared by value, and who is not heard
 
 and, for some topics, of more: the time (a new topic's patience, `flush.messages` that was tightened), the load of the
 brokers and what moves at once (a topic that is to be placed, grown or moved), or a look at preferred leaders. Those are
@@ -32,7 +32,7 @@ PASSED_OVER: Final = frozenset(
     {
         "topics",  # each by itself
         "cluster",  # without its counters, see `_settings`
-        # Fencing comes before all topics, and who is avoided is compared.
+        # Fencing comes before all topics, and who is not heard is compared.
         "exits",
         "expiry_fences",
         "leases",
@@ -92,9 +92,9 @@ class AtRest:
         """How many topics it holds."""
         return len(self._topics)
 
-    def begin(self, snapshot: Snapshot, avoided: frozenset[int]) -> None:
+    def begin(self, snapshot: Snapshot, unheard: frozenset[int]) -> None:
         """A plan begins: forget everything when something changed that topics share, and topics that are gone."""
-        shared = (avoided, _settings(snapshot.cluster), *(getattr(snapshot, name) for name in _SHARED))
+        shared = (unheard, _settings(snapshot.cluster), *(getattr(snapshot, name) for name in _SHARED))
         if shared != self._shared:
             self._shared = shared
             self._topics.clear()

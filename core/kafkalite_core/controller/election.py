@@ -151,8 +151,11 @@ def _verdict(
     return Verdict(change=PartitionChange(entry, proposed), reason=reason, elected=elected, unclean=unclean)
 
 
-def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
-    """Give the leadership to the first replica, if it could lead at once; the ISR stays as it is."""
+def prefer(entry: Partition, brokers: Mapping[int, Broker], *, silent: Collection[int] = ()) -> Verdict:
+    """Give the leadership to the first replica, if it could lead at once; the ISR stays as it is.
+
+    Not to one among `silent`: it might not hear of it for a while, and the leader that there is can stay.
+    """
     preferred = entry.replicas[0] if entry.replicas else NO_LEADER
     if entry.leader == preferred or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="nothing to balance")
@@ -160,6 +163,8 @@ def prefer(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
         return Verdict(change=None, reason=f"the preferred leader {preferred} leaves the cluster")
     if not may_lead(entry, preferred, brokers):
         return Verdict(change=None, reason=f"the preferred leader {preferred} is not in sync")
+    if preferred in silent:
+        return Verdict(change=None, reason=f"the preferred leader {preferred} is not heard at present")
     return hand_over(entry, preferred, f"broker {preferred} is the preferred leader and in sync")
 
 

@@ -72,12 +72,13 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     rest = AtRest() if rest is None else rest
     unheard = silent(snapshot, now)
     avoided = _avoided(snapshot, unheard)
-    rest.begin(snapshot, avoided)
+    rest.begin(snapshot, unheard)
     moves = Reassignments(snapshot)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
-    changes = _partition_changes(snapshot, moves, recovery, rest, _given_to_who_hears(handed, unheard), avoided)
+    given = _given_to_who_hears(handed, unheard)
+    changes = _partition_changes(snapshot, moves, recovery, rest, given, avoided, unheard)
     if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
@@ -99,7 +100,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
             continue
         known = rest.known(view)
         if known is None:
-            others += _others(snapshot, view, loads, now, moves=moves, recovery=recovery, rest=rest)
+            others += _others(snapshot, view, loads, now, unheard, moves=moves, recovery=recovery, rest=rest)
         else:
             others += known.others
     actions += _once(others)
@@ -134,6 +135,7 @@ def _others(
     view: TopicView,
     loads: Callable[[], Load],
     now: float,
+    unheard: frozenset[int],
     *,
     moves: Reassignments,
     recovery: StoreRecovery,
@@ -142,7 +144,7 @@ def _others(
     """What a topic needs whose partitions stay as they are; remembered when nothing but the topic decided it."""
     obstacle: Obstacle | None = None
     actions: list[Action]
-    completed = complete_elections(snapshot, view)
+    completed = complete_elections(snapshot, view, unheard)
     if completed is not None:
         actions = [completed]
     else:
@@ -168,6 +170,7 @@ def _partition_changes(
     rest: AtRest,
     preferred: Mapping[tuple[str, int], Verdict],
     avoided: frozenset[int],
+    unheard: frozenset[int],
 ) -> list[ChangePartitions]:
     balanced = {uid for uid, _ in preferred}
     actions: list[ChangePartitions] = []
@@ -177,7 +180,7 @@ def _partition_changes(
         if known is not None:
             actions += [] if known.change is None else [known.change]
             continue
-        change = _topic_change(snapshot, view, moves, recovery, preferred, avoided)
+        change = _topic_change(snapshot, view, moves, recovery, preferred, avoided, unheard)
         if change is not None:
             actions.append(change)
             if alone and not moves.depends_on_others(view):
@@ -193,6 +196,7 @@ def _topic_change(
     recovery: StoreRecovery,
     preferred: Mapping[tuple[str, int], Verdict],
     avoided: frozenset[int],
+    unheard: frozenset[int],
 ) -> ChangePartitions | None:
     """What becomes of the partitions of one topic."""
     relaxed = relaxed_flush(snapshot, view)
@@ -216,7 +220,7 @@ def _topic_change(
             silent=avoided,
         )
         if verdict.change is None and number in view.elect_preferred:
-            verdict = prefer(entry, snapshot.brokers)
+            verdict = prefer(entry, snapshot.brokers, silent=unheard)
         if verdict.change is None:
             verdict = moves.hand_over(view, entry)
         if verdict.change is None:

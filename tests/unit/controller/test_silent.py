@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.controller.actions import ChangePartitions
+from kafkalite_core.controller.actions import ChangePartitions, CompleteElections
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.fencing import silent
 from kafkalite_core.controller.plan import plan
@@ -82,6 +82,44 @@ def test_balancing_gives_nothing_to_who_is_not_heard(heard):
     assert leaders(plan(state, NOW)) == {}
     back = after_outage(view, heard={0, 1, 2}, balance_due=True)
     assert leaders(plan(back, NOW)) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("heard", [{1, 2}, set()])
+def test_a_wish_for_the_preferred_leader_waits_until_that_is_heard(heard):
+    """Of two partitions one has its first replica as leader already: the wish is kept for the other one."""
+    view = topic_view(
+        partitions={0: entry(leader=1), 1: entry()}, elections={"elect-p": "all"}, elect_preferred=frozenset({0, 1})
+    )
+    state, rest = after_outage(view, heard=heard), AtRest()
+    waiting = plan(state, NOW, rest)
+    assert leaders(waiting) == {}
+    assert not [action for action in waiting if isinstance(action, CompleteElections)]
+    back = replace(state, leases=after_outage(heard={0, 1, 2}).leases)
+    assert leaders(plan(back, NOW, rest)) == {0: 0}, "what was remembered while nobody was heard is forgotten, too"
+
+
+def test_consent_to_an_unclean_election_does_not_wait_for_who_is_not_heard():
+    """It is for what is without leader now, not for what loses its leader while another wish waits."""
+    view = topic_view(
+        partitions={0: entry(leader=1)},
+        elections={"elect-p": "0", "elect-u": "0"},
+        elect_preferred=frozenset({0}),
+        elect_unclean=frozenset({0}),
+        unclean_request="0",
+    )
+    (done,) = [a for a in plan(after_outage(view, heard={1, 2}), NOW) if isinstance(a, CompleteElections)]
+    assert (done.possible, "the preferred leader 0 is not heard at present" in done.reason) == (False, True)
+
+
+def test_a_wish_ends_when_who_was_not_heard_is_fenced():
+    view = topic_view(
+        partitions={0: entry(leader=1, isr=((1, 11), (2, 12)))},
+        elections={"elect-p": "0"},
+        elect_preferred=frozenset({0}),
+    )
+    state = after_outage(view, heard={1, 2}, brokers=three() | {0: make_broker(0, fenced=10)})
+    (done,) = [action for action in plan(state, NOW) if isinstance(action, CompleteElections)]
+    assert (done.possible, "not in sync" in done.reason) == (False, True)
 
 
 def test_what_was_planned_is_planned_anew_when_others_are_heard():
