@@ -101,7 +101,7 @@ def decide(
             f"eligible replica{_of_those(silent)}: it holds every committed record"
         )
         return _verdict(entry, proposed, reason, elected=True)
-    if unclean_allowed and (unclean := _unclean(entry, brokers, min_isr)) is not None:
+    if unclean_allowed and (unclean := _unclean(entry, brokers, min_isr, silent)) is not None:
         return unclean
     left = tuple(member for member in entry.isr if not lost(member))
     proposed = with_eligible(
@@ -123,19 +123,19 @@ def _of_those(silent: Collection[int]) -> str:
     return f" (not heard at present: {', '.join(map(str, sorted(silent)))})" if silent else ""
 
 
-def _unclean(entry: Partition, brokers: Mapping[int, Broker], min_isr: int) -> Verdict | None:
+def _unclean(entry: Partition, brokers: Mapping[int, Broker], min_isr: int, silent: Collection[int]) -> Verdict | None:
     """The first live replica leads, whatever it lacks; it says so until its own first change (KIP-704)."""
-    for broker_id in entry.replicas:
-        broker = brokers.get(broker_id)
-        if broker is not None and broker.alive:
-            isr = (IsrEntry(broker_id, broker.epoch),)
-            proposed = replace(entry, leader=broker_id, isr=isr, elr=(), min_isr=min_isr, recovering=True)
-            reason = (
-                f"{_loss_reason(entry, brokers)}; no live member of the ISR and no eligible replica, and the topic "
-                f"allows the unclean election of broker {broker_id}, which may lack acknowledged records"
-            )
-            return _verdict(entry, proposed, reason, elected=True, unclean=True)
-    return None
+    living = [IsrEntry(i, brokers[i].epoch) for i in entry.replicas if i in brokers and brokers[i].alive]
+    if not living:
+        return None
+    leader = _first_of(entry, living, silent)
+    isr = (IsrEntry(leader, brokers[leader].epoch),)
+    proposed = replace(entry, leader=leader, isr=isr, elr=(), min_isr=min_isr, recovering=True)
+    reason = (
+        f"{_loss_reason(entry, brokers)}; no live member of the ISR and no eligible replica, and the topic "
+        f"allows the unclean election of broker {leader}{_of_those(silent)}, which may lack acknowledged records"
+    )
+    return _verdict(entry, proposed, reason, elected=True, unclean=True)
 
 
 def _verdict(

@@ -70,6 +70,21 @@ def test_of_eligible_replicas_as_well():
     assert leaders(plan(after_outage(topic_view(partitions={0: last}), heard={2}, brokers=dead), NOW)) == {0: 2}
 
 
+@pytest.mark.parametrize(("heard", "leader"), [({1, 2}, 1), ({2}, 2), (set(), 1)])
+@pytest.mark.parametrize(
+    "consent",
+    [
+        {"elections": {"elect-u": "0"}, "elect_unclean": frozenset({0}), "unclean_request": "0"},
+        {"spec": {"config": {"unclean.leader.election.enable": "true"}}},
+    ],
+)
+def test_unclean_elections_as_well(consent, heard, leader):
+    """Only broker 0 was in sync, and it is gone: any other one may lack records."""
+    dead = three() | {0: make_broker(0, fenced=10)}
+    view = topic_view(partitions={0: entry(leader=-1, isr=((0, 10),))}, **consent)
+    assert leaders(plan(after_outage(view, heard=heard, brokers=dead), NOW)) == {0: leader}
+
+
 def test_who_leads_and_is_not_heard_stays():
     view = topic_view(partitions={0: entry(), 1: entry(leader=1)})
     assert leaders(plan(after_outage(view, heard={2}), NOW)) == {}
