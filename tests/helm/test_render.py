@@ -189,10 +189,10 @@ def test_the_operator_takes_the_environment_that_it_is_given(documents: list[dic
     for entry in pod_template(documents)["spec"]["containers"][0]["env"]:
         assert entry["name"] not in environment, "given twice"
         path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        environment[entry["name"]] = entry.get("value", f"<{path}>")
+        environment[entry["name"]] = entry.get("value", str(path).replace(".", "-"))
     settings = OperatorSettings.from_environment(environment)
-    assert settings.namespace == "<metadata.namespace>"
-    assert settings.instance == "<metadata.name>_<metadata.uid>"
+    assert settings.namespace == "metadata-namespace"
+    assert settings.instance == "metadata-name_metadata-uid"
     assert settings.default_image.partition(":")[0].endswith("kafkalite-broker") or "@sha256" in settings.default_image
     if settings.default_cluster is not None:
         made = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteCluster", "spec": settings.default_cluster}
@@ -202,7 +202,8 @@ def test_the_operator_takes_the_environment_that_it_is_given(documents: list[dic
 def test_the_operator_reads_every_variable_that_the_chart_sets():
     """A misspelt one would be set in vain."""
     text = (CHART / "templates/operator-deployment.yaml").read_text()
-    source = (ROOT / "operator/kafkalite_operator/settings.py").read_text()
+    modules = ("operator/kafkalite_operator/settings.py", "runtime/kafkalite_runtime/logging.py")
+    source = "".join((ROOT / module).read_text() for module in modules)
     names = set(re.findall(r"- name: ((?:KAFKALITE|POD)_[A-Z_]+)", text))
     assert len(names) >= 8
     assert [name for name in sorted(names) if f'"{name}"' not in source] == []

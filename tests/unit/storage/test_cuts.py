@@ -82,3 +82,17 @@ def test_a_log_that_was_to_begin_anew_when_the_process_died_is_no_loss(rig, tool
     rig.disk.kill()
     rig.open(recovery_point=min(offset for _, offset in rig.shrunk))
     assert not rig.report.cut_below_flushed
+
+
+def test_damage_below_the_log_start_is_a_loss_of_what_follows_it(rig, tools):
+    """Records below the start were deleted, but those behind were flushed (simulator, seed 60293)."""
+    rig.config = LogConfig(segment_bytes=100_000)
+    log = rig.open()
+    tools.fill(log, 8)
+    tools.flush(log)
+    brief = log.active.find(3)
+    rig.disk.kill()
+    rig.disk.content(log.active.path)[brief.position + brief.size - 1] ^= 0xFF
+    log = rig.open(recovery_point=5, start_offset=5)
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    assert (rig.report.cut, rig.report.cut_below_flushed) == (True, True)

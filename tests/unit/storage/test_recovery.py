@@ -116,22 +116,6 @@ def test_a_cut_below_the_flushed_end_is_reported(rig, tools, flip):
     assert tools.offsets(log) == list(range(18))
 
 
-def test_damage_below_the_log_start_is_a_loss_of_what_follows_it(rig, tools):
-    """Records below the start were deleted, but those behind were flushed (simulator, seed 60293)."""
-    damaged(rig, tools, 3, count=5)
-    log = rig.open(recovery_point=5, start_offset=5)
-    assert (log.start_offset, log.end_offset) == (5, 5)
-    assert (rig.report.cut, rig.report.cut_below_flushed) == (True, True)
-
-
-def test_a_log_that_ends_whole_below_its_start_has_lost_nothing(rig, tools):
-    tools.fill(rig.open(), 5)
-    rig.disk.kill()
-    log = rig.open(recovery_point=8, start_offset=8)
-    assert (log.start_offset, log.end_offset) == (8, 8)
-    assert (rig.report.cut, rig.report.cut_below_flushed) == (True, False)
-
-
 def test_a_cut_beyond_the_flushed_end_is_not(rig, tools):
     damaged(rig, tools, 15)
     rig.open(recovery_point=15)
