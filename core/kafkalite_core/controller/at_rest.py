@@ -4,11 +4,11 @@ The part of a plan that is about one topic is a function of
 
     the topic       its view, the very object: a view never changes, and a new version of a topic has a new one
     what is shared  brokers, cluster, owners of contested names, times of registrations: every field of the snapshot
-                    but `PASSED_OVER`, compared by value, and who is not heard
+                    but `PASSED_OVER`, compared by value, and who is avoided
 
 and, for some topics, of more: the time (a new topic's patience, `flush.messages` that was tightened), the load of the
-brokers and what moves at once (a topic that is to be placed, grown or moved), or a look at preferred leaders. Those are
-never remembered. So
+brokers and what moves at once (a topic that is to be placed, grown or moved), a look at preferred leaders, or who is heard
+(elections that are asked for; leaders that leave are moves). Those are never remembered. So
 
     plan(snapshot, now, memory) == plan(snapshot, now)          for every memory that earlier plans have filled
 
@@ -32,7 +32,7 @@ PASSED_OVER: Final = frozenset(
     {
         "topics",  # each by itself
         "cluster",  # without its counters, see `_settings`
-        # Fencing comes before all topics, and who is not heard is compared.
+        # Fencing comes before all topics, and who is avoided is compared.
         "exits",
         "expiry_fences",
         "leases",
@@ -92,9 +92,9 @@ class AtRest:
         """How many topics it holds."""
         return len(self._topics)
 
-    def begin(self, snapshot: Snapshot, unheard: frozenset[int]) -> None:
+    def begin(self, snapshot: Snapshot, avoided: frozenset[int]) -> None:
         """A plan begins: forget everything when something changed that topics share, and topics that are gone."""
-        shared = (unheard, _settings(snapshot.cluster), *(getattr(snapshot, name) for name in _SHARED))
+        shared = (avoided, _settings(snapshot.cluster), *(getattr(snapshot, name) for name in _SHARED))
         if shared != self._shared:
             self._shared = shared
             self._topics.clear()

@@ -72,7 +72,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     rest = AtRest() if rest is None else rest
     unheard = silent(snapshot, now)
     avoided = _avoided(snapshot, unheard)
-    rest.begin(snapshot, unheard)
+    rest.begin(snapshot, avoided)
     moves = Reassignments(snapshot, unheard)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
@@ -158,7 +158,7 @@ def _others(
             obstacle = problem_of(snapshot, view) or moves.obstacle(view)
         actions = [*_topic_status(snapshot, view, obstacle, now, recovery.reasons(view))]
     waits = obstacle is not None and (obstacle.waiting or obstacle.passing)
-    if not (waits or moves.depends_on_others(view) or flush_settles(snapshot, view)):
+    if not (waits or view.elections or moves.depends_on_others(view) or flush_settles(snapshot, view)):
         rest.remember(view, None, tuple(actions))
     return actions
 
@@ -183,7 +183,7 @@ def _partition_changes(
         change = _topic_change(snapshot, view, moves, recovery, preferred, avoided, unheard)
         if change is not None:
             actions.append(change)
-            if alone and not moves.depends_on_others(view):
+            if alone and not view.elections and not moves.depends_on_others(view):
                 rest.remember(view, change, ())
     # Topics with elections first: their clients wait.
     return sorted(actions, key=lambda action: (not action.elected, action.topic.uid))
