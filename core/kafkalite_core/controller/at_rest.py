@@ -8,7 +8,7 @@ The part of a plan that is about one topic is a function of
 
 and, for some topics, of more: the time (a new topic's patience, `flush.messages` that was tightened), the load of the
 brokers and what moves at once (a topic that is to be placed, grown or moved), a look at preferred leaders, or who is
-heard (elections that are asked for; leaders that leave are moves). Those are never remembered. So
+heard (elections that are asked for). Those are never remembered. So
 
     plan(snapshot, now, memory) == plan(snapshot, now)          for every memory that earlier plans have filled
 
