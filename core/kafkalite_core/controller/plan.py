@@ -72,13 +72,8 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     rest = AtRest() if rest is None else rest
     unheard = silent(snapshot, now)
     avoided = _avoided(snapshot, unheard)
-<<<<<<< HEAD
     rest.begin(snapshot, avoided)
-    moves = Reassignments(snapshot, unheard)
-=======
-    rest.begin(snapshot, unheard)
     moves = Reassignments(snapshot)
->>>>>>> parent of c4339f2 (A leader that leaves, and a move that is over, give the leadership to who is heard, as balancing does (R16))
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
