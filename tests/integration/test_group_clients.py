@@ -13,10 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.client_process import HEARTBEAT_MS, SESSION_MS
+from tests.integration.coordinators import committed_offsets
 from tests.integration.java_tools import JavaTools, bootstrap_elsewhere, command_line, table
 
 PARTITIONS = 10
@@ -178,14 +179,9 @@ class Group:
             time.sleep(0.1)
 
     def _committed(self) -> dict[int, int]:
-        """By partition; nothing while the group has just another coordinator, which this client leaves to its caller."""
-        asked = [TopicPartition(self.topic, partition) for partition in range(PARTITIONS)]
-        try:
-            return {answer.partition: answer.offset for answer in self._asking.committed(asked, timeout=10)}
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
-                raise
-            return {}
+        """By partition."""
+        answers = committed_offsets(self._asking, self.topic, PARTITIONS)
+        return {answer.partition: answer.offset for answer in answers}
 
     def _send(self) -> list[tuple[int, int]]:
         sent, failed = [], []
