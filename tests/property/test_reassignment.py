@@ -71,7 +71,7 @@ class Reassignment(RuleBasedStateMachine):
             partitions={0: self.entry},
             spec={"replicas": self.replicas, "config": self.config, "replica_assignment": dict(self.pins)},
         )
-        return snapshot(view, brokers=dict(self.brokers), cluster={"replicas": len(IDS)}, observing_since=None)
+        return snapshot(view, brokers=dict(self.brokers), cluster={"replicas": len(IDS)})
 
     def write(self, expected, proposed):
         """A compare-and-swap with the fences of the API server."""

@@ -27,7 +27,7 @@ class Scaling(Reassignment):
             spec={"replicas": self.replicas, "config": self.config, "replica_assignment": dict(self.pins)},
         )
         known = {i: broker for i, broker in self.brokers.items() if i not in self.gone}
-        return snapshot(view, brokers=known, cluster={"replicas": self.wanted}, observing_since=None)
+        return snapshot(view, brokers=known, cluster={"replicas": self.wanted})
 
     @rule(wanted=st.integers(1, len(IDS)))
     def scale(self, wanted):

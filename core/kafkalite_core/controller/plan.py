@@ -73,7 +73,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     unheard = silent(snapshot, now)
     avoided = _avoided(snapshot, unheard)
     rest.begin(snapshot, avoided)
-    moves = Reassignments(snapshot)
+    moves = Reassignments(snapshot, unheard)
     recovery = StoreRecovery(snapshot)
     restarts = roll(snapshot, now)
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}

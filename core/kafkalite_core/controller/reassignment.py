@@ -36,7 +36,7 @@ from kafkalite_core.model.limits import NO_LEADER
 from kafkalite_core.model.partition import PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
@@ -81,8 +81,18 @@ def retargeted(entry: Partition, target: tuple[int, ...]) -> Partition:
     return replace(entry, replicas=target + leaving, adding=adding, removing=leaving)
 
 
-def completion(entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush: bool, min_isr: int) -> Completion:
-    """Whether the move of an entry is over, and what becomes of it; `min_isr` is that of its target."""
+def completion(
+    entry: Partition,
+    brokers: Mapping[int, Broker],
+    *,
+    relaxed_flush: bool,
+    min_isr: int,
+    silent: Collection[int] = (),
+) -> Completion:
+    """Whether the move of an entry is over, and what becomes of it; `min_isr` is that of its target.
+
+    Nobody among `silent` is given the leadership, who might not hear of it for a while: whoever leads goes on (R16).
+    """
     target = target_of(entry)
     staying = tuple(member for member in entry.isr if member.id not in entry.removing)
     ids = {
@@ -103,10 +113,12 @@ def completion(entry: Partition, brokers: Mapping[int, Broker], *, relaxed_flush
         return Completion(None, "waiting for a leader")
     leader = entry.leader
     if leader not in ids:
-        named = (i for i in target if i in ids and entry.isr_epoch_of(i) == brokers[i].epoch)
-        leader = next(named, NO_LEADER)
-        if leader == NO_LEADER:
+        named = [i for i in target if i in ids and entry.isr_epoch_of(i) == brokers[i].epoch]
+        if not named:
             return Completion(None, "waiting for the ISR to name the present epochs of its members")
+        leader = next((i for i in named if i not in silent), NO_LEADER)
+        if leader == NO_LEADER:
+            return Completion(None, f"waiting to hear from {_brokers(named)}, for another leader")
     done = replace(
         entry,
         leader=leader,
@@ -126,11 +138,12 @@ def move(
     *,
     relaxed_flush: bool,
     min_isr_of: Callable[[int], int],
+    silent: Collection[int] = (),
 ) -> Verdict:
     """One step: take up another target (None: the one there is) and complete, together where both are possible.
 
     `min_isr_of` gives the effective min ISR of so many replicas. Without a change the reason says what is waited for;
-    it is empty when nothing moves.
+    it is empty when nothing moves. `silent`: see `completion`.
     """
     if entry.has_leader and not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="waiting for an election")
@@ -138,7 +151,8 @@ def move(
     wanted = retargeted(entry, target) if anew and target is not None else entry
     reason = _begun(entry, wanted) if anew else ""
     if is_moving(wanted):
-        done = completion(wanted, brokers, relaxed_flush=relaxed_flush, min_isr=min_isr_of(len(target_of(wanted))))
+        min_isr = min_isr_of(len(target_of(wanted)))
+        done = completion(wanted, brokers, relaxed_flush=relaxed_flush, min_isr=min_isr, silent=silent)
         if done.entry is not None:
             reason = f"replicas are {list(target_of(wanted))}: {done.reason}"
             wanted = done.entry

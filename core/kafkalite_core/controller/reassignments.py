@@ -38,10 +38,14 @@ NOTHING = Verdict(change=None, reason="")
 
 
 class Reassignments:
-    """The moves of one round. Call `decide` for every partition that needs no election, then `obstacle`."""
+    """The moves of one round. Call `decide` for every partition that needs no election, then `obstacle`.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    `silent`: brokers that live and are not heard at present; they are given no leadership.
+    """
+
+    def __init__(self, snapshot: Snapshot, silent: frozenset[int] = frozenset()) -> None:
         self._snapshot = snapshot
+        self._silent = silent
         self._leaving = leaving_of(snapshot)
         limit = setting(snapshot.cluster.config, MOVES_KEY)
         assert isinstance(limit, int)
@@ -87,6 +91,7 @@ class Reassignments:
             snapshot.brokers,
             relaxed_flush=relaxed_flush,
             min_isr_of=lambda replicas: effective_min_isr(snapshot, view, replicas),
+            silent=self._silent,
         )
         after = entry if verdict.change is None else verdict.change.proposed
         if target is not None:
@@ -100,7 +105,7 @@ class Reassignments:
         """Another leader for a partition whose leader is on a broker that leaves."""
         if view.paused or entry.leader not in self._leaving.evacuated:
             return NOTHING
-        return hand_over(entry, self._snapshot.brokers)
+        return hand_over(entry, self._snapshot.brokers, silent=self._silent)
 
     def _has_to_wait(self, view: TopicView, number: int, entry: Partition, target: tuple[int, ...]) -> bool:
         new = tuple(broker_id for broker_id in target if broker_id not in entry.replicas)

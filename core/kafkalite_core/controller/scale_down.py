@@ -26,7 +26,7 @@ from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.strays import why_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
     from kafkalite_core.model.cluster import Broker
@@ -90,16 +90,20 @@ def _width(view: TopicView) -> int:
 # -- leaders ----------------------------------------------------------------------------------------------------
 
 
-def hand_over(entry: Partition, brokers: Mapping[int, Broker]) -> Verdict:
-    """A leader that leaves gives way to the first replica that stays and could lead at once; the ISR stays."""
+def hand_over(entry: Partition, brokers: Mapping[int, Broker], *, silent: Collection[int] = ()) -> Verdict:
+    """A leader that leaves gives way to the first replica that stays and could lead at once; the ISR stays.
+
+    Not to one among `silent`, who might not hear of it for a while (R16).
+    """
     leader = brokers.get(entry.leader)
     if leader is None or not leader.leaving or not leader_is_valid(entry, brokers):
         return Verdict(change=None, reason="")
     for broker_id in entry.replicas:
-        if may_lead(entry, broker_id, brokers) and not brokers[broker_id].leaving:
+        if may_lead(entry, broker_id, brokers) and not brokers[broker_id].leaving and broker_id not in silent:
             reason = f"leader {entry.leader} leaves the cluster; broker {broker_id} is in sync and stays"
             return lead(entry, broker_id, reason)
-    return Verdict(change=None, reason=f"nobody who stays is in sync yet to lead instead of broker {entry.leader}")
+    reason = f"nobody who stays is in sync yet, and heard, to lead instead of broker {entry.leader}"
+    return Verdict(change=None, reason=reason)
 
 
 # -- brokers ----------------------------------------------------------------------------------------------------

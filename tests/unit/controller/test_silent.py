@@ -99,6 +99,21 @@ def test_balancing_gives_nothing_to_who_is_not_heard(heard):
     assert leaders(plan(back, NOW)) == {0: 0, 1: 0}
 
 
+@pytest.mark.parametrize(("heard", "leader"), [({0, 1, 2, 3}, 0), ({1, 2, 3}, 1), ({2, 3}, 3)])
+def test_a_leader_that_leaves_gives_way_to_who_is_heard(heard, leader):
+    four = three() | {3: make_broker(3)}
+    leaving = entry(leader=3, replicas=(3, 0, 1), isr=((3, 13), (0, 10), (1, 11)))
+    state = after_outage(topic_view(partitions={0: leaving}), heard=heard, brokers=four, cluster={"replicas": 3})
+    assert leaders(plan(state, NOW)) == {0: leader}, "with the first step of its move it stays leader"
+
+
+@pytest.mark.parametrize(("heard", "led"), [({0, 1, 2}, {0: 1}), ({0, 2}, {0: 2}), ({0}, {})])
+def test_a_move_is_over_when_who_is_heard_can_lead(heard, led):
+    moving = replace(entry(replicas=(1, 2, 0)), removing=(0,))
+    view = topic_view(partitions={0: moving}, spec={"replicas": 2})
+    assert leaders(plan(after_outage(view, heard=heard), NOW)) == led
+
+
 @pytest.mark.parametrize("heard", [{1, 2}, set()])
 def test_a_wish_for_the_preferred_leader_waits_until_that_is_heard(heard):
     """Of two partitions one has its first replica as leader already: the wish is kept for the other one."""
