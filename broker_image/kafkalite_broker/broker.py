@@ -76,7 +76,6 @@ class Broker:
         self._serving = False
         self._state = "starting"
         self._exit_code = 0
-        self._keys_in_force = settings.broker.config
         self._loop_ticked_s = monotonic()
         self._link = ClusterLink(
             self._client,
@@ -120,6 +119,7 @@ class Broker:
             broker_epoch=lambda: self._link.broker_epoch,
             owner_uid=lambda: self._link.owner_uid,
             noticed=lambda: self._link.notice.uids,
+            flushed=lambda: self._link.flushed.tokens,
             main_loop_age_s=lambda: monotonic() - self._loop_ticked_s,
             oldest_flush_age_s=self._oldest_flush_age_s,
         )
@@ -340,10 +340,8 @@ class Broker:
         """Have the keys that need no restart follow the cluster. The watch shows them before the file does."""
         cluster = self._link.cluster
         config = self._config_watch.current.config if cluster is None else valid_broker_config(cluster.config)
-        if self._plane is not None and self._serving and config != self._keys_in_force:
-            self._keys_in_force = config
-            self._plane.partitions.reconfigure(config)
-            self._plane.groups.reconfigure(config)
+        if self._plane is not None and self._serving:
+            self._plane.reconfigure(config, None if cluster is None else cluster.generation)
 
     def _ticked(self) -> None:
         self._loop_ticked_s = monotonic()

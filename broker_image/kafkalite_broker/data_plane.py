@@ -32,14 +32,14 @@ from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
 from kafkalite_core.membership.claims import is_claimed
 from kafkalite_core.model.config import broker_integer
-from kafkalite_core.model.errors import StorageError
+from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.storage.errors import DiskFailure
 from kafkalite_core.storage.flushing import names_job
 from kafkalite_core.storage.stray_ends import listed, unlisted
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from kafkalite_broker.background import Background
     from kafkalite_broker.cluster.isr_writer import PartitionWriter
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.cluster.topic_writer import TopicWriter
     from kafkalite_broker.log.recovery_tally import Left, Recovered
     from kafkalite_broker.telemetry import BrokerTelemetry
+    from kafkalite_core.model.partition import TopicRef
     from kafkalite_core.storage.log import Log
 
 log = get_logger(__name__)
@@ -97,6 +98,8 @@ class DataPlane:
         config = settings.broker.config
         self._settings = settings
         self._config = config
+        self._keys_in_force: Mapping[str, str] = config
+        self._generation_in_force: int | None = None
         self._link = link
         self._topic_writer = topic_writer
         self._telemetry = telemetry
@@ -277,6 +280,32 @@ class DataPlane:
         known = self.logs.listed_strays()
         self._link.report_strays(listed(known), unlisted(known))
 
+    def reconfigure(self, config: Mapping[str, str], generation: int | None) -> None:
+        """Go by these keys of the broker from now on, of that generation of the cluster; None: not by a cluster's."""
+        if config != self._keys_in_force:
+            self._keys_in_force = config
+            self.partitions.reconfigure(config)
+            self.groups.reconfigure(config)
+        self._generation_in_force = generation
+
+    def _look_at_flushed(self) -> None:
+        """Tell of which topics a tightened flush was caught up with (S4)."""
+        if self._generation_in_force is not None:
+            self._link.flushed.look(
+                self._link.cache,
+                self._settings.broker_id,
+                broker_config=self._keys_in_force,
+                generation=self._generation_in_force,
+                log_of=self._log_of,
+            )
+
+    def _log_of(self, ref: TopicRef, number: int) -> Log | None:
+        try:
+            driver = self.partitions.hosted(ref.name, number)
+        except BrokerError:
+            return None
+        return driver.log if driver.ref == ref else None
+
     def stop_reading(self) -> None:
         """Take no further request, nor replica. To be called before anything is dropped that was asked for."""
         self.server.stop_reading()
@@ -350,6 +379,7 @@ class DataPlane:
             self._set_unclaimed_aside()  # for some there was no room
             self._link.report_holdings()
             self._link.look_at_notice(all_set_aside=self.partitions.aside.idle and not self.logs.unclaimed())
+            self._look_at_flushed()
 
     async def _checkpoint(self) -> None:
         interval_s = broker_integer(self._config, "replica.high.watermark.checkpoint.interval.ms") / 1000.0

@@ -134,10 +134,4 @@ class LeaseReader:
             assert changed_at is not None
             self._seen_at[namespace, record.name] = now
             before = self._leases.get((namespace, record.name), NEVER_READ)
-            self._leases[namespace, record.name] = before.followed_by(
-                holder=record.holder,
-                changed_at=changed_at,
-                noticed=record.noticed,
-                now=now,
-                duration_s=record.duration_s,
-            )
+            self._leases[namespace, record.name] = before.followed_by(record, changed_at=changed_at, now=now)

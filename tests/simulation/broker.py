@@ -199,6 +199,7 @@ class Broker:
         assert self.registrar is not None
         self.registrar.look_at_holdings()
         self.link.look_at_notice()
+        self.link.look_at_flushed()
         self.after(self.shape.tick_ms, self._tick)
 
     def _set_unclaimed_aside(self) -> None:

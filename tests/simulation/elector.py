@@ -126,11 +126,5 @@ class LeaseReader:
                 changed_s = self._observer.changed_s(record.name)
                 assert changed_s is not None
                 before = operator.store.leases.get(record.name, NEVER_READ)
-                operator.store.leases[record.name] = before.followed_by(
-                    holder=record.holder,
-                    changed_at=changed_s,
-                    noticed=record.noticed,
-                    now=now_s,
-                    duration_s=record.duration_s,
-                )
+                operator.store.leases[record.name] = before.followed_by(record, changed_at=changed_s, now=now_s)
         operator.wake()

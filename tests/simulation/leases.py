@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.membership.lease import may_take
-from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
+from kafkalite_core.resources.leases import parse_lease, render_lease, told_annotations, told_operations
 from tests.simulation.api import Outcome
 from tests.simulation.parsed import broker_of
 
@@ -28,7 +28,7 @@ class LeaseRenewer:
             operations = [
                 {"op": "test", "path": "/spec/holderIdentity", "value": broker.incarnation},
                 {"op": "add", "path": "/spec/renewTime", "value": self._stamp()},
-                noticed_operation(broker.link.notice.uids),
+                *told_operations(noticed=broker.link.notice.uids, flushed=broker.link.flushed.tokens),
             ]
             broker.call("patch", "leases", broker.host.object_name, operations, answer=self._renewed)
         broker.after(cluster.renew_interval_s * 1000.0 * (0.9 + 0.1 * broker.chance()), self.turn)
@@ -63,7 +63,7 @@ class LeaseRenewer:
         """The next turn sees what came of it."""
 
     def _render(self, transitions: int, resource_version: str) -> dict[str, Any]:
-        stamp = self._stamp()
+        stamp, link = self._stamp(), self._broker.link
         return render_lease(
             "default",
             self._broker.host.object_name,
@@ -73,5 +73,5 @@ class LeaseRenewer:
             duration_s=5,
             transitions=transitions,
             resource_version=resource_version,
-            annotations=noticed_annotation(self._broker.link.notice.uids),
+            annotations=told_annotations(noticed=link.notice.uids, flushed=link.flushed.tokens),
         )

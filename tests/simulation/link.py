@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.membership.flushed import FlushedTopics
 from kafkalite_core.membership.metadata_cache import MetadataCache
 from kafkalite_core.membership.notice import Notice
 from tests.simulation.api import Outcome
@@ -13,6 +14,8 @@ from tests.simulation.reflector import Reflector
 if TYPE_CHECKING:
     from kafkalite_core.membership.metadata_cache import CacheChange
     from kafkalite_core.model.cluster import Cluster
+    from kafkalite_core.model.partition import TopicRef
+    from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
     from tests.simulation.patching import Json
 
@@ -24,6 +27,7 @@ class Link:
         self._broker = broker
         self.cache = MetadataCache()
         self.notice = Notice()
+        self.flushed = FlushedTopics()
         self.topics_looked_at_ms = float("-inf")
         self._looking = False
         self.cluster: Cluster | None = None
@@ -66,6 +70,20 @@ class Link:
         broker, registrar = self._broker, self._broker.registrar
         told = registrar is not None and registrar.tells_all
         self.notice.look(self.cache, tells_all=told and not broker.logs.unclaimed())
+
+    def look_at_flushed(self) -> None:
+        """Say of which topics a tightened flush was caught up with (S4). The topics here have configurations of their own."""
+        broker = self._broker
+        if self.cluster is None or broker.partitions is None:
+            return
+
+        def log_of(ref: TopicRef, number: int) -> Log | None:
+            driver = broker.partitions.drivers.get((ref.name, number))
+            return driver.log if driver is not None and driver.ref == ref else None
+
+        self.flushed.look(
+            self.cache, broker.host.id, broker_config={}, generation=self.cluster.generation, log_of=log_of
+        )
 
     def look_at_topics(self) -> None:
         """List them anew: a watch may be late."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalite_broker.cluster.attempts import DEADLINE_S
 from kafkalite_core.membership.lease import may_take, plan_renewal
 from kafkalite_core.resources.brokers import parse_broker
-from kafkalite_core.resources.leases import noticed_annotation, noticed_operation, parse_lease, render_lease
+from kafkalite_core.resources.leases import parse_lease, render_lease, told_annotations, told_operations
 from kafkalite_core.resources.naming import API_VERSION, BROKER_KIND, broker_labels
 from kafkalite_runtime.kube import BROKERS, LEASES, KubeClient, KubeError, KubeInvalid, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
@@ -41,6 +41,7 @@ class LeaseThread:
         broker_epoch: Registered broker epoch, -1 for none.
         owner_uid: `metadata.uid` of the `KafkaLiteBroker` that owns the Lease, empty while unknown.
         noticed: Uids of topics that this broker has noticed (`membership/notice.py`).
+        flushed: Tokens of topics that it has flushed (`membership/flushed.py`).
         main_loop_age_s: Time since the main loop ticked last.
         oldest_flush_age_s: Age of the oldest flush under way, 0 for none.
     """
@@ -54,6 +55,7 @@ class LeaseThread:
         broker_epoch: Callable[[], int],
         owner_uid: Callable[[], str],
         noticed: Callable[[], tuple[str, ...]],
+        flushed: Callable[[], tuple[str, ...]],
         main_loop_age_s: Callable[[], float],
         oldest_flush_age_s: Callable[[], float],
     ) -> None:
@@ -63,6 +65,7 @@ class LeaseThread:
         self._broker_epoch = broker_epoch
         self._owner_uid = owner_uid
         self._noticed = noticed
+        self._flushed = flushed
         self._main_loop_age_s = main_loop_age_s
         self._oldest_flush_age_s = oldest_flush_age_s
         self._thread: threading.Thread | None = None
@@ -166,7 +169,7 @@ class LeaseThread:
             {"op": "test", "path": "/spec/holderIdentity", "value": settings.incarnation},
             {"op": "add", "path": "/spec/renewTime", "value": now},
             {"op": "add", "path": "/spec/leaseDurationSeconds", "value": self._duration_s()},
-            noticed_operation(self._noticed()),
+            *told_operations(noticed=self._noticed(), flushed=self._flushed()),
         ]
         try:
             await client.json_patch(LEASES, settings.namespace, settings.object_name, operations, deadline_s=DEADLINE_S)
@@ -239,7 +242,7 @@ class LeaseThread:
             transitions=transitions,
             resource_version=resource_version,
             labels=broker_labels(settings.cluster, settings.broker_id),
-            annotations={**annotations, **noticed_annotation(self._noticed())},
+            annotations={**annotations, **told_annotations(noticed=self._noticed(), flushed=self._flushed())},
             owners=[owner],
         )
 

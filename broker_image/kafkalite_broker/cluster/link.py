@@ -16,6 +16,7 @@ from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.cluster.registrar import Registrar
 from kafkalite_broker.cluster.sightings import SightingReader, sighting, sort, uid_of
 from kafkalite_broker.cluster.topic_changes import TopicChanges
+from kafkalite_core.membership.flushed import FlushedTopics
 from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache
 from kafkalite_core.membership.notice import Notice
 from kafkalite_core.model.cluster import BrokerState
@@ -69,6 +70,7 @@ class ClusterLink:
     Attributes:
         cache: Topics and brokers of the cluster.
         notice: Topics without a place that this broker has noticed; safe to read in any thread.
+        flushed: Topics whose tightened flush it has caught up with; safe to read in any thread.
         cluster: The cluster as last seen, None before the first list.
         changes: Wakes those who wait for the cache, or the cluster, to show something.
     """
@@ -106,6 +108,7 @@ class ClusterLink:
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
         self.notice = Notice()
+        self.flushed = FlushedTopics()
         self.topics_looked_at_s = float("-inf")
         """When a consistent list of the topics was last asked for that the cache has taken in; monotonic."""
         self._looking: asyncio.Task[None] | None = None
@@ -414,8 +417,12 @@ class ClusterLink:
     async def _catch_up(self) -> None:
         """Bring the cache up to now with consistent lists (R15).
 
-        What they lack is not taken for deleted: a watch may already have shown something newer.
+        What they lack is not taken for deleted: a watch may already have shown something newer. A cluster's defaults
+        count as well: who joins an ISR knows of a tightened flush (S4).
         """
+        for found in (await self._client.list(CLUSTERS, self._settings.namespace)).items:
+            if self.cluster is None or int(found["metadata"].get("generation", 0)) > self.cluster.generation:
+                self._cluster_event("MODIFIED", found)
         for found in (await self._client.list(BROKERS, self._settings.namespace)).items:
             self.absorb_broker(found)
         await self._absorb_topics()

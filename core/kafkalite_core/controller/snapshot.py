@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkalite_core.controller.facts import topic_facts
 from kafkalite_core.model.config import resolve_topic_config
@@ -92,6 +92,30 @@ class TopicView:
         return bool(self.topic.ref.topic_id)
 
 
+class ToldWithLease(Protocol):
+    """What a Lease says (`resources/leases.py` `LeaseRecord`)."""
+
+    @property
+    def holder(self) -> str:
+        """Incarnation."""
+        ...
+
+    @property
+    def noticed(self) -> frozenset[str] | None:
+        """Uids of topics."""
+        ...
+
+    @property
+    def flushed(self) -> frozenset[str] | None:
+        """Tokens of topics."""
+        ...
+
+    @property
+    def duration_s(self) -> float:
+        """Lease duration."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
     """A broker's Lease as observed.
@@ -101,6 +125,7 @@ class LeaseView:
         changed_at: When the observer saw its renewal change, or first saw it.
         noticed: Uids of topics that the holder has noticed (`membership/notice.py`); None: it does not say.
         noticed_at: When the observer first read these.
+        flushed: Tokens of topics that the holder has flushed (`membership/flushed.py`); None: it does not say.
         duration_s: `spec.leaseDurationSeconds`: the lease duration that the holder went by when it renewed last; 0 when
             it does not say.
     """
@@ -109,15 +134,18 @@ class LeaseView:
     changed_at: float
     noticed: frozenset[str] | None = None
     noticed_at: float = 0.0
+    flushed: frozenset[str] | None = None
     duration_s: float = 0.0
 
-    def followed_by(
-        self, *, holder: str, changed_at: float, noticed: frozenset[str] | None, now: float, duration_s: float = 0.0
-    ) -> LeaseView:
+    def followed_by(self, record: ToldWithLease, *, changed_at: float, now: float) -> LeaseView:
         """What the next read shows."""
-        noticed_at = self.noticed_at if noticed == self.noticed else now
         return LeaseView(
-            holder=holder, changed_at=changed_at, noticed=noticed, noticed_at=noticed_at, duration_s=duration_s
+            holder=record.holder,
+            changed_at=changed_at,
+            noticed=record.noticed,
+            noticed_at=self.noticed_at if record.noticed == self.noticed else now,
+            flushed=record.flushed,
+            duration_s=record.duration_s,
         )
 
 

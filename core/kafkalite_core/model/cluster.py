@@ -213,6 +213,7 @@ class Cluster:
             as many as the partitions allow.
         node_loss: `spec.nodeLoss`: `wait` or `replace`.
         node_loss_s: `spec.nodeLossSeconds`: how long a node is not ready before it counts as lost.
+        generation: `metadata.generation`: rises with every change of the spec.
     """
 
     namespace: str
@@ -233,3 +234,4 @@ class Cluster:
     max_unavailable: int | None = None
     node_loss: str = "wait"
     node_loss_s: float = 300.0
+    generation: int = 0

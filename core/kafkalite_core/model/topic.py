@@ -48,6 +48,14 @@ FLUSH_CONDITION = "DurableFlush"
 """False while acknowledgements need not wait for the disk, and until the ISR has flushed after a tightening (S4)."""
 
 
+def flushed_token(uid: str, generation: int, cluster_generation: int) -> str:
+    """How a broker tells that it has flushed a topic whose `flush.messages` was tightened (S4).
+
+    `uid` and `generation` are those of the topic's object, `cluster_generation` that of its `KafkaLiteCluster`.
+    """
+    return f"{uid}:{generation}:{cluster_generation}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """One entry of `status.conditions`, without its times.

@@ -47,6 +47,7 @@ def parse_cluster(obj: Mapping[str, Any]) -> Cluster:
         max_unavailable=rolling.integer("maxUnavailable") if rolling.has("maxUnavailable") else None,
         node_loss=spec.text("nodeLoss", "wait"),
         node_loss_s=spec.number("nodeLossSeconds", 300.0),
+        generation=metadata.integer("generation", 0),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.fields import open_object
-from kafkalite_core.resources.naming import ANNOTATION_NOTICED, annotation_path
+from kafkalite_core.resources.naming import ANNOTATION_FLUSHED, ANNOTATION_NOTICED, annotation_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,6 +26,7 @@ class LeaseRecord:
         transitions: `spec.leaseTransitions`.
         resource_version: Version of the object that this was read from.
         noticed: Uids of topics that the broker says it has noticed (`membership/notice.py`); None: it does not say.
+        flushed: Tokens of topics whose tightened flush it has caught up with (`membership/flushed.py`); None: likewise.
         annotations: All that the object has.
     """
 
@@ -38,6 +39,7 @@ class LeaseRecord:
     transitions: int
     resource_version: str
     noticed: frozenset[str] | None = None
+    flushed: frozenset[str] | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -51,7 +53,6 @@ def parse_lease(obj: Mapping[str, Any]) -> LeaseRecord:
     fields, metadata = open_object(obj)
     spec = fields.map("spec")
     annotations = metadata.map("annotations").texts_or_empty()
-    noticed = annotations.get(ANNOTATION_NOTICED)
     return LeaseRecord(
         namespace=metadata.text("namespace", ""),
         name=metadata.text("name"),
@@ -61,20 +62,25 @@ def parse_lease(obj: Mapping[str, Any]) -> LeaseRecord:
         duration_s=spec.integer("leaseDurationSeconds", 0),
         transitions=spec.integer("leaseTransitions", 0),
         resource_version=metadata.text("resourceVersion", ""),
-        noticed=None if noticed is None else frozenset(uid for uid in noticed.split(",") if uid),
+        noticed=_listed(annotations.get(ANNOTATION_NOTICED)),
+        flushed=_listed(annotations.get(ANNOTATION_FLUSHED)),
         annotations=annotations,
     )
 
 
-def noticed_annotation(uids: Iterable[str]) -> dict[str, str]:
-    """What a broker writes on its Lease: the topics that it has noticed (`LeaseRecord.noticed`)."""
-    return {ANNOTATION_NOTICED: ",".join(uids)}
+def _listed(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(each for each in text.split(",") if each)
 
 
-def noticed_operation(uids: Iterable[str]) -> dict[str, str]:
+def told_annotations(*, noticed: Iterable[str], flushed: Iterable[str]) -> dict[str, str]:
+    """What a broker tells with its Lease, see `LeaseRecord`."""
+    return {ANNOTATION_NOTICED: ",".join(noticed), ANNOTATION_FLUSHED: ",".join(flushed)}
+
+
+def told_operations(*, noticed: Iterable[str], flushed: Iterable[str]) -> list[dict[str, str]]:
     """As a JSON patch, which the server refuses when somebody has taken all annotations away."""
-    [(name, value)] = noticed_annotation(uids).items()
-    return {"op": "add", "path": annotation_path(name), "value": value}
+    told = told_annotations(noticed=noticed, flushed=flushed)
+    return [{"op": "add", "path": annotation_path(name), "value": value} for name, value in told.items()]
 
 
 def render_lease(

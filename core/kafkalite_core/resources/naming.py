@@ -43,6 +43,7 @@ ANNOTATION_REPLACE: Final = "kafkalite.io/replace"
 that loses nothing, and removes the annotation.
 """
 ANNOTATION_NOTICED: Final = "kafkalite.io/noticed-topics"
+ANNOTATION_FLUSHED: Final = "kafkalite.io/flushed-topics"
 """On a broker's Lease, by the broker: uids of topics without a place that it has seen, with commas between, while its
 status tells all that it has set aside (S10). A version that does not say so leaves it out.
 """

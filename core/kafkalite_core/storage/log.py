@@ -141,6 +141,11 @@ class Log:
         self._relaxed = config.relaxed_flush
         self.update_flushed_end()
 
+    @property
+    def reported_is_flushed(self) -> bool:
+        """Whether all that was ever reported as flushed is on disk, and no relaxed flush reports more (S4)."""
+        return not self._relaxed and self._frozen_end < 0
+
     def update_flushed_end(self) -> None:
         """Derives `flushed_end` from recovery point, log end and configuration."""
         if self._relaxed:

@@ -23,7 +23,7 @@ class Holder:
         self.owner = "owner-uid"
         self.loop_age_s = 0.0
         self.flush_age_s = 0.0
-        self.noticed = ()
+        self.noticed = self.flushed = ()
 
 
 @pytest.fixture
@@ -40,6 +40,7 @@ async def thread_of(world, settings, holder, make_client=None):
         broker_epoch=lambda: holder.epoch,
         owner_uid=lambda: holder.owner,
         noticed=lambda: holder.noticed,
+        flushed=lambda: holder.flushed,
         main_loop_age_s=lambda: holder.loop_age_s,
         oldest_flush_age_s=lambda: holder.flush_age_s,
     )
@@ -114,6 +115,17 @@ async def test_says_which_topics_the_broker_has_noticed(world, fast):
             await says(world, {"uid-1", "uid-2"})
         holder.noticed = ()
         await says(world, set())
+
+
+async def test_says_which_topics_the_broker_has_flushed(world, fast):
+    holder = Holder()
+    holder.owner = await owner(world)
+    async with thread_of(world, fast, holder):
+        assert (await changes(world)).flushed == frozenset()
+        holder.flushed = ("uid-1:2:3",)
+        async with asyncio.timeout(60):
+            while (await changes(world)).flushed != {"uid-1:2:3"}:
+                pass
 
 
 async def test_a_user_s_annotation_stays(world, fast):

@@ -1,6 +1,7 @@
 """Adoption waits for brokers that are heard and may hear late: how long they have been heard tells nothing (S10)."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,9 +105,14 @@ def test_where_nobody_lists_anything(view, waits):
     assert waiting(held, leases_of([], [UID], []), **view)[0] is not waits
 
 
+def told(noticed):
+    return SimpleNamespace(holder="a", noticed=noticed, flushed=None, duration_s=5.0)
+
+
 def test_the_time_of_a_notice_is_that_of_the_read_that_showed_it_first():
     first = LeaseView(holder="", changed_at=0.0)
-    one = first.followed_by(holder="a", changed_at=1.0, noticed=frozenset(), now=1.0)
-    two = one.followed_by(holder="a", changed_at=2.0, noticed=frozenset(), now=2.0)
-    three = two.followed_by(holder="a", changed_at=3.0, noticed=frozenset({UID}), now=3.0)
+    nothing, something = told(frozenset()), told(frozenset({UID}))
+    one = first.followed_by(nothing, changed_at=1.0, now=1.0)
+    two = one.followed_by(nothing, changed_at=2.0, now=2.0)
+    three = two.followed_by(something, changed_at=3.0, now=3.0)
     assert [view.noticed_at for view in (one, two, three)] == [1.0, 1.0, 3.0]

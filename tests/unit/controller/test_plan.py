@@ -319,28 +319,68 @@ def test_strays_of_a_topic_that_exists_are_not_adopted_twice():
     assert action.topic_id == ""
 
 
-def test_tightened_flush_takes_effect_when_the_isr_has_flushed():  # S4
-    relaxed = Condition(type="DurableFlush", status="False", reason="Relaxed")
-    view = topic_view(partitions={0: entry(isr=((0, 10),))}, conditions=(relaxed,), generation_seen=NOW)
+RELAXED_SO_FAR = Condition(type="DurableFlush", status="False", reason="Relaxed")
+TOKEN = "uid-orders:1:0"
+
+
+def settled(view, *, flushed=None, now=NOW, heard_at=None, **more):
+    """Reason of `DurableFlush` after a plan; `flushed` by broker id: the tokens of its Lease, None: it says nothing."""
+    known = {0: {TOKEN}, 1: {TOKEN}, 2: {TOKEN}} if flushed is None else flushed
+    leases = {
+        i: LeaseView(
+            holder=f"inc-{i}-{10 + i}",
+            changed_at=now if heard_at is None else heard_at,
+            flushed=None if tokens is None else frozenset(tokens),
+        )
+        for i, tokens in known.items()
+    }
+    state = snapshot(view, leases=leases, **more)
+    return conditions(apply(state, plan(state, now)))["DurableFlush"].reason
+
+
+def tightened(**more):
+    return topic_view(partitions={0: entry(isr=((0, 10),))}, conditions=(RELAXED_SO_FAR,), generation_seen=NOW, **more)
+
+
+def test_tightened_flush_takes_effect_when_all_have_flushed():  # S4
     unclean_restart = three() | {0: make_broker(0, 20, clean=20)}
-    early = snapshot(view, brokers=unclean_restart, registered_at={0: NOW})
+    early = snapshot(tightened(), brokers=unclean_restart, registered_at={0: NOW})
     assert of(plan(early, NOW), ChangePartitions)[0].changes[0].proposed.leader == -1
-    calm = snapshot(view, registered_at=dict.fromkeys(range(3), NOW))
-    late = apply(calm, plan(replace(calm, leases=snapshot().leases), NOW + 1))
-    assert conditions(late)["DurableFlush"].reason == "Tightening"
-    settled = replace(late, observing_since=NOW + 61)
-    settled = apply(settled, plan(settled, NOW + 61))
-    assert conditions(settled)["DurableFlush"].status == "True"
+    assert settled(tightened()) == "Flushed"
+    assert settled(tightened(), flushed={0: set(), 1: {TOKEN}, 2: {TOKEN}}) == "Tightening"
+    assert settled(tightened(), flushed={0: {TOKEN}, 1: {TOKEN}, 2: set()}) == "Tightening", (
+        "who is not in sync may join with what it has not flushed"
+    )
 
 
-def test_flush_that_was_tightened_by_the_clusters_default_settles_as_long():  # S4
-    relaxed = Condition(type="DurableFlush", status="False", reason="Relaxed")
-    view = topic_view(partitions={0: entry()}, conditions=(relaxed,), generation_seen=0.0)
-    late = snapshot(view, generation_seen=NOW)
-    late = apply(late, plan(late, NOW + 59))
-    assert conditions(late)["DurableFlush"].reason == "Tightening"
-    settled = apply(late, plan(replace(late, observing_since=NOW + 61), NOW + 61))
-    assert conditions(settled)["DurableFlush"].reason == "Flushed"
+@pytest.mark.parametrize("token", ["uid-orders:0:0", "uid-orders:1:1", "uid-other:1:0"])
+def test_what_was_told_of_another_spec_tells_nothing(token):  # S4
+    assert settled(tightened(), flushed={0: {token}, 1: {TOKEN}, 2: {TOKEN}}, now=NOW + 100) == "Tightening"
+
+
+def test_of_who_is_not_heard_nobody_knows_whether_it_has_flushed():  # S4
+    """However long it has been alive as far as is known: its process may have been stopped all that time."""
+    for told in ({TOKEN}, None):
+        known = {0: told, 1: {TOKEN}, 2: {TOKEN}}
+        silent = {"heard_at": NOW - 6, "observing_since": NOW - 5, "now": NOW + 61}
+        assert settled(tightened(), flushed=known, **silent) == "Tightening"
+
+
+def test_who_is_fenced_reads_of_the_tightening_before_it_joins():  # S4
+    out = three() | {2: make_broker(2, fenced=12)}
+    assert settled(tightened(), flushed={0: {TOKEN}, 1: {TOKEN}, 2: set()}, brokers=out) == "Flushed"
+
+
+@pytest.mark.parametrize("since", ["registered_at", "generation_seen", "cluster"])
+def test_a_broker_of_an_earlier_version_has_a_minute(since):  # S4
+    earlier = {0: None, 1: {TOKEN}, 2: {TOKEN}}
+    view = replace(tightened(), generation_seen=NOW if since == "generation_seen" else 0.0)
+    more = {
+        "registered_at": dict.fromkeys(range(3), NOW if since == "registered_at" else 0.0),
+        "generation_seen": NOW if since == "cluster" else 0.0,
+    }
+    assert settled(view, flushed=earlier, now=NOW + 59, **more) == "Tightening"
+    assert settled(view, flushed=earlier, now=NOW + 61, **more) == "Flushed"
 
 
 def test_a_topic_that_is_being_deleted_is_left_alone():

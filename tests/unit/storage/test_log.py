@@ -427,12 +427,16 @@ def test_tightening_the_flush_never_takes_back_what_was_reported(rig, tools):
     log = rig.open()
     tools.fill(log, 3)
     assert (log.flushed_end, log.recovery_point) == (3, 0)
+    assert not log.reported_is_flushed
     log.reconfigure(LogConfig(flush_messages=1))
     tools.fill(log, 2)
     assert log.flushed_end == 3
+    assert not log.reported_is_flushed, "three records are in memory only"
     tools.flush(log)
     assert log.flushed_end == 5
+    assert log.reported_is_flushed
     tools.fill(log, 1)
     assert log.flushed_end == 5
     log.truncate_to(4)
     assert log.flushed_end == 4
+    assert log.reported_is_flushed
