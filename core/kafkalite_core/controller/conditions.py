@@ -12,12 +12,13 @@ from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.controller.recovering import describe_recovery, recovers
 from kafkalite_core.controller.scale_down import scale_down_progress
-from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.cluster import entry_counts, entry_lost
 from kafkalite_core.model.config import check_broker_config, check_topic_config
 from kafkalite_core.model.topic import FLUSH_CONDITION, Condition
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
+    from kafkalite_core.model.partition import Partition
 
 LISTED_MAX = 5
 """Partitions or brokers named in one message; the rest is counted."""
@@ -94,7 +95,10 @@ def _healthy(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> 
         return _condition("Healthy", False, "UncleanElection", message)
     behind = _behind(snapshot, view)
     if behind:
-        return _condition("Healthy", False, "UnderReplicated", f"replicas not in sync: {_listed(behind)}")
+        message = f"replicas not in sync: {_listed(behind)}"
+        if not all(broker.alive for broker in snapshot.brokers.values()):
+            message += f". The conditions of the KafkaLiteCluster {view.spec.cluster} tell what keeps a broker away"
+        return _condition("Healthy", False, "UnderReplicated", message)
     return _condition("Healthy", True, "InSync", "every replica is in sync")
 
 
@@ -108,12 +112,25 @@ def _behind(snapshot: Snapshot, view: TopicView) -> list[str]:
         missing = [broker_id for broker_id in entry.replicas if broker_id not in {*counting, *entry.adding}]
         if not missing:
             continue
-        text = f"partition {number}: {', '.join(describe_broker(i, snapshot.brokers) for i in missing)}"
+        text = f"partition {number}: {', '.join(_why_missing(entry, i, snapshot, relaxed=relaxed) for i in missing)}"
         if len(counting) < entry.min_isr:
             text += f" (below min.insync.replicas {entry.min_isr}"
             text += f", eligible to lead: {', '.join(map(str, entry.elr_ids()))})" if entry.elr else ")"
         behind.append(text)
     return behind
+
+
+def _why_missing(entry: Partition, broker_id: int, snapshot: Snapshot, *, relaxed: bool) -> str:
+    """In a few words. What keeps a broker away itself is told by the cluster's conditions, and not once a topic."""
+    broker = snapshot.brokers.get(broker_id)
+    if broker is None or not broker.alive:
+        return describe_broker(broker_id, snapshot.brokers)
+    known = [member for member in (*entry.isr, *entry.elr) if member.id == broker_id]
+    if any(entry_lost(member, snapshot.brokers, relaxed_flush=relaxed) for member in known):
+        return f"broker {broker_id} came back without all of its data, and copies it"
+    if not entry.has_leader:
+        return f"broker {broker_id} runs, and there is no leader to copy from"
+    return f"broker {broker_id} runs, and copies from the leader, broker {entry.leader}"
 
 
 def _progressing(snapshot: Snapshot, view: TopicView, obstacle: Obstacle | None) -> Condition:
