@@ -101,7 +101,7 @@ groups-proof: $(STAMP) ## Kill every broker in turn for 10 minutes under a consu
 	@$(BIN)/python bench/groups.py $(ARGS)
 
 .PHONY: failover-report
-failover-report: $(STAMP) ## Measure how long clients wait when brokers fail and write docs/failover.md (three hours); ARGS="--n 5 --api-minutes 1"; CONTEXT=kind ARGS="--n 3" for docs/failover-kind.md
+failover-report: $(STAMP) ## Measure how long clients wait when brokers fail and write docs/failover.md (two hours); ARGS="--n 5 --api-minutes 1"; CONTEXT=kind ARGS="--n 3" for docs/failover-kind.md
 	@$(BIN)/python -m bench.failover_$(if $(filter kind,$(CONTEXT)),kind,report) $(ARGS)
 
 .PHONY: bench-controller

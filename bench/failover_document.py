@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from bench import failover_clauses as asked_for
+from bench.failover_clauses import AT_CLIENTS, FAILED, HAPPENED, anomalies, number, samples, total
 from bench.failover_lab import KINDS
 from bench.failover_plots import Series, cumulative, histograms, percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from bench.failover_clauses import Clause, KindOfFailure, Lines
 
 FEW = "\nOf fewer than 100 failures the p99 is the longest pause of all."
 CURVES, BARS = "failover-cumulative.svg", "failover-histograms.svg"
@@ -21,7 +25,8 @@ NAMES = {
     "cut": "network cut (silent)",
     "operator": "SIGKILL, operator too",
     "stop-default": "SIGSTOP, default client",
-    "api": "API server away",
+    "api-short": "API server away, short",
+    "api": "API server away, long",
 }
 HEAD = """\
 # Failover: how long clients wait
@@ -38,8 +43,12 @@ be lost, doubled or reordered.
 """
 LEFT_OUT = "Measured again without it; not in the figures above.\n"
 AWAY = """\
-Produce and fetch go on while the API server hangs; when it is back nothing may happen on its own. *Afterwards*:
-elections, fencings and restarts within 60 s of its return. *New topic*: how long after it a new topic was in sync.
+Produce and fetch go on while the API server hangs; when it is back nothing may happen on its own. What fails is counted
+from the beginning of the first outage until a minute after the last one's end, on both sides. *Brokers*: produce and
+fetch requests that they have answered with an error, by their own counters. *Clients*: errors that they report, and, by
+librdkafka's statistics, requests that could not be sent or whose answer could not be received, that timed out, and that
+were sent again; then records without an answer. *Meanwhile*: elections, fencings, and restarts of brokers and
+containers. *New topic*: how long after the last return one that was made then was in sync.
 """
 FOOT = """\
 ## What is behind the figures
@@ -54,11 +63,14 @@ FOOT = """\
 - **Default client**: the same with librdkafka's defaults (`socket.timeout.ms` 60 s): what is then waited for is the
   client.
 - **Operator too**: nobody elects until the kubelet has started the operator again and it has taken its Lease over.
+- **API server away**: brokers lead on by what they know, and nobody is fenced for a Lease that could not be renewed.
+  Nothing of the API server's is in the way of a record: a pause is the longest wait of any partition in that time,
+  whatever it was for.
 
 ## Run it again
 
 ```
-make failover-report                                       # 100 failures of each kind, about three hours
+make failover-report                                       # 100 failures of each kind, about two hours
 make failover-report ARGS="--n 5 --api-minutes 1"          # a short one
 make failover-report ARGS="--only kill,term --n 500"
 make failover-report ARGS="--render"                       # write this document anew from the results
@@ -71,23 +83,17 @@ its line, too.
 """
 
 
-class KindOfFailure(Protocol):
-    """What the page needs to know of a kind."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def targets(self) -> dict[str, float]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """What is written around the figures.
 
     Attributes:
+        kinds: What is told of kinds whose pauses are shown, and of others.
         names: Kind -> how the tables call it.
         curves, bars: File names of the pictures.
+        apart: Kinds that have no part in the table of pauses -> the fact that a usable line of it has.
+        asked: What else was asked for, by kind.
+        sections: What is written of single kinds, given the lines of each kind that has any; empty for nothing.
     """
 
     kinds: Mapping[str, KindOfFailure]
@@ -96,29 +102,25 @@ class Page:
     foot: str
     curves: str
     bars: str
+    apart: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, Callable[[Lines], list[Clause]]] = field(default_factory=dict)
+    sections: Sequence[Callable[[Mapping[str, Lines]], str]] = ()
 
 
-LOCAL = Page(
-    kinds=KINDS,
-    names=NAMES,
-    head=HEAD,
-    foot=FOOT.format(quick=", ".join(f"{name}={value}" for name, value in KINDS["stop"].client.items())),
-    curves=CURVES,
-    bars=BARS,
-)
-
-
-def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> list[Path]:
+def render(lines: Lines, document: Path, page: Page | None = None) -> list[Path]:
     """Write the document and its pictures; their paths. Without any result nothing is written."""
-    found = {kind: chosen for kind in page.kinds if (chosen := newest(lines, kind))}
+    page = page or LOCAL
+    found = {kind: chosen for kind in page.names if (chosen := newest(lines, kind, page.apart.get(kind, "")))}
     if not found:
         return []
-    measured = {kind: chosen for kind, chosen in found.items() if kind != "api"}
+    measured = {kind: chosen for kind, chosen in found.items() if kind not in page.apart}
     parts = [page.head]
     written = [document]
     document.parent.mkdir(parents=True, exist_ok=True)
     if measured:
         parts += ["## Pauses\n", table(measured, page)]
+    parts += ["## What was asked for\n", asked_for.table(clauses(lines, found, page))]
+    if measured:
         series = [
             Series(page.names[kind], samples(chosen, "pauses_s"), page.kinds[kind].targets)
             for kind, chosen in measured.items()
@@ -129,32 +131,41 @@ def render(lines: list[dict[str, Any]], document: Path, page: Page = LOCAL) -> l
             (document.parent / name).write_text(picture, encoding="utf-8")
             written.append(document.parent / name)
         parts += [
-            f"![Cumulative distribution of the pauses]({page.curves})\n\n![Histograms of the pauses]({page.bars})\n"
+            "## Distributions\n",
+            f"![Cumulative distribution of the pauses]({page.curves})\n\n![Histograms of the pauses]({page.bars})\n",
         ]
         parts += ["### Partition by partition\n", per_partition(measured, page)]
     parts += [said for said in (disturbed(lines, measured, page), problems(lines, found, page)) if said]
-    if "api" in found:
-        parts += ["## Without API server\n", away(found["api"])]
+    parts += [said for section in page.sections if (said := section(found))]
     parts += [conditions(found, page), page.foot]
     document.write_text("\n".join(parts), encoding="utf-8")
     return written
 
 
-def newest(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """All lines of a kind that have samples or facts and the tree of the last such line.
+def newest(lines: Lines, kind: str, fact: str = "") -> Lines:
+    """All lines of a kind that have samples (or this fact) and the tree of the last such line.
 
     What was measured while the machine did something else counts only where there is nothing better.
     """
     usable = [
-        line
-        for line in lines
-        if line["kind"] == kind and (line["pauses_s"] if kind != "api" else "away_s" in line["facts"])
+        line for line in lines if line["kind"] == kind and (line["facts"].get(fact) if fact else line["pauses_s"])
     ]
     ours = [line for line in usable if line["tree"] == usable[-1]["tree"]]
     return [line for line in ours if not line.get("beside")] or ours
 
 
-def disturbed(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+def clauses(lines: Lines, found: Mapping[str, Lines], page: Page) -> list[tuple[str, Clause]]:
+    """All clauses of all kinds, those of kinds without any result too, with the kind's name."""
+    every = []
+    for kind, name in page.names.items():
+        shown = found.get(kind, [])
+        ours = [] if kind in page.apart else asked_for.of_pauses(page.kinds[kind], shown)
+        ours += page.asked[kind](shown) if kind in page.asked else []
+        every += [(name, each) for each in (*ours, asked_for.to_the_end(shown, broken(lines, kind, shown)))]
+    return every
+
+
+def disturbed(lines: Lines, found: dict[str, Lines], page: Page) -> str:
     """What was measured of the same tree beside something else, and is not in the figures above."""
     rows = []
     for kind, shown in found.items():
@@ -170,54 +181,36 @@ def disturbed(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]
     return "\n".join(["### On a machine that did something else, too\n", LEFT_OUT, *head, *rows, ""])
 
 
-def samples(lines: list[dict[str, Any]], name: str) -> list[float]:
-    """The samples of several lines."""
-    return [sample for line in lines for sample in line[name]]
-
-
-def table(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+def table(found: dict[str, Lines], page: Page) -> str:
     """One row for each kind."""
-    rows = ["| failure | n | p50 | p90 | p99 | max | aim | reached |", "|---|---|---|---|---|---|---|---|"]
+    rows = ["| failure | n | p50 | p90 | p99 | max |", "|---|---|---|---|---|---|"]
     for kind, lines in found.items():
-        pauses, targets = samples(lines, "pauses_s"), page.kinds[kind].targets
-        figures = " | ".join(f"{percentile(pauses, percent):.2f} s" for percent in (50, 90, 99))
-        aim = ", ".join(f"{name} < {limit:g} s" for name, limit in targets.items()) or "-"
-        rest = f"{max(pauses):.2f} s | {aim} | {reached(pauses, targets, lines)} |"
-        rows.append(f"| {page.names[kind]} | {len(pauses)} | {figures} | {rest}")
+        pauses = samples(lines, "pauses_s")
+        figures = " | ".join(f"{percentile(pauses, percent):.2f} s" for percent in (50, 90, 99, 100))
+        rows.append(f"| {page.names[kind]} | {len(pauses)} | {figures} |")
     few = [] if all(len(samples(lines, "pauses_s")) >= 100 for lines in found.values()) else [FEW]
     return "\n".join([*rows, "", *(f"- *{page.names[kind]}*: {page.kinds[kind].text}" for kind in found), *few, ""])
 
 
-def reached(pauses: list[float], targets: dict[str, float], lines: list[dict[str, Any]]) -> str:
-    """Yes, no and by what, or nothing to reach. A p99 of fewer than 100 samples is their maximum.
-
-    Nothing was reached by runs that ended before their time, or in which a promise was broken.
-    """
-    missed = [name for name, limit in targets.items() if percentile(pauses, float(name[1:])) >= limit]
-    missed += ["incomplete"] if any(line["problem"] for line in lines) else []
-    missed += ["anomalies"] if any(line["anomalies"] for line in lines) else []
-    if missed:
-        return f"**no** ({', '.join(missed)})"
-    return "yes" if targets else "-"
+def broken(lines: Lines, kind: str, shown: Lines) -> Lines:
+    """Runs of a kind that ended before their time: those that are shown, and later ones."""
+    ours = [line for line in lines if line["kind"] == kind]
+    since = max((at for at, line in enumerate(ours) if line in shown), default=-1)
+    return [line for at, line in enumerate(ours) if line["problem"] and (line in shown or at > since)]
 
 
-def problems(lines: list[dict[str, Any]], found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+def problems(lines: Lines, found: dict[str, Lines], page: Page) -> str:
     """Runs that ended before their time: those whose samples are shown, and later ones that have none."""
     rows = []
     for kind, name in page.names.items():
-        ours = [line for line in lines if line["kind"] == kind]
-        shown = found.get(kind, [])
-        since = max((number for number, line in enumerate(ours) if line in shown), default=-1)
-        bad = [line for number, line in enumerate(ours) if line["problem"] and (line in shown or number > since)]
-        for line in bad:
+        for line in broken(lines, kind, found.get(kind, [])):
             reason = " ".join(line["problem"].split())
-            rows.append(
-                f"- *{name}*, tree `{line['tree'][:12]}`, samples until then: {len(line['pauses_s'])}; {reason}"
-            )
+            count = len(line["pauses_s"])
+            rows.append(f"- *{name}*, tree `{line['tree'][:12]}`, samples until then: {count}; {reason}")
     return "\n".join(["### Runs that ended before their time\n", *rows, ""]) if rows else ""
 
 
-def per_partition(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+def per_partition(found: dict[str, Lines], page: Page) -> str:
     """The same for single partitions, with what else was seen."""
     rows = [
         "| failure | partitions harmed | p50 | p99 | whole again, p50 | acknowledged | without an answer | anomalies |",
@@ -233,35 +226,35 @@ def per_partition(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
     return "\n".join([*rows, ""])
 
 
-def anomalies(lines: list[dict[str, Any]]) -> str:
-    """What the checkers found."""
-    counts: dict[str, int] = {}
-    for line in lines:
-        for name, count in line["anomalies"].items():
-            counts[name] = counts.get(name, 0) + count
-    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "0"
-
-
-def away(lines: list[dict[str, Any]]) -> str:
-    """The runs without API server."""
+def without_api(found: Mapping[str, Lines]) -> str:
+    """The runs without API server, the many short outages and the long one."""
+    lines = [line for kind in ("api-short", "api") for line in found.get(kind, [])]
+    if not lines:
+        return ""
     rows = [
+        "## Without API server\n",
         AWAY,
-        "| away for | acknowledged | read | failed requests | client errors | longest pause | afterwards | new topic |",
+        (
+            "| outages | acknowledged | read | brokers: produce, fetch "
+            "| clients: errors, failed, timed out, sent again, no answer | longest pause | meanwhile | new topic |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for line in lines:
         facts = line["facts"]
-        after = f"{facts.get('elections', '?')}, {facts.get('fencings', '?')}, {facts.get('restarts', '?')}"
+        failed, clients, happened = (
+            ", ".join(number(total([line], each)) for each in names) for names in (FAILED, AT_CLIENTS, HAPPENED)
+        )
         longest = max(line["pauses_s"], default=0.0)
         rows.append(
-            f"| {facts['away_s'] / 60:.1f} min | {facts['acked']:,} | {facts['received']:,} "
-            f"| {facts['failed_requests']:.0f} | {facts['client_errors']} | {longest * 1000:.0f} ms | {after} "
+            f"| {facts['outages']} of {facts['away_s']:.0f} s | {number(facts['acked'])} | {number(facts['received'])} "
+            f"| {failed} | {clients} | {longest * 1000:.0f} ms | {happened} "
             f"| {facts.get('new_topic_in_sync_s', '?')} s |"
         )
     return "\n".join([*rows, ""])
 
 
-def conditions(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
+def conditions(found: dict[str, Lines], page: Page) -> str:
     """What was measured, on what."""
     rows = [
         "## Conditions\n",
@@ -277,3 +270,16 @@ def conditions(found: dict[str, list[dict[str, Any]]], page: Page) -> str:
             f"| {last['rate']:g}, {last['partitions']} | {load} | {beside} |"
         )
     return "\n".join([*rows, ""])
+
+
+LOCAL = Page(
+    kinds=KINDS,
+    names=NAMES,
+    head=HEAD,
+    foot=FOOT.format(quick=", ".join(f"{name}={value}" for name, value in KINDS["stop"].client.items())),
+    curves=CURVES,
+    bars=BARS,
+    apart={"api": "away_s"},
+    asked={"api-short": asked_for.short_outages, "api": asked_for.long_outage},
+    sections=(without_api,),
+)

@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from bench.failover_document import Page, render
 from bench.failover_lab import HEALED, Result
-from bench.failover_report import BESIDE, ROOT, conditions, read, write
+from bench.failover_report import BESIDE, ROOT, conditions
+from bench.failover_results import read, write
+from kafkalite_runtime.kube import CLUSTERS
 from tests.cluster.kind.stages import build
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, Cluster
 from tests.e2e.harm import Killer, Nodes
@@ -45,6 +47,10 @@ KAFKALITE = Path(sys.executable).parent / "kafkalite"
 SERVED_LIMIT_S = 120
 RETURN_LIMIT_S = 300
 ROLL_LIMIT_S = 900
+PREFERRED_LIMIT_S = 30
+CLUSTER = "kafkalite"
+ROLL_ANNOTATION = "failover-report/roll"
+FEW = {"restart": 10}  # kinds of which so many are enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,8 @@ class Kind:
         text: What is done, for the document.
         harm: Does it once, and returns when what was led is served again.
         targets: Percentile -> seconds that the pause is to stay below.
+        least: How many failures are asked for.
+        by_partition: The targets are those of single partitions.
         nodes: Whether it harms nodes, which have to be our own.
     """
 
@@ -63,6 +71,8 @@ class Kind:
     text: str
     harm: Callable[[Lab], None]
     targets: dict[str, float] = field(default_factory=dict)
+    least: int = 30
+    by_partition: bool = False
     nodes: bool = False
 
 
@@ -176,8 +186,33 @@ class Lab:
 
 
 def roll(lab: Lab) -> None:
-    """All brokers, one after the other, by `kafkalite restart`: every partition's longest pause counts."""
+    """All brokers, by the operator, for an annotation of their pods: every partition's longest pause counts."""
+    cluster, epochs = lab.cluster, lab.cluster.epochs()
     lab.load.fault("roll", range(PARTITIONS))
+    annotations = {ROLL_ANNOTATION: str(time.time_ns())}
+    cluster.patch(f"klc/{CLUSTER}", {"spec": {"template": {"pod": {"metadata": {"annotations": annotations}}}}})
+
+    def over() -> bool:
+        # Before the operator has seen the change the roll is not in progress, either: every broker tells.
+        anew = cluster.epochs()
+        rolling = cluster.read(CLUSTERS, CLUSTER).get("status", {}).get("rolling", {})
+        return all(anew[broker] > epoch for broker, epoch in epochs.items()) and rolling.get("inProgress") is False
+
+    cluster.until(over, "every broker is restarted, and the roll is over", ROLL_LIMIT_S)
+    try:  # the leaderships that go back belong to the roll
+        cluster.until(lambda: led_by_first(cluster, lab.load.topic), "first replicas lead", PREFERRED_LIMIT_S)
+    except AssertionError:
+        lab.say("not every partition is led by its first replica again")
+
+
+def led_by_first(cluster: Cluster, topic: str) -> bool:
+    """Every partition by its preferred leader."""
+    return all(entry["leader"] == entry["replicas"][0] for entry in cluster.partitions(topic).values())
+
+
+def restart(lab: Lab) -> None:
+    """All brokers, one after the other, by `kafkalite restart`, without moving leaderships first."""
+    lab.load.fault("restart", range(PARTITIONS))
     words = [KAFKALITE, "restart", "--all", "--yes", f"--kubeconfig={os.environ['KUBECONFIG']}", "-n", NAMESPACE]
     subprocess.run(words, check=True, timeout=ROLL_LIMIT_S, cwd=ROOT)
 
@@ -203,9 +238,18 @@ def kill_both(lab: Lab) -> None:
 KINDS = {
     "roll": Kind(
         "rolling",
-        "Every broker is restarted, one after the other (`kafkalite restart --all`); one sample is one roll.",
+        "The operator restarts every broker for another annotation of their pods (`spec.template.pod`), until"
+        " `status.rolling` is over; one sample is one roll, of its partitions the slowest.",
         roll,
         targets={"p99": 1.0},
+        by_partition=True,
+    ),
+    "restart": Kind(
+        "restart --all",
+        "`kafkalite restart --all` deletes one pod after the other without moving leaderships first; one sample is one"
+        " such restart.",
+        restart,
+        least=0,
     ),
     "delete": Kind(
         "pod deleted", "The pod of a leader is deleted, with its grace period.", delete, targets={"p99": 1.0}
@@ -250,7 +294,8 @@ acknowledgement.
 
 A *pause* is the longest time without an acknowledged record of a partition whose leader was harmed, from the last
 acknowledgement before the harm until everything is whole again; of its partitions the slowest counts. Every history is
-judged by [`kafkalite verify`](verify.md), and every change of the custom resources.
+judged by [`kafkalite verify`](verify.md), and every change of the custom resources. A *roll* is the operator's own: it
+moves leaderships away before it restarts a broker; its limit is for the pauses of all partitions, not of the slowest.
 """
 FOOT = f"""\
 The kubelet looks once a second at what its containers do: that is what a SIGKILL takes longer here than on local
@@ -258,7 +303,7 @@ processes. All nodes, the control plane and the clients share the CPUs of one ma
 use `{", ".join(f"{name}={value}" for name, value in CLIENT.items())}`.
 
 ```
-make failover-report CONTEXT=kind                          # 30 failures of each kind, an hour and a half
+make failover-report CONTEXT=kind                          # 30 failures of each kind, about two hours
 make failover-report CONTEXT=kind ARGS="--n 3"             # a short one
 make failover-report CONTEXT=kind ARGS="--render"          # write this document anew from the results
 ```
@@ -291,8 +336,8 @@ def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) ->
                 print(f"--- {kind}: left out, the nodes of this cluster are not ours to stop")
                 continue
             print(f"--- {kind}: {KINDS[kind].text}", flush=True)
-            before = os.getloadavg()[0]
-            line = Lab(kind, cluster, killer, nodes, options.rate).run(options.n)
+            before, count = os.getloadavg()[0], min(options.n, FEW.get(kind, options.n))
+            line = Lab(kind, cluster, killer, nodes, options.rate).run(count)
             write({**conditions(before, options.beside), **line}, options.results)
             if line["problem"] or line["anomalies"]:
                 failed.append(kind)
@@ -303,7 +348,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n", type=int, default=30, help="failures of each kind")
-    parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
+    parser.add_argument("--only", default=",".join(PAGE.names), help="kinds, separated by commas")
     parser.add_argument("--rate", type=float, default=600, help="records per second")
     parser.add_argument("--beside", default="", help=BESIDE)
     parser.add_argument("--render", action="store_true", help="measure nothing")
@@ -311,14 +356,15 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     options = parser.parse_args(arguments)
     options.kinds = options.only.split(",")
-    if wrong := set(options.kinds) - set(KINDS):
-        parser.error(f"no kind of failure: {', '.join(sorted(wrong))}; there are {', '.join(KINDS)}")
+    if wrong := set(options.kinds) - set(PAGE.names):
+        parser.error(f"no kind of failure: {', '.join(sorted(wrong))}; there are {', '.join(PAGE.names)}")
     return options
 
 
 def main() -> int:
     """Entry point."""
     options = parse()
+    read(options.results)  # who measures for two hours wants to know before that they cannot be read
     if not options.render and not os.environ.get("KUBECONFIG"):
         words = [
             sys.executable,

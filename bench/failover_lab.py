@@ -2,7 +2,8 @@
 
 The pause of a failure is the longest time without an acknowledged record of a partition whose leader was harmed, from
 its last one before the harm until everything is whole again; of a failure that harms several partitions, the slowest
-one's. Run by `failover_report`, each kind in a process of its own.
+one's. Run by `failover_report`, each kind in a process of its own; what the API server's absence does is in
+`failover_api`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import os
 import random
 import signal
 import time
-import urllib.request
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from bench.client_statistics import ClientStatistics
 from kafkalite_cli.verify.load import Load
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
-from kafkalite_runtime.home import API_SERVER
 from tests.chaos.cluster import BROKERS, ChaosError, Cluster
 from tests.chaos.faults import NETWORK
 from tests.chaos.network import EVERYBODY, address, between
@@ -41,7 +41,6 @@ PAUSE_LIMIT_S = 120.0
 FORGIVEN_S = 11.0
 """A process that ran less long before it was harmed is held back by the kubelet before it is started again."""
 MOVE_LIMIT_S = 60.0
-RETURN_S = 60.0
 
 DEFAULT_CLIENT: dict[str, Any] = {}
 QUICK_CLIENT: dict[str, Any] = {
@@ -63,13 +62,17 @@ class Kind:
         text: What is done, for the document.
         client: librdkafka settings of producers and consumers.
         targets: Percentile -> seconds that the pause is to stay below.
+        least: How many failures are asked for.
+        by_partition: The targets are those of single partitions.
         needs: What the cluster needs besides itself.
     """
 
     text: str
-    harm: Callable[[Lab, int], Any]
+    harm: Callable[[Lab, int], Any] | None = None
     client: dict[str, Any] = field(default_factory=dict)
     targets: dict[str, float] = field(default_factory=dict)
+    least: int = 100
+    by_partition: bool = False
     needs: frozenset[str] = frozenset()
 
 
@@ -112,6 +115,7 @@ class Lab:
     def __init__(self, kind: str, folder: Path, *, rate: float, partitions: int) -> None:
         self.kind, self.folder = KINDS[kind], folder
         self.result = Result(kind, rate, partitions, self.kind.client)
+        self.statistics = ClientStatistics()
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -132,8 +136,8 @@ class Lab:
                 self.result.rate,
                 keys=self.result.partitions * 10,
                 history=self.folder / "history.jsonl",
-                producer_config=self.kind.client,
-                consumer_config=self.kind.client,
+                producer_config={**self.kind.client, **self.statistics.config},
+                consumer_config={**self.kind.client, **self.statistics.config},
             )
             stack.callback(self.load.stop, 2.0)
             self.load.start()
@@ -182,6 +186,7 @@ class Lab:
         if not led:
             raise ChaosError(f"broker {broker} leads nothing any more")
         epochs = self.leader_epochs(led)
+        assert self.kind.harm is not None
         with self.kind.harm(self, broker):
             harmed_s = time.monotonic()
             self.served_by_others(epochs, broker)
@@ -224,20 +229,6 @@ class Lab:
         moved_us = time.monotonic_ns() // 1000
         self.load.acks.watch(moved_us, epochs)
         self.load.pauses_after(moved_us / 1e6, epochs, PAUSE_LIMIT_S)
-
-    def failed_requests(self) -> float:
-        """Produce and fetch requests that brokers have answered with an error so far, by their own counters."""
-        total = 0.0
-        for broker in range(BROKERS):
-            url = f"http://127.0.0.1:{self.cluster.ports.broker_metrics(broker)}/metrics"
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                lines = answer.read().decode().splitlines()
-            names = (
-                "kafka_server_brokertopicmetrics_failedproducerequests",
-                "kafka_server_brokertopicmetrics_failedfetch",
-            )
-            total += sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
-        return total
 
 
 def age_of(start_time: int) -> float:
@@ -289,54 +280,6 @@ def operator_too(lab: Lab, broker: int) -> Iterator[None]:
         raise ChaosError("operator or broker were not started again")
 
 
-def made_after(cluster: Cluster, limit_s: float) -> None:
-    """Make a topic and ask until it is in sync: operator, brokers and their watches work again."""
-    body = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteTopic", "metadata": {"name": "after"}}
-    cluster.api.create("kafkalitetopics", {**body, "spec": {"partitions": 3, "replicas": REPLICAS}})
-    while time.monotonic() < limit_s:
-        status = cluster.api.get("kafkalitetopics", "after").get("status") or {}
-        if status.get("inSync") == f"{3 * REPLICAS}/{3 * REPLICAS}":
-            return
-        time.sleep(0.05)  # a watch would be a client whose own return is measured
-    raise ChaosError("a topic that was made after the API server's return is not in sync")
-
-
-def without_api(lab: Lab, minutes: float) -> None:
-    """The API server hangs; data goes on. Then it comes back, and nothing is to happen but what was asked for."""
-    cluster, load = lab.cluster, lab.load
-    cluster.wait_whole(WHOLE_LIMIT_S)
-    counts, failed, errors = cluster.log.counts(), lab.failed_requests(), sum(load.errors.values())
-    acked, received = load.acks.count, load.received
-    instant_s = load.fault("API server away", range(lab.result.partitions))
-    with cluster.frozen(API_SERVER):
-        limit = time.monotonic() + 60 * minutes
-        while (left_s := limit - time.monotonic()) > 0:
-            time.sleep(min(left_s, 30))
-            lab.say(f"{load.acks.count - acked:,} acknowledged, {load.received - received:,} read, {left_s:.0f} s left")
-        lab.result.facts |= {
-            "away_s": round(time.monotonic() - instant_s, 1),
-            "acked": load.acks.count - acked,
-            "received": load.received - received,
-            "client_errors": sum(load.errors.values()) - errors,
-            "failed_requests": lab.failed_requests() - failed,
-            "unknown": load.acks.unknown,
-        }
-    back_s = time.monotonic()
-    load.fault("API server back", range(lab.result.partitions))
-    made_after(cluster, back_s + WHOLE_LIMIT_S)
-    lab.result.facts["new_topic_in_sync_s"] = round(time.monotonic() - back_s, 2)
-    time.sleep(RETURN_S)
-    cluster.wait_whole(WHOLE_LIMIT_S)
-    changed = cluster.log.counts() - counts
-    lab.result.facts |= {
-        "elections": sum(number for name, number in changed.items() if name == f"elections/{TOPIC}"),
-        "fencings": sum(number for name, number in changed.items() if name.startswith("fencings/")),
-        "restarts": sum(number for name, number in changed.items() if name.startswith(("incarnations/", "restarts/"))),
-        "client_errors_after": sum(load.errors.values()) - errors,
-        "failed_requests_after": lab.failed_requests() - failed,
-    }
-
-
 KINDS = {
     "term": Kind(
         "The leader is stopped in order (SIGTERM), as in a roll or a drain.",
@@ -367,7 +310,14 @@ KINDS = {
         targets={"p99": 15.0},
     ),
     "stop-default": Kind(
-        "The leader hangs (SIGSTOP), and clients have librdkafka's default time-outs.", stopped, client=DEFAULT_CLIENT
+        "The leader hangs (SIGSTOP), and clients have librdkafka's default time-outs.",
+        stopped,
+        client=DEFAULT_CLIENT,
+        least=0,
     ),
-    "api": Kind("The API server hangs (SIGSTOP) under load, then comes back.", stopped),
+    "api-short": Kind(
+        "The API server hangs for a short while (SIGSTOP), again and again; the slowest of all partitions counts.",
+        least=30,
+    ),
+    "api": Kind("The API server hangs (SIGSTOP) for long, under load, then comes back.", least=1),
 }

@@ -1,18 +1,19 @@
 """How long clients wait when something fails: measures it, kind by kind, and writes docs/failover.md with its pictures.
 
-    python -m bench.failover_report                       # 100 failures of each kind, 10 minutes without API server
+    python -m bench.failover_report                       # 100 failures of each kind; the API server is away for 20 s
+                                                          # 30 times, and once for 10 minutes
     python -m bench.failover_report --n 5 --api-minutes 1 # a short one
     python -m bench.failover_report --only kill,term      # some kinds
     python -m bench.failover_report --render              # only write the document, from the results that are there
 
 Every run of a kind has a cluster of its own and adds a line to bench/results/failover.jsonl. Lines of one tree hash add
-up: the document shows, for each kind, all samples of the newest tree that has any. Cutting hosts off needs root.
+up: the document shows, for each kind, all samples of the newest tree that has any. Lines of earlier reports are read;
+what they did not count is told as not counted. Cutting hosts off needs root.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import shutil
@@ -24,8 +25,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.failover_api import without_api
 from bench.failover_document import render
-from bench.failover_lab import KINDS, Lab, Result, without_api
+from bench.failover_lab import KINDS, Lab, Result
+from bench.failover_results import read, write
 from tests.chaos import cleanup
 from tests.chaos.faults import NETWORK
 from tools.tree_hash import tree_hash
@@ -35,7 +38,11 @@ WORK = ROOT / ".cache" / "failover"
 RESULTS = ROOT / "bench" / "results" / "failover.jsonl"
 BESIDE = "what else the machine does meanwhile; such results count only where there are no others"
 DOCUMENT = ROOT / "docs" / "failover.md"
-FEW = {"stop-default": 3}  # kinds of which so many are enough: each takes a minute and more
+FEW = {
+    "stop-default": 3,
+    "api-short": 30,
+    "api": 1,
+}  # kinds of which so many are enough: each takes half a minute and more
 
 
 def commit() -> str:
@@ -55,7 +62,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
         def body(lab: Lab) -> None:
             if options.kind == "api":
-                without_api(lab, options.api_minutes)
+                without_api(lab, [60 * options.api_minutes])
+            elif options.kind == "api-short":
+                without_api(lab, [options.api_seconds] * options.n)
             else:
                 for number in range(options.n):
                     lab.fail(number + 1)
@@ -77,7 +86,8 @@ def run_kind(kind: str, options: argparse.Namespace) -> bool:
     print(f"--- {kind}: {KINDS[kind].text}", flush=True)
     command = [sys.executable, "-m", "bench.failover_report", "--kind", kind, "--n", str(count)]
     command += ["--rate", str(options.rate), "--partitions", str(options.partitions)]
-    command += ["--api-minutes", str(options.api_minutes), "--results", str(options.results)]
+    command += ["--api-minutes", str(options.api_minutes), "--api-seconds", str(options.api_seconds)]
+    command += ["--results", str(options.results)]
     command += ["--beside", options.beside]
     known = len(read(options.results))
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
@@ -100,20 +110,6 @@ def conditions(load_before: float, beside: str) -> dict[str, Any]:
     }
 
 
-def write(line: dict[str, Any], results: Path) -> None:
-    """Add a line."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    """All lines."""
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line]
-
-
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,7 +117,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(KINDS), help="kinds, separated by commas")
     parser.add_argument("--rate", type=float, default=1200, help="records per second")
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--api-minutes", type=float, default=10)
+    parser.add_argument("--api-minutes", type=float, default=10, help="of the long outage of the API server")
+    parser.add_argument("--api-seconds", type=float, default=20, help="of each of the 30 short ones")
     parser.add_argument("--beside", default="", help=BESIDE)
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -141,6 +138,7 @@ def main() -> int:
         line = measure(options)
         write(line, options.results)
         return 1 if line["problem"] or line["anomalies"] else 0
+    read(options.results)  # who measures for an hour and a half wants to know before that they cannot be read
     failed = []
     for kind in [] if options.render else options.kinds:
         if NETWORK in KINDS[kind].needs and os.geteuid() != 0:

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from bench import failover_kind
-from bench.failover_report import read
+from bench.failover_clauses import of_pauses
+from bench.failover_results import read
 from tests.cluster.processes import StartError
 
 
@@ -96,11 +97,13 @@ def measured(monkeypatch, tmp_path):
     }.items():
         monkeypatch.setattr(failover_kind, name, fake)
 
-    def run(**harms):
+    def run(n=3, **harms):
         for kind, harm in harms.items():
+            if harm is None:
+                continue
             monkeypatch.setitem(failover_kind.KINDS, kind, replace(failover_kind.KINDS[kind], harm=harm))
         results, document = tmp_path / "results.jsonl", tmp_path / "failover-kind.md"
-        words = ["failover_kind", "--n", "3", "--only", ",".join(harms)]
+        words = ["failover_kind", "--n", str(n), "--only", ",".join(harms)]
         monkeypatch.setattr(failover_kind.sys, "argv", [*words, "--results", str(results), "--document", str(document)])
         code = failover_kind.main()
         return (
@@ -144,7 +147,9 @@ def test_what_was_measured_until_something_broke_is_kept_and_the_other_kinds_go_
     said = " ".join(f"{type(error).__name__}: {error}".split())
     assert lines["pause"]["problem"] == f"{said} (the longest pause since that failure began: 0.05 s)"
     assert f"- *node hangs*, tree `{lines['pause']['tree'][:12]}`, samples until then: 2; {said} (the longest" in text
-    assert "| node hangs | 2 | 0.01 s | 0.03 s | 0.03 s | 0.03 s | p99 < 9 s | **no** (incomplete) |" in text
+    assert "| node hangs | 2 | 0.01 s | 0.03 s | 0.03 s | 0.03 s |" in text
+    assert "| node hangs | p99 < 9 s | 0.03 s | yes |" in text
+    assert "| node hangs | 0 anomalies, and it came to its end | ended before its time | **no** |" in text
     assert "| SIGKILL | 3 |" in text
     assert "pod/load-failover-pause" in cluster.deleted, "its clients do not load the machine any more"
 
@@ -168,3 +173,84 @@ def test_a_cluster_that_cannot_be_cleared_does_not_cost_the_document(measured, m
     with pytest.raises(AssertionError, match="the namespace stays"):
         measured(kill=well)
     assert "| SIGKILL | 3 |" in (tmp_path / "failover-kind.md").read_text()
+
+
+# --- the operator's roll
+
+
+class RollingCluster:
+    """An operator that sees the change at the second question, restarts a broker for each, and is done at the sixth."""
+
+    def __init__(self):
+        self.patched, self.asked = [], 0
+        self.back = True
+
+    def epochs(self):
+        self.asked += 1
+        if not self.patched:
+            return dict.fromkeys(range(3), 10)
+        restarted = self.asked - 1
+        return {broker: 10 + len(self.patched) - (broker >= restarted) for broker in range(3)}
+
+    def patch(self, name, change):
+        self.patched.append((name, change))
+        self.asked = 0
+
+    def read(self, _kind, name):
+        assert name == "kafkalite"
+        return {"status": {"rolling": {"inProgress": 1 < self.asked < 6}}}
+
+    def partitions(self, _topic):
+        leader = 0 if self.back else 1
+        return {0: {"leader": leader, "replicas": [0, 1, 2]}}
+
+    def until(self, true, what, _limit_s):
+        for _ in range(20):
+            if true():
+                return
+        raise AssertionError(what)
+
+
+@pytest.fixture
+def rolled():
+    said, cluster = [], RollingCluster()
+    lab = SimpleNamespace(cluster=cluster, load=FakeLoad(None, "failover-roll", rate=1), say=said.append, said=said)
+    lab.load.fault = lambda name, partitions: said.append((name, list(partitions), len(cluster.patched)))
+    return lab
+
+
+def test_a_roll_is_the_operators_and_over_when_it_says_so(rolled):
+    failover_kind.roll(rolled)
+    assert rolled.said == [("roll", [0, 1, 2, 3, 4, 5], 0)], "noted before it is asked for"
+    [(name, change)] = rolled.cluster.patched
+    assert name == "klc/kafkalite"
+    [(key, first)] = change["spec"]["template"]["pod"]["metadata"]["annotations"].items()
+    assert rolled.cluster.asked == 6, "neither before it has begun, nor while it is in progress"
+    failover_kind.roll(rolled)
+    second = rolled.cluster.patched[1][1]["spec"]["template"]["pod"]["metadata"]["annotations"][key]
+    assert second != first, "the same annotation would be no change"
+
+
+def test_leaderships_that_do_not_go_back_do_not_break_the_run(rolled):
+    rolled.cluster.back = False
+    failover_kind.roll(rolled)
+    assert rolled.said[1:] == ["not every partition is led by its first replica again"]
+
+
+def test_the_limit_of_a_roll_is_for_single_partitions(measured):
+    code, lines, text, _ = measured(roll=well)
+    assert code == 0
+    assert "| rolling | p99 < 1 s, partition by partition | 0.05 s | yes |" in text
+    assert "| rolling | n ≥ 30 | 3 | **no** |" in text
+    slow = {**lines["roll"], "pauses_s": [0.1], "partition_pauses_s": [0.1] * 98 + [1.5] * 2}
+    [clause] = of_pauses(replace(failover_kind.KINDS["roll"], least=0), [slow])
+    assert (clause.measured, clause.kept) == ("1.50 s", False)
+
+
+def test_restarts_by_command_are_few(measured):
+    counted = []
+    code, lines, text, _ = measured(n=30, restart=lambda lab: counted.append(well(lab)))
+    assert (code, len(counted)) == (0, 10)
+    assert len(lines["restart"]["pauses_s"]) == 10
+    assert "| restart --all | 10 |" in text
+    assert "| restart --all | n ≥" not in text

@@ -39,9 +39,24 @@ def line(kind, pauses, *, tree="a" * 64, **changes):
     return {**made, **changes}
 
 
+CALM = {
+    "outages": 1, "away_s": 600.0, "acked": 720_000, "received": 719_990, "new_topic_in_sync_s": 1.5,
+    "failed_produce_requests": 0.0, "failed_fetch_requests": 0.0,
+    "client_errors": 0, "client_request_errors": 0, "client_timeouts": 0, "client_retries": 0, "unknown": 0,
+    "elections": 0, "fencings": 0, "restarts": 0,
+}  # fmt: skip
+SHORT = {"outages": 2, "away_s": 20.0, "client_retries": 3}
+
+
 def row(document, name):
     found = next(text for text in document.splitlines() if text.startswith(f"| {name} |"))
     return [cell.strip() for cell in found.strip("|").split("|")]
+
+
+def clauses(document, name):
+    """What was asked for of a kind -> what was measured, and whether that keeps it."""
+    rows = [text.strip("|").split(" | ") for text in document.splitlines() if text.startswith(f"| {name} |")]
+    return {cells[1]: (cells[2], cells[3].strip()) for cells in rows if len(cells) == 4}
 
 
 def test_percentiles_are_samples_that_so_many_do_not_exceed():
@@ -78,11 +93,19 @@ def test_the_document_has_figures_aims_and_what_was_missed(tmp_path):
     written = render(lines, tmp_path / "failover.md")
     assert [path.name for path in written] == ["failover.md", CURVES, BARS]
     text = written[0].read_text()
-    assert row(text, "SIGKILL")[1:] == [
-        "100", "0.10 s", "0.30 s", "0.90 s", "2.50 s", "p50 < 0.5 s, p99 < 2 s", "yes",
-    ]  # fmt: skip
-    assert row(text, "graceful stop")[-1] == "**no** (p99)"
-    assert "2 lost" in text
+    assert row(text, "SIGKILL")[1:] == ["100", "0.10 s", "0.30 s", "0.90 s", "2.50 s"]
+    assert clauses(text, "SIGKILL") == {
+        "n ≥ 100": ("100", "yes"),
+        "p50 < 0.5 s": ("0.10 s", "yes"),
+        "p99 < 2 s": ("0.90 s", "yes"),
+        "0 anomalies, and it came to its end": ("0", "yes"),
+    }
+    assert clauses(text, "graceful stop") == {
+        "n ≥ 100": ("2", "**no**"),
+        "p99 < 1 s": ("1.20 s", "**no**"),
+        "0 anomalies, and it came to its end": ("0", "yes"),
+    }
+    assert clauses(text, "SIGSTOP (silent)")["0 anomalies, and it came to its end"] == ("2 lost", "**no**")
     assert "socket.timeout.ms=2000" in text
     assert "Without API server" not in text
 
@@ -95,8 +118,14 @@ def test_a_run_that_ended_before_its_time_reached_nothing_and_is_told(tmp_path):
         line("cut", [], problem="exit code -9\nof docker"),
     ]
     text = render(lines, tmp_path / "failover.md")[0].read_text()
-    assert row(text, "SIGKILL")[-1] == "**no** (incomplete)"
-    assert row(text, "graceful stop")[-1] == "yes"
+    to_the_end = "0 anomalies, and it came to its end"
+    assert clauses(text, "SIGKILL")[to_the_end] == ("ended before its time", "**no**")
+    assert clauses(text, "graceful stop")[to_the_end] == ("0", "yes")
+    assert clauses(text, "network cut (silent)")[to_the_end] == ("ended before its time", "**no**")
+    later = render([*lines, line("term", [], problem="exit code 1", anomalies={"lost": 1})], tmp_path / "failover.md")[
+        0
+    ].read_text()
+    assert clauses(later, "graceful stop")[to_the_end] == ("1 lost, ended before its time", "**no**")
     assert f"- *SIGKILL*, tree `aaaaaaaaaaaa`, samples until then: 2; {stuck}\n" in text
     one = "- *network cut (silent)*, tree `aaaaaaaaaaaa`, samples until then: 0; exit code -9 of docker\n"
     assert one in text, "one without any sample, too"
@@ -111,6 +140,32 @@ def test_a_run_that_crashes_leaves_a_line(tmp_path, monkeypatch):
     assert not failover_report.run_kind("kill", options)
     (found,) = failover_report.read(options.results)
     assert (found["kind"], found["problem"], found["pauses_s"]) == ("kill", "ended without a result (exit code 1)", [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "outages_s"), [("api", 100, [60.0]), ("api-short", 100, [2.0] * 30), ("api-short", 5, [2.0] * 5)]
+)
+def test_the_api_server_is_away_once_for_long_or_often_for_a_short_while(tmp_path, monkeypatch, kind, n, outages_s):
+    asked, commands = [], []
+
+    class Unharmed(Lab):
+        def run(self, body):
+            body(self)
+            return {"problem": "", "anomalies": {}}
+
+    monkeypatch.setattr(failover_report, "WORK", tmp_path)
+    monkeypatch.setattr(failover_report, "Lab", Unharmed)
+    monkeypatch.setattr(failover_report, "conditions", lambda *_: {})
+    monkeypatch.setattr(failover_report, "without_api", lambda _lab, seconds: asked.extend(seconds))
+    monkeypatch.setattr(failover_report.cleanup, "claim", lambda _: None)
+    monkeypatch.setattr(failover_report.cleanup, "clean", lambda _: None)
+    words = ["--n", str(n), "--api-minutes", "1", "--api-seconds", "2", "--results", str(tmp_path / "failover.jsonl")]
+    run = SimpleNamespace(returncode=0)
+    monkeypatch.setattr(failover_report.subprocess, "run", lambda words, **_: commands.append(words) or run)
+    failover_report.run_kind(kind, failover_report.parse(words))
+    options = failover_report.parse(commands[0][3:])
+    failover_report.measure(options)
+    assert asked == outages_s
 
 
 def test_what_was_measured_until_something_broke_counts_in_the_local_report_too(tmp_path, monkeypatch):
@@ -175,11 +230,45 @@ def test_what_is_measured_is_what_the_broker_leads_when_it_is_harmed(tmp_path, m
 
 
 def test_the_document_tells_what_happened_without_api_server(tmp_path):
-    facts = {"away_s": 600.0, "acked": 720_000, "received": 720_000, "client_errors": 0, "failed_requests": 0.0}
-    facts |= {"new_topic_in_sync_s": 1.5, "elections": 0, "fencings": 0, "restarts": 0}
-    [document] = render([line("api", [0.02, 0.05], facts=facts)], tmp_path / "failover.md")
-    found = row(document.read_text(), "10.0 min")
-    assert found == ["10.0 min", "720,000", "720,000", "0", "0", "50 ms", "0, 0, 0", "1.5 s"]
+    lines = [line("api", [0.05], facts=CALM), line("api-short", [0.02, 0.03], facts={**CALM, **SHORT})]
+    written = render(lines, tmp_path / "failover.md")
+    text = written[0].read_text()
+    found = row(text, "1 of 600 s")
+    assert found[1:] == ["720,000", "719,990", "0, 0", "0, 0, 0, 0, 0", "50 ms", "0, 0, 0", "1.5 s"]
+    assert row(text, "2 of 20 s")[3:6] == ["0, 0", "0, 0, 0, 3, 0", "30 ms"]
+    assert row(text, "API server away, short") == ["API server away, short", "2", "0.02 s", *["0.03 s"] * 3]
+    assert [path.name for path in written] == ["failover.md", CURVES, BARS]
+    assert "API server away, short" in written[1].read_text()
+    assert "API server away, long" not in written[1].read_text(), "one outage has no distribution"
+    nothing = "brokers: produce 0, fetch 0; clients: errors 0, failed 0, timed out 0, sent again 0, no answer 0"
+    assert clauses(text, "API server away, long") == {
+        "away for 10 min": ("600 s", "yes"),
+        "0 failed requests": (nothing, "yes"),
+        "0 elections, 0 fencings, 0 restarts on its return": ("0, 0, 0", "yes"),
+        "0 anomalies, and it came to its end": ("0", "yes"),
+    }
+    short = clauses(text, "API server away, short")
+    assert short["n ≥ 30"] == ("2", "**no**")
+    assert short["away for 20 s each time"] == ("20 s", "yes")
+    assert short["0 failed requests"] == (nothing.replace("sent again 0", "sent again 3"), "**no**")
+
+
+def test_what_was_not_counted_or_measured_keeps_nothing(tmp_path):
+    facts = {name: count for name, count in CALM.items() if name not in {"failed_fetch_requests", "elections"}}
+    text = render([line("api", [0.05], facts={**facts, "away_s": 60.0})], tmp_path / "failover.md")[0].read_text()
+    found = clauses(text, "API server away, long")
+    assert found["away for 10 min"] == ("60 s", "**no**")
+    said, kept = found["0 failed requests"]
+    assert ("fetch not counted" in said, kept) == (True, "**no**")
+    asked = "0 elections, 0 fencings, 0 restarts on its return"
+    assert found[asked] == ("not counted, 0, 0", "**no**")
+    assert clauses(text, "SIGKILL") == {
+        "n ≥ 100": ("0", "**no**"),
+        "p50 < 0.5 s": ("not measured", "**no**"),
+        "p99 < 2 s": ("not measured", "**no**"),
+        "0 anomalies, and it came to its end": ("not measured", "**no**"),
+    }
+    assert "1 of 26 clauses are kept" in text
 
 
 def test_no_result_is_no_document(tmp_path):
@@ -233,9 +322,10 @@ def test_the_page_of_kind_has_its_own_kinds_aims_and_pictures(tmp_path):
     written = render(lines, tmp_path / "failover-kind.md", page)
     assert [path.name for path in written] == ["failover-kind.md", page.curves, page.bars]
     text = written[0].read_text()
-    assert row(text, "rolling")[1:] == ["2", "0.40 s", "1.20 s", "1.20 s", "1.20 s", "p99 < 1 s", "**no** (p99)"]
-    assert row(text, "SIGKILL")[-2:] == ["p99 < 3 s", "yes"]
-    assert row(text, "node stops")[-2:] == ["p99 < 9 s", "yes"]
+    assert row(text, "rolling")[1:] == ["2", "0.40 s", "1.20 s", "1.20 s", "1.20 s"]
+    assert clauses(text, "rolling")["p99 < 1 s, partition by partition"] == ("1.20 s", "**no**")
+    assert clauses(text, "SIGKILL")["p99 < 3 s"] == ("2.00 s", "yes")
+    assert clauses(text, "node stops")["p99 < 9 s"] == ("8.00 s", "yes")
     assert "graceful stop" not in text, "a kind of the local report"
 
 
