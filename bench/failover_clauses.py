@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 Lines = list[dict[str, Any]]
 LONG_AWAY_S, SHORT_AWAY_S = 600.0, 20.0
+FIRST_RECORD_S, FIRST_LEAST = 60.0, 3
 FAILED = ("failed_produce_requests", "failed_fetch_requests")
 AT_CLIENTS = ("client_errors", "client_request_errors", "client_timeouts", "client_retries", "unknown")
 HAPPENED = ("elections", "fencings", "restarts")
@@ -121,6 +122,19 @@ def at_least(asked: str, lines: Lines, seconds: float) -> Clause:
     """Every run's outages lasted so long."""
     shortest_s = min((line["facts"]["away_s"] for line in lines), default=None)
     return Clause(asked, UNMEASURED if shortest_s is None else f"{shortest_s:g} s", (shortest_s or 0) >= seconds)
+
+
+def first_record(lines: Lines) -> list[Clause]:
+    """From the installation of the chart to the first record that a client has read."""
+    found = [each for line in lines for each in line["facts"]["first_record_s"]]
+    return [
+        Clause(f"n ≥ {FIRST_LEAST}", str(len(found)), len(found) >= FIRST_LEAST),
+        Clause(
+            f"each < {FIRST_RECORD_S:g} s",
+            f"{max(found):.1f} s at most" if found else UNMEASURED,
+            bool(found) and max(found) < FIRST_RECORD_S,
+        ),
+    ]
 
 
 def table(clauses: Sequence[tuple[str, Clause]]) -> str:

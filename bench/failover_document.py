@@ -205,7 +205,7 @@ def problems(lines: Lines, found: dict[str, Lines], page: Page) -> str:
     for kind, name in page.names.items():
         for line in broken(lines, kind, found.get(kind, [])):
             reason = " ".join(line["problem"].split())
-            count = len(line["pauses_s"])
+            count = len(line["pauses_s"] or line["facts"].get("first_record_s", ()))
             rows.append(f"- *{name}*, tree `{line['tree'][:12]}`, samples until then: {count}; {reason}")
     return "\n".join(["### Runs that ended before their time\n", *rows, ""]) if rows else ""
 

@@ -2,10 +2,11 @@
 
     make failover-report CONTEXT=kind                             # 30 failures of each kind, in a cluster of its own
     make failover-report CONTEXT=kind ARGS="--n 3"                # a short one
-    make failover-report CONTEXT=kind ARGS="--only roll,kill"     # some kinds
+    make failover-report CONTEXT=kind ARGS="--only first,roll"    # some kinds
     make failover-report CONTEXT=kind ARGS="--render"             # only write the document
 
-With KUBECONFIG set it is measured there, in the namespace kafkalite-failover. Every kind has a topic and a load of its
+With KUBECONFIG set it is measured there, in the namespace kafkalite-failover. First the chart is installed several
+times, each time until a client has read the first record (`first`). Every kind of failure has a topic and a load of its
 own, as in tests/e2e, and adds a line to bench/results/failover-kind.jsonl; lines of one tree hash add up. A kind in
 which something breaks has a line of what was measured until then, with the reason; the others go on. Exit code 1: some
 kind is incomplete, or had anomalies.
@@ -24,7 +25,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.failover_clauses import first_record
 from bench.failover_document import Page, render
+from bench.failover_first import FIRST, first_records, measured_first
 from bench.failover_lab import HEALED, Result
 from bench.failover_report import BESIDE, ROOT, conditions
 from bench.failover_results import read, write
@@ -305,16 +308,20 @@ use `{", ".join(f"{name}={value}" for name, value in CLIENT.items())}`.
 ```
 make failover-report CONTEXT=kind                          # 30 failures of each kind, about two hours
 make failover-report CONTEXT=kind ARGS="--n 3"             # a short one
+make failover-report CONTEXT=kind ARGS="--only first,roll" # some kinds; first: until the first record is read
 make failover-report CONTEXT=kind ARGS="--render"          # write this document anew from the results
 ```
 """
 PAGE = Page(
     kinds=KINDS,
-    names={name: kind.name for name, kind in KINDS.items()},
+    names={FIRST: "first record", **{name: kind.name for name, kind in KINDS.items()}},
     head=HEAD,
     foot=FOOT,
     curves="failover-kind-cumulative.svg",
     bars="failover-kind-histograms.svg",
+    apart={FIRST: "first_record_s"},
+    asked={FIRST: first_record},
+    sections=(first_records,),
 )
 
 
@@ -322,7 +329,15 @@ def measure(kinds: list[str], options: argparse.Namespace) -> list[str]:
     """Measure the kinds, each adds a line; those that are incomplete, or had anomalies."""
     with tempfile.TemporaryDirectory() as home:
         cluster = Cluster(build("kubernetes/build.sh") / "kubectl", build("helm/build.sh"), Path(home), NAMESPACE)
-        return harm_all(kinds, cluster, options)
+        failed = []
+        if FIRST in kinds:
+            print("--- first: from the installation of the chart to the first record that is read", flush=True)
+            before = os.getloadavg()[0]
+            line = measured_first(cluster, options.n)
+            write({**conditions(before, options.beside), **line}, options.results)
+            failed += [FIRST] if line["problem"] else []
+        harms = [kind for kind in kinds if kind != FIRST]
+        return failed + (harm_all(harms, cluster, options) if harms else [])
 
 
 def harm_all(kinds: list[str], cluster: Cluster, options: argparse.Namespace) -> list[str]:

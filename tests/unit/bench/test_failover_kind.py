@@ -1,13 +1,14 @@
 """The failover report of a real cluster, with a cluster that is none: what is kept when something breaks."""
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
 
-from bench import failover_kind
+from bench import failover_first, failover_kind
 from bench.failover_clauses import of_pauses
+from bench.failover_lab import Result
 from bench.failover_results import read
 from tests.cluster.processes import StartError
 
@@ -254,3 +255,90 @@ def test_restarts_by_command_are_few(measured):
     assert len(lines["restart"]["pauses_s"]) == 10
     assert "| restart --all | 10 |" in text
     assert "| restart --all | n ≥" not in text
+
+
+# --- the first record
+
+
+@pytest.fixture
+def installing(monkeypatch):
+    """Clusters in which the chart is installed; the seconds until it is, the topic is Ready, and its records are read."""
+    now = [0.0]
+    cluster = SimpleNamespace(installed=0, times=[], applied=[], records=["first-0"], breaks_at=None)
+
+    @contextmanager
+    def installed(_cluster):
+        cluster.installed += 1
+        if cluster.installed == cluster.breaks_at:
+            raise StartError("no node is left")
+        began = now[0]
+        now[0] += cluster.times[cluster.installed - 1][0]
+        yield began
+
+    def wait(*_, limit_s):
+        now[0] += cluster.times[cluster.installed - 1][1]
+
+    def consumed(_topic):
+        now[0] += cluster.times[cluster.installed - 1][2]
+        return cluster.records
+
+    cluster.apply, cluster.wait, cluster.consumed = cluster.applied.append, wait, consumed
+    monkeypatch.setattr(failover_first, "installed", installed)
+    monkeypatch.setattr(failover_first, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(failover_first, "start_producing", lambda _cluster, _prefix, topic: topic)
+    monkeypatch.setattr(failover_first, "end_producing", lambda _producer: ["first-0"])
+    return cluster
+
+
+def page_of(line, tmp_path):
+    made = {"tree": "a" * 64, "commit": "deadbee", "machine": "2 CPUs", "load_before": 0.1, **line}
+    return failover_kind.render([made], tmp_path / "failover-kind.md", failover_kind.PAGE)[0].read_text()
+
+
+def test_the_first_record_is_measured_from_the_beginning_of_the_installation(installing, tmp_path):
+    installing.times = [(20, 5, 4), (22, 6, 4), (30, 7, 4)]
+    line = failover_first.measured_first(installing, 1)
+    assert line["problem"] == ""
+    assert line["facts"] == {
+        "installed_s": [20.0, 22.0, 30.0], "topic_ready_s": [25.0, 28.0, 37.0], "first_record_s": [29.0, 32.0, 41.0],
+    }  # fmt: skip
+    assert (installing.installed, len(installing.applied)) == (3, 3), "three times at least"
+    text = page_of(line, tmp_path)
+    assert "| its records are read | 3 | 32.0 s | 41.0 s |" in text
+    assert "| first record | n ≥ 3 | 3 | yes |" in text
+    assert "| first record | each < 60 s | 41.0 s at most | yes |" in text
+
+
+def test_one_that_takes_a_minute_is_told(installing, tmp_path):
+    installing.times = [(20, 5, 4), (50, 6, 4), (20, 7, 4)]
+    text = page_of(failover_first.measured_first(installing, 3), tmp_path)
+    assert "| first record | each < 60 s | 60.0 s at most | **no** |" in text
+
+
+def test_installations_until_something_broke_are_kept(installing, tmp_path):
+    installing.times, installing.breaks_at = [(20, 5, 4)] * 5, 3
+    line = failover_first.measured_first(installing, 30)
+    assert (line["facts"]["first_record_s"], line["problem"]) == ([29.0, 29.0], "StartError: no node is left")
+    text = page_of(line, tmp_path)
+    assert "| first record | n ≥ 3 | 2 | **no** |" in text
+    assert "- *first record*, tree `aaaaaaaaaaaa`, samples until then: 2; StartError: no node is left" in text
+
+
+def test_records_that_are_not_read_are_no_first_record(installing):
+    installing.times, installing.records = [(20, 5, 4)] * 5, []
+    line = failover_first.measured_first(installing, 30)
+    assert line["facts"]["first_record_s"] == []
+    assert line["problem"] == "AssertionError: 1 acknowledged, 0 read"
+
+
+def test_the_first_record_can_be_measured_alone(measured, monkeypatch):
+    line = {
+        **asdict(Result("first", 200, 3, {})),
+        "facts": {"installed_s": [20.0], "topic_ready_s": [25.0], "first_record_s": [29.0]},
+    }
+    monkeypatch.setattr(failover_kind, "measured_first", lambda _cluster, count: {**line, "minutes": count})
+    monkeypatch.setattr(failover_kind, "installed", lambda _: pytest.fail("nothing else is measured"))
+    code, lines, text, _ = measured(first=None)
+    assert (code, list(lines), lines["first"]["minutes"]) == (0, ["first"], 3)
+    assert "## First record" in text
+    assert "## Pauses" not in text
