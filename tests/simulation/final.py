@@ -24,6 +24,7 @@ def final_read(cluster: SimCluster) -> None:
     """Look at everything. Raises `Violation`."""
     promises_kept(cluster)
     for ledger in cluster.oracles.ledgers.values():
+        cluster.history.order.committed(ledger.tag, ledger.committed)
         if ledger.entry is not None:
             for broker_id in ledger.entry.isr_ids():
                 _replica(cluster, ledger, broker_id)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.membership.producer_ids import IDS_PER_MS
 from tests.simulation.clock import EPOCH_MS
+from tests.simulation.oracles.order import AcknowledgedOrder
 from tests.simulation.world import LimitReached, Violation
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class History:
             topic. Not checked either.
         implied: Those of them that were acknowledged with a later batch only.
         promised: (base offset, records, crc) of those batches, by partition; the offset of what was implied is unknown.
+        order: In which order batches were acknowledged, whatever their acks.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,7 @@ class History:
         self.excused = self.given_up = 0
         self.acked_one = 0
         self.promised: dict[Tag, list[tuple[int, int, int]]] = {}
+        self.order = AcknowledgedOrder()
         self.refusals: Counter[int] = Counter()
         self.store_went_back = False
         self.cluster_remade = False

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.simulation.batches import batch_of
+from tests.simulation.oracles.order import Told
 
 if TYPE_CHECKING:
     from kafkalite_core.protocol.record_batch import BatchHeader
@@ -28,11 +29,12 @@ FATAL = frozenset({OUT_OF_ORDER, int(ErrorCode.INVALID_PRODUCER_EPOCH), int(Erro
 
 
 class Batch:
-    """One batch until it is answered for good."""
+    """One batch until it is answered for good; its number is its place in the lane."""
 
-    __slots__ = ("content", "count", "flying", "given_up", "header")
+    __slots__ = ("content", "count", "flying", "given_up", "header", "number")
 
-    def __init__(self, content: bytearray, header: BatchHeader, count: int) -> None:
+    def __init__(self, number: int, content: bytearray, header: BatchHeader, count: int) -> None:
+        self.number = number
         self.content = content
         self.header = header
         self.count = count
@@ -54,7 +56,7 @@ class Pipe:
         self.busy_until_ms = 0.0
         self.sent = self.arrived = self.answered = 0
         self.flying: deque[Batch] = deque()
-        self.answers: dict[int, tuple[int, str, int]] = {}
+        self.answers: dict[int, tuple[int, str, int, int]] = {}
 
     def deliver(self, lane: Lane, place: int, batch: Batch) -> None:
         """A request reaches the broker, which takes requests as they come and answers in their order."""
@@ -64,11 +66,11 @@ class Pipe:
         again = place < self.arrived
         self.arrived += not again
 
-        def reply(error_code: int, topic_id: str, base: int, _epoch: int) -> None:
+        def reply(error_code: int, topic_id: str, base: int, epoch: int) -> None:
             if not again:
                 producer.network.send(
                     broker.host.name, producer.name, producer.process, lane.heard, self, place, error_code, topic_id,
-                    base,
+                    base, epoch,
                 )  # fmt: skip
 
         broker.produce(lane.topic, lane.number, batch.content, batch.header, producer.acks, reply)
@@ -81,8 +83,8 @@ class Lane:
         window: Batches without a last word, in the order of their sequences.
     """
 
-    __slots__ = ("_burst", "_draining", "_in_flight", "_pipe", "_producer_id", "_retry_is_due", "_sequence", "_waiting",
-                 "number", "producer", "topic", "window")  # fmt: skip
+    __slots__ = ("_burst", "_draining", "_in_flight", "_made", "_pipe", "_producer_id", "_retry_is_due", "_sequence",
+                 "_waiting", "number", "producer", "topic", "window")  # fmt: skip
 
     def __init__(self, producer: Producer, topic: str, number: int) -> None:
         self.producer = producer
@@ -93,7 +95,7 @@ class Lane:
         self._burst = 1
         self._pipe: Pipe | None = None
         self._producer_id = -1
-        self._sequence = 0
+        self._made = self._sequence = 0
         self._draining = False
         self._retry_is_due = False
         self._waiting = False
@@ -151,7 +153,8 @@ class Lane:
             padding=padding,
         )
         self._sequence += count
-        return Batch(content, header, count)
+        self._made += 1
+        return Batch(self._made, content, header, count)
 
     def _send(self, batch: Batch) -> None:
         producer, pipe = self.producer, self._pipe
@@ -188,17 +191,17 @@ class Lane:
 
     # ------------------------------------------------------------ answers
 
-    def heard(self, pipe: Pipe, place: int, error_code: int, topic_id: str, base: int) -> None:
+    def heard(self, pipe: Pipe, place: int, error_code: int, topic_id: str, base: int, epoch: int) -> None:
         """An answer has come; it counts when all before it on its connection have come."""
         if place < pipe.answered:
             return
-        pipe.answers[place] = error_code, topic_id, base
+        pipe.answers[place] = error_code, topic_id, base, epoch
         while pipe.open and (answer := pipe.answers.pop(pipe.answered, None)) is not None:
             pipe.answered += 1
             batch = pipe.flying.popleft()
             batch.flying = False
             if not batch.given_up:
-                self._answered(batch, *answer)
+                self._answered(pipe.broker, batch, *answer)
 
     def _time_is_up(self, pipe: Pipe, place: int) -> None:
         if pipe.open and place >= pipe.answered:
@@ -218,9 +221,9 @@ class Lane:
         if lost:
             self._refuse(NO_ANSWER)
 
-    def _answered(self, batch: Batch, error_code: int, topic_id: str, base: int) -> None:
+    def _answered(self, leader: Broker, batch: Batch, error_code: int, topic_id: str, base: int, epoch: int) -> None:
         if not error_code:
-            self._acknowledged(batch, topic_id, base)
+            self._acknowledged((leader, epoch), batch, topic_id, base)
         elif error_code in FATAL and (error_code != OUT_OF_ORDER or self.window[0] is batch):
             self._refuse(error_code)
             if not self._is_stale():
@@ -230,7 +233,7 @@ class Lane:
             self._refuse(error_code)
         self._settle()
 
-    def _acknowledged(self, batch: Batch, topic_id: str, base: int) -> None:
+    def _acknowledged(self, leader: tuple[Broker, int], batch: Batch, topic_id: str, base: int) -> None:
         history, window = self.producer.cluster.history, self.window
         tag, acks = (topic_id, self.number), self.producer.acks
         if window[0] is not batch:
@@ -240,6 +243,8 @@ class Lane:
                     history.acknowledged_implicitly(tag, earlier.count, earlier.header.crc, acks)
                     window.remove(earlier)
         history.acknowledged(tag, base, batch.count, batch.header.crc, acks)
+        told = Told(batch.number, base, base + batch.count, batch.header.crc)
+        history.order.heard(tag, self, leader, told, judge=not history.store_went_back)
         window.remove(batch)
 
     def _refuse(self, error_code: int) -> None:

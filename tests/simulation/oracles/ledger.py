@@ -30,6 +30,7 @@ class Ledger:
         entry: The entry in the store, None when the topic is gone.
         last: The entry that went with the topic.
         leaders: Who led in which leader epoch.
+        lines: The last committed batch of every producer.
         marks: The high watermark by leader epoch, and the incarnation whose it is.
         lossy: An unclean election was allowed, and its leader has not begun yet.
         lossy_since: The leader epoch of that election.
@@ -73,6 +74,7 @@ class Ledger:
         self.marks: dict[int, tuple[int, str]] = {}
         self.elected_at: dict[int, int] = {}
         self.sequences: dict[tuple[int, int, int], int] = {}
+        self.lines: dict[int, Mark] = {}
         self.relaxed = self.lag_known = False
         self.unlisted: set[int] = set()
         self.named: dict[IsrEntry, bool] = {}
@@ -260,6 +262,7 @@ class Ledger:
         self.committed.append(mark)
         self.committed_end = mark.next
         self.oracles.sequences.check(self, mark)
+        self.oracles.order.check(self, mark)
 
     def acknowledged(self, driver: Driver, base: int, stop: int, acks: int) -> None:
         """A leader answers a producer that its batch [base, stop) is safe."""

@@ -12,6 +12,7 @@ from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.oracles.lease_justice import LeaseJustice
 from tests.simulation.oracles.ledger import Ledger
 from tests.simulation.oracles.metadata import MetadataIsHistory, PermittedElections
+from tests.simulation.oracles.order import ProducerOrder, ReadOrder
 from tests.simulation.oracles.removal import Removals
 from tests.simulation.oracles.safety import (
     Completeness,
@@ -69,6 +70,8 @@ class Oracles:
         self.durability = Durability()
         self.watermark = Watermark()
         self.sequences = Sequences()
+        self.order = ProducerOrder()
+        self.read_order = ReadOrder()
         self.metadata = MetadataIsHistory()
         self.elections = PermittedElections()
         self.justice = LeaseJustice()

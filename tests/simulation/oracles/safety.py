@@ -169,6 +169,7 @@ class Completeness:
             ledger.committed_end = ledger.committed[lost].base
             del ledger.committed[lost:]
             ledger.sequences = {key: base for key, base in ledger.sequences.items() if base < ledger.committed_end}
+            ledger.lines = ledger.oracles.order.lines(ledger.committed)
             ledger.elected_at = {
                 epoch: end if epoch < ledger.lossy_since else min(end, ledger.committed_end)
                 for epoch, end in ledger.elected_at.items()
@@ -364,6 +365,7 @@ class Watermark:
                 self.read_name,
                 f"{ledger}: {who} read {mark}, the truth is {known} ({ledger.committed_end} is committed)",
             )
+        ledger.oracles.read_order.read(ledger, who, mark)
 
 
 class Sequences:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation import run
 from tests.simulation.cluster import SimCluster
+from tests.simulation.oracles.order import ReadOrder
 from tests.simulation.oracles.past import Past
 from tests.simulation.swarm import TopicShape, draw
 from tests.simulation.world import World
@@ -30,6 +31,7 @@ def healthy() -> SimCluster:
 @pytest.fixture
 def ledger(healthy):
     (found,) = healthy.oracles.ledgers.values()
+    healthy.oracles.read_order = ReadOrder()
     names = (
         "committed_end", "entry", "marks", "leaders", "elected_at", "lossy", "unnoticed", "lossy_since", "losses",
         "behind", "newest", "past", "given_up", "unclean_since", "deposed_ends",
@@ -38,11 +40,12 @@ def ledger(healthy):
     kept = {name: getattr(found, name) for name in names}
     found.past, found.given_up, found.deposed_ends, found.min_isrs = Past(found), set(), {}, set(found.min_isrs)
     committed, written, sequences = list(found.committed), dict(found.written), dict(found.sequences)
+    lines, found.lines = found.lines, dict(found.lines)
     found.marks, found.leaders, found.elected_at = dict(found.marks), dict(found.leaders), dict(found.elected_at)
     yield found
     for name, value in kept.items():
         setattr(found, name, value)
-    found.committed, found.written, found.sequences = committed, written, sequences
+    found.committed, found.written, found.sequences, found.lines = committed, written, sequences, lines
 
 
 @pytest.fixture

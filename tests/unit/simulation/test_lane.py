@@ -13,7 +13,7 @@ from tests.simulation.history import UNKNOWN, History
 from tests.simulation.lane import FATAL, RETRY_MS, Lane
 from tests.simulation.network import Network
 from tests.simulation.swarm import TopicShape, draw
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, Violation, World
 
 PATIENCE_MS = 400.0
 RETRIABLE = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -36,8 +36,8 @@ class Broker:
     def sequences(self) -> list[int]:
         return [sequence for sequence, _ in self.taken]
 
-    def answer(self, place: int, error_code: int = 0, base: int = 7) -> None:
-        self.taken[place][1](int(error_code), TAG[0], base, 0)
+    def answer(self, place: int, error_code: int = 0, base: int | None = None) -> None:
+        self.taken[place][1](int(error_code), TAG[0], 100 * place if base is None else base, 0)
 
 
 class Sender:
@@ -76,7 +76,7 @@ class Sender:
     def run(self, ms: float) -> None:
         self.world.run(self.world.now + ms)
 
-    def answer(self, place: int, error_code: int = 0, base: int = 7) -> None:
+    def answer(self, place: int, error_code: int = 0, base: int | None = None) -> None:
         self.broker.answer(place, error_code, base)
         self.run(5.0)
 
@@ -225,6 +225,20 @@ def test_answers_count_in_the_order_of_the_requests(sender) -> None:
     sender.answer(0)
     assert sender.history.refusals == {RETRIABLE: 1}
     assert len(sender.history.promised[TAG]) == 3
+
+
+@pytest.mark.parametrize("went_back", [False, True])
+def test_a_later_batch_at_a_lower_offset_is_noticed(sender, went_back) -> None:
+    """After a restore of the store only what is committed at the end says so."""
+    sender.history.store_went_back = went_back
+    sender.answer(0, base=40)
+    sender.broker.answer(1, base=20)
+    if went_back:
+        sender.run(5.0)
+        assert len(sender.history.promised[TAG]) == 2
+        return
+    with pytest.raises(Violation, match="no reordering"):
+        sender.run(5.0)
 
 
 def test_what_arrives_twice_is_answered_once() -> None:

@@ -15,6 +15,7 @@ from tests.simulation.api import Watch
 from tests.simulation.cluster import SimCluster
 from tests.simulation.final import promises_kept
 from tests.simulation.oracles import past as past_module
+from tests.simulation.oracles.order import ProducerOrder
 from tests.simulation.oracles.safety import Completeness
 from tests.simulation.swarm import draw
 from tests.simulation.world import LimitReached, Process, Violation, World
@@ -30,6 +31,7 @@ class Restore:
         self.oracles = healthy.oracles
         self.past = ledger.entry
         self.batch = ledger.committed.pop()
+        ledger.lines = ProducerOrder.lines(ledger.committed)
         self.marks = ledger.directory(follower.partitions.broker.host).segments()[-1][1].marks
         assert self.marks[-1][1:] == self.batch[1:]
         ledger.committed_end = self.batch.base
@@ -136,7 +138,7 @@ def test_what_a_leader_of_the_past_acknowledged_may_be_missing_and_is_counted(re
     promised = [p for p in restore.cluster.history.promised[restore.ledger.tag] if p[0] == restore.batch.base]
     assert promised
     assert restore.missing() == restore.batch.next - restore.batch.base
-    restore.oracles.watermark.read(restore.ledger, "c", restore.batch)  # on its way since before the recovery
+    restore.oracles.watermark.read(restore.ledger, "another", restore.batch)  # on its way since before the recovery
     with lost("nothing lost"):
         restore.ledger.past.excused.clear()
         restore.missing()

@@ -88,6 +88,7 @@ def test_what_an_unclean_election_lost_may_still_be_shown_by_who_has_not_heard_o
 def test_what_a_deposed_leader_commits_after_an_unclean_election_is_not_promised(ledger, leader) -> None:
     """It was alone in its ISR, and has not heard of the election: nobody else has what it commits then."""
     batch, epoch = ledger.committed.pop(), leader.replica.leader_epoch
+    ledger.lines = ledger.oracles.order.lines(ledger.committed)
     ledger.committed_end, ledger.marks = batch.base, {epoch: (batch.base, leader.partitions.broker.incarnation)}
     ledger.elected_unclean(epoch + 1)
     assert not ledger.is_deposed(epoch), "the new leader has not begun: what it lacks is found out when it does"
