@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_broker.replication.driver import DISK_FULL_EVENTS
 from kafkalite_core.replica import events
-from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, Role, Tick
+from kafkalite_core.replica.events import FetchAnswered, FlushCompleted, MetadataChanged, ProposalAnswered, Role, Tick
 from kafkalite_core.storage.errors import OffsetOutOfRange, ReadInterrupted
 from kafkalite_core.storage.log_config import LogConfig
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TICK = Tick()
 FLUSH_COMPLETED = FlushCompleted()
+CHANGES_MEMBERS = frozenset({MetadataChanged, ProposalAnswered})
 
 
 class Asked(NamedTuple):
@@ -123,6 +124,8 @@ class Driver:
             if broker.fuse:
                 broker.burn()
             self._effect[type(effect)](effect)
+        if type(event) in CHANGES_MEMBERS:
+            self.ledger.members_changed(self)
 
     def fetch(self, event: FetchRequested) -> FetchAnswered:
         """A fetch's question and its answer."""

@@ -240,6 +240,10 @@ class Ledger:
         self.oracles.one_leader.led(self, driver)
         self.oracles.completeness.leader(self, driver)
 
+    def members_changed(self, driver: Driver) -> None:
+        """A replica was shown another entry, other brokers, or the end of a proposal."""
+        self.oracles.superset.members_changed(self, driver)
+
     def high_watermark_advanced(self, driver: Driver) -> None:
         """A replica moved its high watermark."""
         self.oracles.watermark.advanced(self, driver)

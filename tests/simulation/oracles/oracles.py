@@ -320,4 +320,4 @@ class Oracles:
             self.elections.check(ledger, known, entry, unclean_allowed=unclean)
             ledger.entry = entry
             self.completeness.candidates(ledger, f"partition epoch {entry.partition_epoch}")
-            self.superset.check(ledger, entry)
+            self.superset.stored(ledger, entry)

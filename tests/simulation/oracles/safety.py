@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.model.cluster import entry_counts
 from kafkalite_core.model.errors import BrokerError
+from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.replica.events import Role
 from tests.simulation.platter import Mark, batches, batches_between
 from tests.simulation.world import LimitReached, Violation
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.partition import IsrEntry, Partition
+    from kafkalite_core.model.partition import Partition
     from tests.simulation.driver import Driver
     from tests.simulation.host import Host
     from tests.simulation.oracles.ledger import Ledger
@@ -230,26 +231,65 @@ class Completeness:
 
 
 class QuorumSuperset:
-    """The leader's maximal ISR holds every member of the store's ISR: nobody can be elected whom it does not wait for.
+    """Nobody can be elected for whom the leader does not wait (R4, R7, R10).
 
-    leader epoch of the store = leader epoch of the leader  =>  ids(ISR in the store) ⊆ ids(maximal ISR)
+    leader epoch of the store = leader epoch of the leader
+        =>  ISR in the store and ELR in the store  ⊆  those whose ends the leader's high watermark waits for
+
+    By entries, also of those that do not count at the moment. The entry of an earlier incarnation stands for that of a
+    later one as long as it counts: operators name the present epochs of members that have lost nothing, and the leader
+    hears of it late. If it does not count, the later one may have begun with less.
+
+    The store's entry or the leader's members may break it: a patch that lands when the leader has dropped it, and a
+    leader that drops one that has landed. An entry of the past (S11) says nothing of who may lead.
     """
 
     name = "quorum superset"
 
-    def check(self, ledger: Ledger, entry: Partition) -> None:
-        """The entry changed."""
+    def stored(self, ledger: Ledger, entry: Partition) -> None:
+        """The entry changed. Raises `Violation`."""
         host = ledger.oracles.hosts.get(entry.leader)
         broker = None if host is None else host.broker
         driver = None if broker is None else broker.driver(ledger.topic, ledger.number)
-        if driver is None or driver.ref.topic_id != ledger.tag[0]:
-            return
+        if driver is not None and driver.ref.topic_id == ledger.tag[0]:
+            self._judge(ledger, entry, driver)
+
+    def members_changed(self, ledger: Ledger, driver: Driver) -> None:
+        """A replica was shown another entry, other brokers, or the end of a proposal. Raises `Violation`."""
+        entry = ledger.entry
+        if entry is not None and entry.leader == driver.partitions.broker.host.id and not ledger.is_behind(entry):
+            self._judge(ledger, entry, driver)
+
+    def _judge(self, ledger: Ledger, entry: Partition, driver: Driver) -> None:
         replica = driver.replica
         if replica.role is not Role.LEADER or replica.leader_epoch != entry.leader_epoch:
             return
-        held = {member.id for member in replica.maximal_isr}
-        if not set(entry.isr_ids()) <= held:
-            raise Violation(self.name, f"{ledger}: the store has {entry.isr}, the leader waits for {sorted(held)}")
+        held = waited_for(driver)
+        others = [each for each in (*entry.isr, *entry.elr) if each.id != entry.leader]
+        missing = [each for each in others if each not in held and not self._stands(ledger, held, each)]
+        if missing:
+            raise Violation(
+                self.name,
+                f"{ledger}: in the store are isr {entry.isr} and elr {entry.elr} of partition epoch "
+                f"{entry.partition_epoch}, but the leader waits for {sorted(held)} only, not for {missing}",
+            )
+
+    @staticmethod
+    def _stands(ledger: Ledger, held: set[IsrEntry], member: IsrEntry) -> bool:
+        """Whether the leader waits for an earlier incarnation that has told of nothing that this one lacks."""
+        brokers, relaxed = ledger.oracles.brokers, ledger.lag_known
+        earlier = [known for known in held if known.id == member.id and known.epoch < member.epoch]
+        return any(
+            entry_counts(known, brokers, relaxed_flush=relaxed)
+            or not entry_counts(member, brokers, relaxed_flush=relaxed)
+            for known in earlier
+        )
+
+
+def waited_for(driver: Driver) -> set[IsrEntry]:
+    """The other members whose flushed ends a leader's high watermark waits for; what it goes by, not what it tells."""
+    leader = driver.replica._leader
+    return set() if leader is None else {IsrEntry(member.id, member.epoch) for member in leader._members}
 
 
 class Durability:

@@ -29,7 +29,7 @@ def test_a_healthy_cluster_breaks_nothing(healthy, ledger, leader) -> None:
     assert len(ledger.committed) > 10
     oracles.completeness.candidates(ledger, "now")
     oracles.completeness.leader(ledger, leader)
-    oracles.superset.check(ledger, ledger.entry)
+    oracles.superset.stored(ledger, ledger.entry)
     oracles.watermark.advanced(ledger, leader)
     oracles.watermark.latest(leader)
     oracles.bounded.check(healthy)
@@ -104,12 +104,6 @@ def test_a_tightened_flush_counts_when_the_store_says_so(healthy, ledger) -> Non
         new = {**obj, "status": {**obj["status"], "conditions": list(told.values())}}
         healthy.oracles.store_changed("topics", obj, new)
         assert ledger.relaxed is relaxed
-
-
-def test_a_member_that_the_leader_does_not_wait_for(ledger) -> None:
-    wider = replace(ledger.entry, isr=(*ledger.entry.isr, IsrEntry(9, 9)))
-    with fires("quorum superset"):
-        ledger.oracles.superset.check(ledger, wider)
 
 
 def test_an_acknowledgement_beyond_the_high_watermark(ledger, leader) -> None:
