@@ -126,8 +126,7 @@ def play(cluster: SimCluster) -> None:
     faults.begin()
     end = world.now + shape.chaos_ms
     while world.now < end and not _seen_enough(cluster):
-        world.run(min(world.now + STEP_MS, end))
-        cluster.oracles.bounded.check(cluster)
+        _pass(cluster, min(world.now + STEP_MS, end))
     world.trace("phase", "heal")
     faults.heal()
     for member in cluster.members:
@@ -138,9 +137,15 @@ def play(cluster: SimCluster) -> None:
     world.trace("phase", "final read")
     for producer in cluster.producers:
         producer.stopped = True
-    world.run(world.now + 3_000.0)
+    _pass(cluster, world.now + 3_000.0)
     _until(cluster, LIVENESS_MS, "the cluster rests")  # a leadership may have moved meanwhile, to who hears late
     final_read(cluster)
+
+
+def _pass(cluster: SimCluster, until_ms: float) -> None:
+    """Let time go by, and look at what is kept."""
+    cluster.world.run(until_ms)
+    cluster.oracles.bounded.check(cluster)
 
 
 def _seen_enough(cluster: SimCluster) -> bool:
@@ -160,7 +165,7 @@ def _until(cluster: SimCluster, limit_ms: float, what: str) -> None:
             return
         if world.now >= deadline:
             raise Violation("liveness", f"{what}: after {limit_ms / 1000:.0f} s {problem}")
-        world.run(world.now + STEP_MS)
+        _pass(cluster, world.now + STEP_MS)
 
 
 def _until_acked(cluster: SimCluster, before: int) -> None:
@@ -169,7 +174,7 @@ def _until_acked(cluster: SimCluster, before: int) -> None:
     while cluster.history.acked == before:
         if world.now >= deadline:
             raise Violation("liveness", "nothing is acknowledged after everything was healed")
-        world.run(world.now + STEP_MS)
+        _pass(cluster, world.now + STEP_MS)
 
 
 def unhealthy(cluster: SimCluster) -> str:

@@ -325,6 +325,19 @@ def test_queues_without_bound(healthy, monkeypatch) -> None:
         healthy.oracles.bounded.check(healthy)
 
 
+@pytest.mark.parametrize("phase", ["recovers", "acknowledges", "chaos"])
+def test_queues_without_bound_in_every_phase(healthy, monkeypatch, phase) -> None:
+    monkeypatch.setattr(World, "queued", EVENTS_MAX + 1)
+    monkeypatch.setattr(run, "unhealthy", lambda _cluster: "not yet")
+    with fires("bounded queues"):
+        if phase == "recovers":
+            run._until(healthy, 5_000.0, "the cluster recovers")
+        elif phase == "acknowledges":
+            run._until_acked(healthy, healthy.history.acked)
+        else:
+            run._pass(healthy, healthy.world.now + 1.0)
+
+
 def test_groups() -> None:
     promises = GroupPromises()
     promises.assigned("g", 1, "a", (0, 1))
