@@ -33,22 +33,55 @@ EPOCH_FROM, EPOCH_TO = 12, 16
 """Where base offset and leader epoch stand in a batch."""
 
 
+class FailingDevice:
+    """A device that fails: so many more operations succeed, then so many fail.
+
+    Attributes:
+        share: So much of a write that fails is in the file all the same.
+    """
+
+    __slots__ = ("fails", "share", "succeeds")
+
+    def __init__(self, *, succeeds: int, fails: int, share: float = 0.0) -> None:
+        self.succeeds = succeeds
+        self.fails = fails
+        self.share = share
+
+    def strikes(self) -> bool:
+        """Whether the operation that is under way fails."""
+        if self.succeeds or not self.fails:
+            self.succeeds -= 1 if self.succeeds else 0
+            return False
+        self.fails -= 1
+        return True
+
+
 class SimFile:
-    """An open file."""
+    """An open file. Reads of one that is `spared` do not fail: the oracles read `partition.metadata` as well."""
 
-    __slots__ = ("_disk", "_directory", "_inode", "_closed")  # noqa: RUF023
+    __slots__ = ("_disk", "_directory", "_inode", "_closed", "_spared")  # noqa: RUF023
 
-    def __init__(self, disk: SimDisk, directory: Directory, inode: Inode) -> None:
+    def __init__(self, disk: SimDisk, directory: Directory, inode: Inode, *, spared: bool) -> None:
         self._disk = disk
         self._directory = directory
         self._inode = inode
         self._closed = False
+        self._spared = spared
 
     def append(self, data: Buffer) -> int:
         """See `kafkalite_core.storage.disk.File`."""
         disk, inode = self._disk, self._inode
         disk.step()
         size = len(data)
+        failing = disk.failing_writes
+        if failing is not None and failing.strikes():
+            written = bytes(data)[: int(size * failing.share)]
+            disk.failing_writes = None
+            if written:
+                self.append(written)
+            disk.failing_writes = failing
+            disk.bite("write_error")
+            raise OSError(errno.EIO, "Input/output error")
         if size > disk.room:
             if disk.room <= 0:
                 disk.bite("disk_full")
@@ -79,6 +112,10 @@ class SimFile:
         """See `File`."""
         if self._closed:
             raise ReadInterrupted("closed")
+        failing = self._disk.failing_reads
+        if failing is not None and not self._spared and self._disk.process is not None and failing.strikes():
+            self._disk.bite("read_error")
+            raise OSError(errno.EIO, "Input/output error")
         return bytes(self._inode.data[offset : offset + size])
 
     def size(self) -> int:
@@ -153,6 +190,8 @@ class SimDisk:
     Attributes:
         room: Bytes that may still be written.
         sync_errors: So many of the next syncs fail.
+        failing_reads: When reads of the process fail with EIO; None while they do not.
+        failing_writes: The same of appends.
         forgot_unsynced: A sync failed: the pages of that file that were dirty are marked clean and gone, as Linux does
             it. What an earlier sync wrote is still there; what was only written is not, as after a power failure. So a
             topic with relaxed flush may lack the end of its log, and its broker says so with its next registration.
@@ -174,6 +213,8 @@ class SimDisk:
         self.bite = bite
         self.on_batch = on_batch
         self.sync_errors = 0
+        self.failing_reads: FailingDevice | None = None
+        self.failing_writes: FailingDevice | None = None
         self.forgot_unsynced = False
         self.fuse = 0
         self.fuse_power = False
@@ -221,7 +262,7 @@ class SimDisk:
             node.modified_ms = self.wall_ms()
             directory.note("set", name, node=node)
         assert isinstance(node, Inode), path
-        return SimFile(self, directory, node)
+        return SimFile(self, directory, node, spared=name == METADATA)
 
     def exists(self, path: str) -> bool:
         """See `Disk`."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.cluster import entry_counts
-from tests.simulation.users import UserActions
+from tests.simulation.edges import EdgeFaults
+from tests.simulation.strikes import Strikes
+from tests.simulation.swarm import EDGE_FAULTS, KINDS
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
@@ -14,33 +16,20 @@ if TYPE_CHECKING:
     from tests.simulation.oracles.ledger import Ledger
 
 
-class Faults(UserActions):
-    """Draws and carries out faults until it is told to heal."""
+class Faults(Strikes):
+    """All faults: those of `swarm.FAULTS` are drawn here, those at the edges by `EdgeFaults`, as often for their weight."""
 
     def __init__(self, cluster: SimCluster) -> None:
-        super().__init__(cluster)
-        self._kinds = list(cluster.shape.faults)
-        self._weights = [cluster.shape.faults[kind] for kind in self._kinds]
+        shape = cluster.shape
+        super().__init__(cluster, KINDS - EDGE_FAULTS.keys(), "faults", shape.fault_every_ms)
+        edges = sum(weight for kind, weight in shape.faults.items() if kind in EDGE_FAULTS)
+        others = sum(self._faults.values())
+        self._edges = EdgeFaults(cluster, shape.fault_every_ms * (others or 1.0) / (edges or 1.0))
 
     def begin(self) -> None:
         """The chaos starts."""
-        self._later()
-
-    def _later(self) -> None:
-        delay = self._chance.expovariate(1.0 / self._cluster.shape.fault_every_ms)
-        self._world.at(delay, None, self._strike)
-
-    def _strike(self) -> None:
-        if self._healed:
-            return
-        (kind,) = self._chance.choices(self._kinds, self._weights)
-        if self._world.tracing:
-            self._world.trace("fault", kind)
-        getattr(self, f"_{kind}")()
-        self._later()
-
-    def _any_host(self) -> Host:
-        return self._chance.choice(self._cluster.host_list)
+        super().begin()
+        self._edges.begin()
 
     # ------------------------------------------------------------ processes and machines
 
@@ -192,7 +181,8 @@ class Faults(UserActions):
     def _cut(self) -> None:
         """Between two brokers, one way or both."""
         one, other = self._pair()
-        self._sever([(one, other)] if self._chance.random() < 0.5 else [(one, other), (other, one)])
+        pairs = [(one, other)] if self._chance.random() < 0.5 else [(one, other), (other, one)]
+        self._sever(pairs, "network_cut", "watch_silent")
 
     def _isolate(self) -> None:
         """One broker from all others, or from all clients; the API server still hears it, or not."""
@@ -201,21 +191,14 @@ class Faults(UserActions):
         if self._chance.random() < 0.4:
             others.append("api")
         pairs = [(victim, other) for other in others] + [(other, victim) for other in others]
-        self._sever(pairs)
+        self._sever(pairs, "network_cut", "watch_silent")
 
     def _api_cut(self) -> None:
         names = [host.name for host in self._cluster.host_list] + [host.name for host in self._cluster.operators]
         victim = self._chance.choice(names)
         pairs = [(victim, "api"), ("api", victim)]
-        self._sever(pairs if self._chance.random() < 0.6 else [self._chance.choice(pairs)])
-
-    def _sever(self, pairs: list[tuple[str, str]]) -> None:
-        self._world.arm("network_cut")
-        self._world.arm("watch_silent")
-        links = [self._cluster.network.link(*pair) for pair in pairs]
-        for link in links:
-            link.cut = True
-        self._until(10_000.0, self._mend, links)
+        pairs = pairs if self._chance.random() < 0.6 else [self._chance.choice(pairs)]
+        self._sever(pairs, "network_cut", "watch_silent")
 
     def _loss(self) -> None:
         network = self._cluster.network
@@ -231,16 +214,7 @@ class Faults(UserActions):
 
     def _delay(self) -> None:
         one, other = self._pair()
-        link = self._cluster.network.link(one, other)
-        if not link.slow:
-            self._world.arm("network_delay")
-            link.slow = True
-            before, link.delay_ms = link.delay_ms, link.delay_ms * self._chance.choice((20.0, 300.0))
-            self._until(8_000.0, self._speed_up, link, before)
-
-    @staticmethod
-    def _speed_up(link: object, before: float) -> None:
-        link.slow, link.delay_ms = False, before  # type: ignore[attr-defined]
+        self._slow([self._cluster.network.link(one, other)], "network_delay")
 
     def _reset(self) -> None:
         one, other = self._pair()
@@ -394,6 +368,7 @@ class Faults(UserActions):
     def heal(self) -> None:
         """No new faults; all that last are ended."""
         self._healed = True
+        self._edges.heal()
         cluster, world = self._cluster, self._world
         cluster.network.heal()
         api = cluster.api

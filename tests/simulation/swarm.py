@@ -51,13 +51,19 @@ FAULTS: dict[str, float] = {
 }
 """Kinds of faults with their usual weight; each seed leaves some out and makes others frequent."""
 
+EDGE_FAULTS: dict[str, float] = {
+    "write_error": 2.0,
+    "read_error": 2.0,
+}
+"""The same of `EdgeFaults`, which have streams of their own."""
+
 GROUP_TOPIC = "t0"
 """The topic that members of the group read; every history has it."""
 
 UNDONE = frozenset({"lose_topic", "remake_cluster", "restore"})
 """Faults after which users want back what brokers set aside."""
 
-KINDS = frozenset({*FAULTS, "scale", "remake_cluster", "restore"})
+KINDS = frozenset({*FAULTS, *EDGE_FAULTS, "scale", "remake_cluster", "restore"})
 """All of them: these three have a stream of their own in `draw`."""
 
 
@@ -146,6 +152,8 @@ def draw(seed: int) -> Shape:
         faults = {kind: weight for kind, weight in faults.items() if kind not in UNDONE} or {"crash": 1.0}
     elif hasty < 0.5:
         faults["disk_full"] = max(3.0, faults["disk_full"])
+    edges = Random(f"{seed}/edges")
+    faults |= {kind: weight * edges.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for kind, weight in EDGE_FAULTS.items()}
     window = Random(f"{seed}/in_flight")
     return Shape(
         brokers=brokers,

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class UserActions:
     """Draws; `Faults` says when."""
 
-    def __init__(self, cluster: SimCluster) -> None:
+    def __init__(self, cluster: SimCluster, stream: str) -> None:
         self._cluster = cluster
         self._world = cluster.world
-        self._chance = cluster.world.rng("faults")
+        self._chance = cluster.world.rng(stream)
         self._healed = False
         self._lost: list[TopicShape] = []
         self._backup: Backup | None = None

@@ -32,10 +32,12 @@ LASTING = frozenset(
         "network_repeat",
         "network_reset",
         "power_all",
+        "read_error",
         "watch_broken",
         "watch_expired",
         "watch_lag",
         "watch_silent",
+        "write_error",
     }
 )
 """Faults that last and may have many effects; the first effect of each counts, the others do not."""

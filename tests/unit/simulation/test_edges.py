@@ -1,0 +1,169 @@
+"""Faults at the edges of processes bite, and only where they are meant to: devices, clients' links, the API server's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.batches import batch_of
+from tests.simulation.cluster import SimCluster
+from tests.simulation.disk import FailingDevice, SimDisk
+from tests.simulation.faults import Faults
+from tests.simulation.platter import batches
+from tests.simulation.run import _until, run_seed
+from tests.simulation.swarm import EDGE_FAULTS, FAULTS, TopicShape, draw
+from tests.simulation.world import Process, World
+
+TOPIC = TopicShape(name="t0", partitions=1, replicas=3, config={"min.insync.replicas": "2"})
+SHAPE = replace(
+    draw(0), brokers=3, operators=1, topics=(TOPIC,), members=0, producers=1, consumers=1, pause_ms=50.0,
+    clock_rate_spread=0.0, retention=False, network_ms=1.0, fsync_ms=1.0, scales=False, faults={},
+)  # fmt: skip
+
+
+def cluster_of(**changes) -> SimCluster:
+    cluster = SimCluster(World(0), replace(SHAPE, **changes))
+    cluster.begin()
+    _until(cluster, 30_000.0, "the cluster starts")
+    return cluster
+
+
+def run_for(cluster: SimCluster, ms: float) -> None:
+    cluster.world.run(cluster.world.now + ms)
+
+
+def leading(cluster: SimCluster):
+    (ledger,) = cluster.oracles.ledgers.values()
+    return cluster.hosts[ledger.entry.leader]
+
+
+# ---------------------------------------------------------------- the draw
+
+
+def test_every_edge_fault_is_in_the_default_swarm_and_has_its_action() -> None:
+    seen = {kind for seed in range(200) for kind in draw(seed).faults}
+    assert EDGE_FAULTS.keys() <= seen
+    faults = Faults(cluster_of())
+    for kind in EDGE_FAULTS:
+        assert callable(getattr(faults._edges, f"_{kind}"))
+    assert not EDGE_FAULTS.keys() & FAULTS.keys()
+
+
+def test_edge_faults_leave_the_draw_of_the_others_as_it_is() -> None:
+    with_edges = Faults(cluster_of(faults={"crash": 1.0, **EDGE_FAULTS}))
+    without = Faults(cluster_of(faults={"crash": 1.0}))
+    assert with_edges._faults == without._faults == {"crash": 1.0}
+    with_edges._edges._chance.random()
+    assert with_edges._chance.random() == without._chance.random()
+
+
+# ---------------------------------------------------------------- devices
+
+
+def disk(bitten: list[str]) -> SimDisk:
+    made = SimDisk(room=10_000, wall_ms=lambda: 0, bite=bitten.append, on_batch=lambda _tag, _mark: None)
+    made.process = Process("p")
+    return made
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_a_write_fails_when_its_time_has_come_and_leaves_a_part(share) -> None:
+    bitten = []
+    made = disk(bitten)
+    made.failing_writes = FailingDevice(succeeds=1, fails=2, share=share)
+    file = made.open("f", create=True)
+    assert file.append(b"abcd") == 4
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output"):
+            file.append(b"efgh")
+    assert file.append(b"ij") == 2
+    assert bytes(file.pread(100, 0)) == (b"abcdefefij" if share else b"abcdij")
+    assert bitten == ["write_error"] * 2
+    assert made.room == 10_000 - file.size()
+
+
+def test_a_part_of_a_batch_is_no_batch() -> None:
+    made = disk([])
+    made.makedirs("t-0")
+    file = made.open("t-0/00000000000000000000.log", create=True)
+    made.failing_writes = FailingDevice(succeeds=1, fails=1, share=0.9)
+    file.append(batch_of(1, 1, 0)[0])
+    with pytest.raises(OSError, match="Input/output"):
+        file.append(batch_of(2, 1, 0)[0])
+    assert len(batches(made.directory("t-0"))) == 1
+
+
+def test_reads_of_the_process_fail_and_those_of_nobody_do_not() -> None:
+    bitten = []
+    made = disk(bitten)
+    made.makedirs("t-0")
+    file = made.open("t-0/f", create=True)
+    metadata = made.open("t-0/partition.metadata", create=True)
+    file.append(b"abcd")
+    metadata.append(b"efgh")
+    made.failing_reads = FailingDevice(succeeds=1, fails=2)
+    assert file.pread(2, 0) == b"ab"
+    assert metadata.pread(2, 0) == b"ef"
+    with pytest.raises(OSError, match="Input/output"):
+        file.pread(2, 0)
+    assert metadata.pread(2, 0) == b"ef", "oracles read it"
+    made.process = None
+    assert file.pread(2, 0) == b"ab", "nobody runs: an oracle reads"
+    assert bitten == ["read_error"]
+
+
+def test_a_broker_dies_of_a_failed_write_and_comes_back() -> None:
+    cluster = cluster_of()
+    host = leading(cluster)
+    before = host.broker
+    cluster.world.arm("write_error")
+    host.disk.failing_writes = FailingDevice(succeeds=0, fails=1, share=0.5)
+    run_for(cluster, 1_000.0)
+    assert cluster.world.bitten["write_error"] == 1
+    assert not before.process.alive
+    assert not host.forgot_unsynced, "what was written is in the cache still"
+    _until(cluster, 30_000.0, "the broker is back")
+    assert host.incarnations == 2
+
+
+def test_a_leader_dies_of_a_read_for_those_who_fetch() -> None:
+    cluster = cluster_of(tail_bytes=0)
+    host = leading(cluster)
+    before = host.broker
+    cluster.world.arm("read_error")
+    host.disk.failing_reads = FailingDevice(succeeds=0, fails=1)
+    run_for(cluster, 2_000.0)
+    assert cluster.world.bitten["read_error"] == 1
+    assert not before.process.alive
+
+
+def test_a_recovery_that_cannot_read_is_tried_again_by_the_next_process() -> None:
+    cluster = cluster_of()
+    host = leading(cluster)
+    run_for(cluster, 2_000.0)
+    cluster.world.bury_now(host.broker.process, "killed")
+    cluster.world.arm("read_error")
+    host.disk.failing_reads = FailingDevice(succeeds=2, fails=1)
+    _until(cluster, 60_000.0, "the broker is back")
+    assert cluster.world.bitten["read_error"] == 1
+    assert host.incarnations == 3
+
+
+@pytest.mark.parametrize("kind", ["write_error", "read_error"])
+def test_failing_devices_bite_in_a_history_that_is_clean(kind) -> None:
+    result = run_seed(11, shape=replace(SHAPE, faults={kind: 1.0}, tail_bytes=0, fault_every_ms=400.0))
+    assert result.ok, result.violation
+    assert result.faults_bitten.get(kind, 0) >= 3
+    assert set(result.faults_bitten) == {kind}
+
+
+def test_heal_ends_what_devices_do() -> None:
+    cluster = cluster_of()
+    faults = Faults(cluster)
+    for _ in range(20):
+        faults._edges._write_error()
+        faults._edges._read_error()
+    assert any(host.disk.failing_reads for host in cluster.host_list)
+    faults.heal()
+    assert not any(host.disk.failing_reads or host.disk.failing_writes for host in cluster.host_list)
