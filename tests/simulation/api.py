@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.simulation.network import API
 from tests.simulation.oracles.decided_on import DecidedOn
 from tests.simulation.patching import FenceHelped, Json, Refused, apply_patch, check
 from tests.simulation.world import Violation
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.network import Network
     from tests.simulation.world import Process, World
 
-HOST = "api"
+HOST = API
 KINDS = ("clusters", "brokers", "topics", "pods", "leases")
 
 
@@ -112,6 +113,7 @@ class ApiServer:
         self.delay_request = 0.0
         self.throttle = 0.0
         self.late: dict[str, int] = {}
+        self._open: dict[Call, None] = {}
         self.watches: list[Watch] = []
         self.events: dict[str, list[tuple[int, str, Json]]] = {kind: [] for kind in KINDS}
         self.on_change: Callable[[str, Json | None, Json | None], None] = lambda _kind, _old, _new: None
@@ -138,6 +140,7 @@ class ApiServer:
     ) -> None:
         """Ask; `answer` is called once, unless the process dies before."""
         call = Call(host, process, verb, args, answer)
+        self._open[call] = None
         self._world.at(deadline_ms, process, self._expire, call)
         if not self.up:
             self._world.bite("api_outage")
@@ -187,12 +190,11 @@ class ApiServer:
     def _answered(self, call: Call, outcome: Outcome, result: Any) -> None:
         if not call.done:
             call.done = True
+            self._open.pop(call, None)
             call.answer(outcome, result)
 
     def _expire(self, call: Call) -> None:
-        if not call.done:
-            call.done = True
-            call.answer(Outcome.AMBIGUOUS, None)
+        self._answered(call, Outcome.AMBIGUOUS, None)
 
     # ------------------------------------------------------------------------------------------------ verbs
 
@@ -323,6 +325,20 @@ class ApiServer:
                 watch.dead = True
                 self._world.at(1.0, watch.process, watch.on_broken, expired)
         self.forget_dead()
+
+    def reset(self, host: str) -> None:
+        """The connections of a host break: what is under way on them is lost, and its process knows at once.
+
+        Whether a request had been taken before that, or will be, it does not know.
+        """
+        self._network.reset(host, HOST)
+        self._open = {call: None for call in self._open if call.process.alive}
+        mine = [call for call in self._open if call.host == host]
+        if mine or any(watch.host == host and watch.process.alive and not watch.dead for watch in self.watches):
+            self._world.bite("api_reset")
+        for call in mine:
+            self._world.at(0.5, call.process, self._expire, call)
+        self.break_watches(host=host)
 
     # ------------------------------------------------------------------------------------------------ outages
 

@@ -36,6 +36,14 @@ class Client:
         self.leaders: dict[tuple[str, int], int] = {}
         self._asked_ms = -1e9
 
+    def begin(self) -> None:
+        """Start."""
+        raise NotImplementedError
+
+    def connection_lost(self, _host: str) -> None:
+        """Connections to that broker broke: somebody else may lead now."""
+        self.refresh()
+
     def refresh(self) -> None:
         """Ask some broker who leads; not too often."""
         if self.world.now - self._asked_ms < 20.0:
@@ -121,6 +129,16 @@ class Producer(Client):
         if not self.stopped:
             self.bump()
             self._renew_later()
+
+    def connection_lost(self, host: str) -> None:
+        """As after the patience of a request: of what was under way to that broker nobody knows whether it arrived."""
+        super().connection_lost(host)
+        for lane in self._lanes:
+            pipe = lane._pipe
+            if pipe is not None and pipe.broker.host.name == host:
+                if pipe.flying:
+                    self.world.bite("client_reset")
+                lane._time_is_up(pipe, pipe.sent)
 
     def bump(self) -> None:
         """The id cannot be used any more."""

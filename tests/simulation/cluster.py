@@ -12,7 +12,7 @@ from kafkalite_core.resources.naming import (
     topic_object_names,
 )
 from tests.simulation.api import ApiServer
-from tests.simulation.clients import Consumer, Producer
+from tests.simulation.clients import Client, Consumer, Producer
 from tests.simulation.clock import Clock
 from tests.simulation.history import History
 from tests.simulation.host import Host
@@ -74,6 +74,8 @@ class SimCluster:
             offsets = TopicShape(name=OFFSETS_TOPIC, partitions=2, replicas=replicas, config=config)
             self.topics = (*shape.topics, offsets)
         self.consumers = [Consumer(self, number) for number in range(shape.consumers)]
+        self.clients: list[Client] = [*self.producers, *self.consumers, *self.members]
+        self.network.clients = frozenset(client.name for client in self.clients)
 
     def begin(self) -> None:
         """The user applies a cluster and its topics; everything starts."""
@@ -84,7 +86,7 @@ class SimCluster:
             host.start(host.chance.random() * 100.0)
         for operator in self.operators:
             self.world.at(operator.chance.random() * 50.0, None, operator.start)
-        for client in (*self.producers, *self.consumers, *self.members):
+        for client in self.clients:
             self.world.at(0.0, client.process, client.begin)
 
     def create_cluster(self) -> None:

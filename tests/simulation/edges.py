@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.disk import FailingDevice
+from tests.simulation.network import API
 from tests.simulation.strikes import Strikes
 from tests.simulation.swarm import EDGE_FAULTS
 
 if TYPE_CHECKING:
+    from tests.simulation.clients import Client
     from tests.simulation.cluster import SimCluster
 
 
@@ -35,6 +37,56 @@ class EdgeFaults(Strikes):
         self._any_host().disk.failing_reads = FailingDevice(
             succeeds=self._chance.randrange(12), fails=self._chance.choice((1, 1, 2, 4))
         )
+
+    # ------------------------------------------------------------ links to clients
+
+    def _known_leader(self, client: Client) -> str:
+        """A broker that it is likely to ask."""
+        hosts = self._cluster.hosts
+        known = [hosts[number].name for number in client.leaders.values() if number in hosts]
+        return self._chance.choice(known or [host.name for host in hosts.values()])
+
+    def _client_cut(self) -> None:
+        """Between one client and one broker or all of them: requests are lost, or answers, or both."""
+        client = self._chance.choice(self._cluster.clients)
+        one = self._chance.random() < 0.6
+        names = [self._known_leader(client)] if one else [host.name for host in self._cluster.host_list]
+        requests = [(client.name, name) for name in names]
+        answers = [(name, client.name) for name in names]
+        self._sever(self._chance.choice((requests, answers, requests + answers)), "client_cut")
+
+    def _client_delay(self) -> None:
+        client = self._chance.choice(self._cluster.clients)
+        pair = [client.name, self._known_leader(client)]
+        self._chance.shuffle(pair)
+        self._slow([self._cluster.network.link(*pair)], "client_delay")
+
+    def _client_reset(self) -> None:
+        """What is under way between one client and one broker is lost, and the client knows at once."""
+        client = self._chance.choice(self._cluster.clients)
+        name = self._known_leader(client)
+        self._world.arm("client_reset")
+        self._cluster.network.reset(client.name, name)
+        self._world.at(0.0, client.process, client.connection_lost, name)
+
+    # ------------------------------------------------------------ links to the API server
+
+    def _any_of_the_api(self) -> str:
+        return self._chance.choice([host.name for host in (*self._cluster.host_list, *self._cluster.operators)])
+
+    def _api_reset(self) -> None:
+        """Calls and watches of one process, or of all of them, break off; the server goes on."""
+        cluster = self._cluster
+        everybody = [host.name for host in (*cluster.host_list, *cluster.operators)]
+        self._world.arm("api_reset")
+        for name in everybody if self._chance.random() < 0.2 else [self._any_of_the_api()]:
+            cluster.api.reset(name)
+
+    def _api_delay(self) -> None:
+        """Calls and watches of one process take much longer, both ways or one."""
+        name, network = self._any_of_the_api(), self._cluster.network
+        links = [network.link(name, API), network.link(API, name)]
+        self._slow(links if self._chance.random() < 0.5 else [self._chance.choice(links)], "api_delay")
 
     def heal(self) -> None:
         """No new faults; all that last are ended."""

@@ -22,6 +22,7 @@ class Faults(Strikes):
     def __init__(self, cluster: SimCluster) -> None:
         shape = cluster.shape
         super().__init__(cluster, KINDS - EDGE_FAULTS.keys(), "faults", shape.fault_every_ms)
+        self._from_clients = cluster.world.rng("isolate")
         edges = sum(weight for kind, weight in shape.faults.items() if kind in EDGE_FAULTS)
         others = sum(self._faults.values())
         self._edges = EdgeFaults(cluster, shape.fault_every_ms * (others or 1.0) / (edges or 1.0))
@@ -188,10 +189,13 @@ class Faults(Strikes):
         """One broker from all others, or from all clients; the API server still hears it, or not."""
         victim = self._any_host().name
         others = [host.name for host in self._cluster.host_list if host.name != victim]
+        cut = "network_cut"
+        if self._from_clients.random() < 0.3:
+            others, cut = [client.name for client in self._cluster.clients], "client_cut"
         if self._chance.random() < 0.4:
             others.append("api")
         pairs = [(victim, other) for other in others] + [(other, victim) for other in others]
-        self._sever(pairs, "network_cut", "watch_silent")
+        self._sever(pairs, cut, "watch_silent")
 
     def _api_cut(self) -> None:
         names = [host.name for host in self._cluster.host_list] + [host.name for host in self._cluster.operators]

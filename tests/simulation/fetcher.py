@@ -42,6 +42,11 @@ class Fetcher:
         self._sent = None
         self.turn()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a request is under way."""
+        return self._sent is not None
+
     def close(self) -> None:
         """The connection is given up."""
         connection, self._connection = self._connection, None

@@ -54,6 +54,7 @@ class Member(Client):
         self.stable = False
         self.steady = False
         self._turn = 0
+        self._under_way: dict[Callable[[], None], str] = {}
         self.partitions = next(t.partitions for t in cluster.shape.topics if t.name == GROUP_TOPIC)
 
     def begin(self) -> None:
@@ -86,11 +87,13 @@ class Member(Client):
         done: list[bool] = []
 
         def heard(response: Any) -> None:
+            self._under_way.pop(overdue, None)
             if not done and turn == self._turn:
                 done.append(True)
                 answered(response)
 
         def overdue() -> None:
+            self._under_way.pop(overdue, None)
             if not done and turn == self._turn:
                 done.append(True)
                 self.refresh()
@@ -107,8 +110,17 @@ class Member(Client):
                     lambda response: self._reply(broker, heard, response, deposed),
                 )  # fmt: skip
 
+        self._under_way[overdue] = name
         self.network.send_once(self.name, name, coordinator.process, arrived, coordinator)
         self.world.at(PATIENCE_MS, self.process, overdue)
+
+    def connection_lost(self, host: str) -> None:
+        """What was under way there has no answer; it may have been done all the same."""
+        super().connection_lost(host)
+        for overdue, name in list(self._under_way.items()):
+            if name == host:
+                self.world.bite("client_reset")
+                self.world.at(0.0, self.process, overdue)
 
     def _reply(
         self, broker: Broker, heard: Callable[[Any], None], response: Any, deposed: Callable[[], object]

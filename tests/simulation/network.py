@@ -5,7 +5,7 @@ A message to a process that is gone is refused at once, as by a closed port; one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,10 +13,25 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process, World
 
 
+class Bites(NamedTuple):
+    """What the faults of a link count as."""
+
+    cut: str
+    delay: str
+    reset: str
+
+
+BETWEEN_BROKERS: Final = Bites("network_cut", "network_delay", "network_reset")
+TO_CLIENTS: Final = Bites("client_cut", "client_delay", "client_reset")
+TO_API: Final = Bites("network_cut", "api_delay", "api_reset")
+API: Final = "api"
+
+
 class Link:
     """One direction between two hosts.
 
     Attributes:
+        bites: What its faults count as.
         cut: Nothing gets through.
         delay_ms: Mean delay.
         drop: Share of messages that are lost with their connection.
@@ -24,9 +39,10 @@ class Link:
         connection: Rises with each reset; messages of an older one are lost.
     """
 
-    __slots__ = ("connection", "cut", "delay_ms", "drop", "last_ms", "repeat", "slow")
+    __slots__ = ("bites", "connection", "cut", "delay_ms", "drop", "last_ms", "repeat", "slow")
 
-    def __init__(self, delay_ms: float) -> None:
+    def __init__(self, delay_ms: float, bites: Bites) -> None:
+        self.bites = bites
         self.cut = False
         self.delay_ms = delay_ms
         self.slow = False
@@ -37,13 +53,18 @@ class Link:
 
 
 class Network:
-    """All links; made when first used."""
+    """All links; made when first used.
+
+    Attributes:
+        clients: Names of producers, consumers and members of groups.
+    """
 
     def __init__(self, world: World, *, delay_ms: float) -> None:
         self._world = world
         self._random = world.rng("network").random
         self._delay_ms = delay_ms
         self._links: dict[tuple[str, str], Link] = {}
+        self.clients: frozenset[str] = frozenset()
         self.drop = 0.0
         self.repeat = 0.0
 
@@ -51,8 +72,13 @@ class Network:
         """One direction."""
         link = self._links.get((source, target))
         if link is None:
-            link = self._links[source, target] = Link(self._delay_ms)
+            link = self._links[source, target] = Link(self._delay_ms, self._bites(source, target))
         return link
+
+    def _bites(self, source: str, target: str) -> Bites:
+        if API in {source, target}:
+            return TO_API
+        return TO_CLIENTS if self.clients & {source, target} else BETWEEN_BROKERS
 
     def send(
         self, source: str, target: str, process: Process | None, action: Callable[..., None], *args: object
@@ -94,7 +120,7 @@ class Network:
         link = self._links.get((source, target)) or self.link(source, target)
         world, chance = self._world, self._random
         if link.cut:
-            world.bite("network_cut")
+            world.bite(link.bites.cut)
             return True
         drop = link.drop or self.drop
         if drop and chance() < drop:
@@ -102,7 +128,7 @@ class Network:
             return True
         arrival = world.now + link.delay_ms * (0.5 + chance()) + lag_ms
         if link.slow:
-            world.bite("network_delay")
+            world.bite(link.bites.delay)
         arrival = max(arrival, link.last_ms)
         link.last_ms = arrival
         world.at(arrival - world.now, process, self._deliver, link, link.connection, action, args)
@@ -117,7 +143,7 @@ class Network:
         if link.connection == connection:
             action(*args)
         else:
-            self._world.bite("network_reset")
+            self._world.bite(link.bites.reset)
 
     def reset(self, one: str, other: str) -> None:
         """Every connection between two hosts breaks; what is under way is lost."""

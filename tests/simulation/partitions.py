@@ -210,6 +210,8 @@ class Partitions:
         """Connections to that broker broke."""
         fetcher = self._fetchers.get(leader)
         if fetcher is not None:
+            if fetcher.waits:
+                self.broker.world.bite("network_reset")
             fetcher.close()
             fetcher.kick()
 

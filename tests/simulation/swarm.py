@@ -54,6 +54,11 @@ FAULTS: dict[str, float] = {
 EDGE_FAULTS: dict[str, float] = {
     "write_error": 2.0,
     "read_error": 2.0,
+    "client_cut": 2.0,
+    "client_delay": 1.0,
+    "client_reset": 2.0,
+    "api_reset": 1.5,
+    "api_delay": 1.0,
 }
 """The same of `EdgeFaults`, which have streams of their own."""
 

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
 
 LASTING = frozenset(
     {
+        "api_delay",
         "api_delayed_request",
         "api_lost_answer",
         "api_lost_request",
         "api_outage",
+        "api_reset",
         "api_throttle",
         "churn",
+        "client_cut",
+        "client_delay",
+        "client_reset",
         "disk_full",
         "network_cut",
         "network_delay",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation.api import Outcome
 from tests.simulation.batches import batch_of
 from tests.simulation.cluster import SimCluster
 from tests.simulation.disk import FailingDevice, SimDisk
@@ -167,3 +168,124 @@ def test_heal_ends_what_devices_do() -> None:
     assert any(host.disk.failing_reads for host in cluster.host_list)
     faults.heal()
     assert not any(host.disk.failing_reads or host.disk.failing_writes for host in cluster.host_list)
+
+
+# ---------------------------------------------------------------- links to clients
+
+
+@pytest.mark.parametrize(("towards", "takes"), [("broker", False), ("client", True)])
+def test_a_cut_to_a_client_loses_requests_or_answers(towards, takes) -> None:
+    cluster = cluster_of()
+    run_for(cluster, 2_000.0)
+    (producer,), host, (ledger,) = cluster.producers, leading(cluster), cluster.oracles.ledgers.values()
+    pair = (producer.name, host.name) if towards == "broker" else (host.name, producer.name)
+    cluster.world.arm("client_cut")
+    cluster.network.link(*pair).cut = True
+    run_for(cluster, 50.0)
+    acked, committed = cluster.history.acked, ledger.committed_end
+    run_for(cluster, 3_000.0)
+    assert cluster.world.bitten["client_cut"] == 1
+    assert cluster.history.acked == acked
+    assert (ledger.committed_end > committed) is takes
+    cluster.network.heal()
+    run_for(cluster, 6_000.0)
+    assert cluster.history.acked > acked
+
+
+def test_a_client_whose_connection_broke_goes_on_before_its_patience_is_over() -> None:
+    cluster = cluster_of(patience_ms=60_000.0, pause_ms=5.0, transfer_ms=12.0)
+    run_for(cluster, 2_000.0)
+    (producer,), host = cluster.producers, leading(cluster)
+    while not any(lane._pipe is not None and lane._pipe.flying for lane in producer._lanes):
+        run_for(cluster, 1.0)
+    cluster.world.arm("client_reset")
+    cluster.network.reset(producer.name, host.name)
+    producer.connection_lost(host.name)
+    acked = cluster.history.acked
+    run_for(cluster, 3_000.0)
+    assert cluster.world.bitten["client_reset"] == 1
+    assert cluster.history.acked > acked
+
+
+def test_a_member_whose_connection_broke_asks_again_at_once() -> None:
+    cluster = cluster_of(members=2)
+    member = cluster.members[0]
+    while not member._under_way:
+        run_for(cluster, 1.0)
+    (name,) = set(member._under_way.values())
+    cluster.world.arm("client_reset")
+    cluster.network.reset(member.name, name)
+    member.connection_lost(name)
+    assert cluster.world.bitten["client_reset"] == 1
+    run_for(cluster, 20.0)
+    assert not member.stable
+    _until(cluster, 9_000.0, "sooner than the patience of a request")
+
+
+def test_isolation_is_from_all_others_or_from_all_clients() -> None:
+    cluster = cluster_of()
+    faults, network, seen = Faults(cluster), cluster.network, set()
+    clients = {client.name for client in cluster.clients}
+    for _ in range(40):
+        network.heal()
+        faults._isolate()
+        ends = {end for pair, link in network._links.items() if link.cut for end in pair}
+        seen.add((clients <= ends, len({"b0", "b1", "b2"} & ends), "api" in ends))
+    assert seen == {(False, 3, False), (False, 3, True), (True, 1, False), (True, 1, True)}
+
+
+# ---------------------------------------------------------------- links to the API server
+
+
+def test_a_reset_of_the_api_servers_connections_is_noticed_at_once() -> None:
+    cluster = cluster_of()
+    broker, heard = cluster.hosts[1].broker, []
+    broker.call("list", "topics", answer=lambda outcome, _: heard.append((outcome, cluster.world.now)))
+    watches = [watch for watch in cluster.api.watches if watch.host == "b1" and not watch.dead]
+    assert len(watches) == 3
+    began = cluster.world.now
+    cluster.world.arm("api_reset")
+    cluster.api.reset("b1")
+    run_for(cluster, 100.0)
+    assert [outcome for outcome, _ in heard] == [Outcome.AMBIGUOUS]
+    assert heard[0][1] - began < 1.0
+    assert all(watch.dead for watch in watches)
+    assert cluster.world.bitten["api_reset"] == 1
+    run_for(cluster, 3_000.0)
+    assert len([watch for watch in cluster.api.watches if watch.host == "b1" and not watch.dead]) == 3
+
+
+def test_what_the_api_server_had_taken_is_done_after_a_reset() -> None:
+    cluster = cluster_of()
+    broker, heard = cluster.hosts[1].broker, []
+    cluster.api.delay_ms = 100.0
+    body = {"metadata": {"name": "other"}}
+    broker.call("create", "pods", body, answer=lambda outcome, _: heard.append(outcome))
+    run_for(cluster, 10.0)
+    cluster.api.reset("b1")
+    run_for(cluster, 500.0)
+    assert heard == [Outcome.AMBIGUOUS]
+    assert "other" in cluster.api.objects["pods"]
+
+
+def test_calls_over_a_slow_link_are_late() -> None:
+    cluster = cluster_of()
+    faults = Faults(cluster)
+    for _ in range(30):
+        faults._edges._api_delay()
+    slow = [pair for pair, link in cluster.network._links.items() if link.slow]
+    assert slow
+    assert all("api" in pair for pair in slow)
+    run_for(cluster, 3_000.0)
+    assert cluster.world.bitten["api_delay"]
+
+
+LINKS = ("client_cut", "client_delay", "client_reset", "api_reset", "api_delay")
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_faults_of_links_bite_in_a_history_that_is_clean(kind) -> None:
+    result = run_seed(11, shape=replace(SHAPE, faults={kind: 1.0}, fault_every_ms=400.0, members=2))
+    assert result.ok, result.violation
+    assert result.faults_bitten.get(kind, 0) >= 3
+    assert set(result.faults_bitten) <= {kind, "watch_broken"}
