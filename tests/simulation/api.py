@@ -96,6 +96,10 @@ class ApiServer:
         delay_request: Share of requests that time out and are applied later.
         late: So many patches of the topic of that name are applied later.
         throttle: Share of requests that are answered 429.
+        late_lists: Share of lists that arrive long after they were read, as large ones do; watches go on meanwhile, so
+            that a list may show less than its reader has been told.
+        lags: How much later than others a host is told, in ms: the server that it watches is behind, and a watch that
+            is begun anew is served by the same one. Lists are consistent all the same: nobody asks for another kind.
         on_change: Told every accepted change: kind, old object, new object.
     """
 
@@ -112,6 +116,10 @@ class ApiServer:
         self.lose_request = 0.0
         self.delay_request = 0.0
         self.throttle = 0.0
+        self.late_lists = 0.0
+        self.lags: dict[str, float] = {}
+        self._starts = 0
+        self._edges = world.rng("api edges").random
         self.late: dict[str, int] = {}
         self._open: dict[Call, None] = {}
         self.watches: list[Watch] = []
@@ -182,7 +190,15 @@ class ApiServer:
         if self.lose_answer and self._random() < self.lose_answer:
             self._world.bite("api_lost_answer")
             return
+        if self.late_lists and call.verb == "list" and self._edges() < self.late_lists:
+            self._world.bite("late_list")
+            self._world.at(100.0 + self._edges() * 1_700.0, None, self._reply_late, call, outcome, result, self._starts)
+            return
         self._reply(call, outcome, result)
+
+    def _reply_late(self, call: Call, outcome: Outcome, result: Any, starts: int) -> None:
+        if starts == self._starts and not call.done:  # else the server, or the connection, ended in the middle of it
+            self._reply(call, outcome, result)
 
     def _reply(self, call: Call, outcome: Outcome, result: Any) -> None:
         self._network.send(HOST, call.host, call.process, self._answered, call, outcome, result)
@@ -280,6 +296,8 @@ class ApiServer:
         if version < self.restored:
             self._world.at(1.0, watch.process, watch.on_broken, True)
             return
+        if watch.host in self.lags:
+            watch.lag_ms = self.lags[watch.host] * (0.5 + self._edges())
         events = self.events[watch.kind]
         self.watches.append(watch)
         for number, kind, obj in events:
@@ -305,7 +323,7 @@ class ApiServer:
             return
         due = world.now + link.delay_ms * (0.5 + self._random()) + watch.lag_ms
         if watch.lag_ms:
-            world.bite("watch_lag")
+            world.bite("lagging_server" if watch.host in self.lags else "watch_lag")
         watch.last_ms = max(due, watch.last_ms)
         world.at(watch.last_ms - world.now, watch.process, self._deliver, watch, event, obj)
 
@@ -345,6 +363,7 @@ class ApiServer:
     def stop(self) -> None:
         """Nobody listens any more."""
         self.up = False
+        self._starts += 1
         self.break_watches()
 
     def start(self) -> None:

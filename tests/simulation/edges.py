@@ -88,8 +88,35 @@ class EdgeFaults(Strikes):
         links = [network.link(name, API), network.link(API, name)]
         self._slow(links if self._chance.random() < 0.5 else [self._chance.choice(links)], "api_delay")
 
+    def _late_list(self) -> None:
+        api = self._cluster.api
+        self._world.arm("late_list")
+        api.late_lists = self._chance.choice((0.3, 0.9))
+        self._until(6_000.0, setattr, api, "late_lists", 0.0)
+
+    def _lagging_server(self) -> None:
+        """One of several API servers is behind, and one process watches that one; now and then it has just come there."""
+        name, api = self._any_of_the_api(), self._cluster.api
+        if name in api.lags:
+            return
+        self._world.arm("lagging_server")
+        lag_ms = api.lags[name] = self._chance.choice((200.0, 2_000.0, 8_000.0))
+        if self._chance.random() < 0.5:
+            api.break_watches(host=name)
+        for watch in api.watches:
+            if watch.host == name:
+                watch.lag_ms = lag_ms * (0.5 + self._chance.random())
+        self._until(15_000.0, self._keeps_up, name)
+
+    def _keeps_up(self, name: str) -> None:
+        api = self._cluster.api
+        api.lags.pop(name, None)
+        self._keep_up([watch for watch in api.watches if watch.host == name])
+
     def heal(self) -> None:
         """No new faults; all that last are ended."""
         self._healed = True
         for host in self._cluster.host_list:
             host.disk.failing_reads = host.disk.failing_writes = None
+        self._cluster.api.late_lists = 0.0
+        self._cluster.api.lags.clear()

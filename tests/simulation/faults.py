@@ -288,11 +288,6 @@ class Faults(Strikes):
                 watch.lag_ms = self._chance.choice((200.0, 3_000.0, 20_000.0))
             self._until(15_000.0, self._keep_up, lagging)
 
-    @staticmethod
-    def _keep_up(lagging: list[object]) -> None:
-        for watch in lagging:
-            watch.lag_ms = 0.0  # type: ignore[attr-defined]
-
     def _watch_break(self) -> None:
         self._world.arm("watch_broken")
         self._cluster.api.break_watches()

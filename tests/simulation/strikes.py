@@ -9,6 +9,7 @@ from tests.simulation.users import UserActions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from tests.simulation.api import Watch
     from tests.simulation.cluster import SimCluster
     from tests.simulation.host import Host
     from tests.simulation.network import Link
@@ -69,3 +70,8 @@ class Strikes(UserActions):
     @staticmethod
     def _speed_up(link: Link, before: float) -> None:
         link.slow, link.delay_ms = False, before
+
+    @staticmethod
+    def _keep_up(lagging: Iterable[Watch]) -> None:
+        for watch in lagging:
+            watch.lag_ms = 0.0

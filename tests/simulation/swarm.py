@@ -59,6 +59,8 @@ EDGE_FAULTS: dict[str, float] = {
     "client_reset": 2.0,
     "api_reset": 1.5,
     "api_delay": 1.0,
+    "late_list": 1.0,
+    "lagging_server": 1.5,
 }
 """The same of `EdgeFaults`, which have streams of their own."""
 

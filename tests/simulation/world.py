@@ -31,6 +31,8 @@ LASTING = frozenset(
         "client_delay",
         "client_reset",
         "disk_full",
+        "lagging_server",
+        "late_list",
         "network_cut",
         "network_delay",
         "network_drop",

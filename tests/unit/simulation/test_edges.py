@@ -289,3 +289,78 @@ def test_faults_of_links_bite_in_a_history_that_is_clean(kind) -> None:
     assert result.ok, result.violation
     assert result.faults_bitten.get(kind, 0) >= 3
     assert set(result.faults_bitten) <= {kind, "watch_broken"}
+
+
+# ---------------------------------------------------------------- lists and watches
+
+
+def test_a_late_list_shows_less_than_its_reader_has_been_told_and_changes_nothing() -> None:
+    cluster = cluster_of()
+    broker, heard = cluster.hosts[1].broker, []
+    cluster.api.late_lists = 1.0
+    cluster.world.arm("late_list")
+    broker.call("list", "topics", answer=lambda _, result: heard.append([obj["metadata"]["name"] for obj in result[0]]))
+    broker.link.look_at_topics()
+    run_for(cluster, 10.0)
+    cluster.create_topic(replace(TOPIC, name="later"))
+    while broker.cache.topic("later") is None:
+        run_for(cluster, 1.0)
+    assert not heard
+    run_for(cluster, 2_000.0)
+    assert heard == [["t0"]]
+    assert broker.cache.topic("later") is not None
+    assert cluster.world.bitten["late_list"] == 1
+
+
+def test_a_late_list_of_a_server_that_ended_does_not_come() -> None:
+    cluster = cluster_of()
+    broker, heard = cluster.hosts[1].broker, []
+    cluster.api.late_lists = 1.0
+    broker.call("list", "topics", answer=lambda outcome, _: heard.append(outcome))
+    run_for(cluster, 10.0)
+    cluster.api.stop()
+    cluster.api.start()
+    run_for(cluster, 3_000.0)
+    assert heard == [Outcome.AMBIGUOUS]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_one_process_is_told_later_than_others_and_in_order_also_by_a_watch_begun_anew(broken) -> None:
+    cluster = cluster_of()
+    api, told = cluster.api, {"b0": [], "b1": []}
+    for name, seen in told.items():
+        broker = cluster.hosts[int(name[1])].broker
+        reflector = next(each for each in broker.link._reflectors if each._kind == "topics")
+        reflector._on_event = lambda _, obj, seen=seen: seen.append((obj["metadata"]["name"], cluster.world.now))
+    faults = Faults(cluster)._edges
+    faults._any_of_the_api = lambda: "b1"
+    while "b1" not in api.lags or api.lags["b1"] < 1_000.0:
+        api.lags.clear()
+        faults._lagging_server()
+    if broken:
+        api.break_watches(host="b1")
+    run_for(cluster, 1_000.0)
+    cluster.world.arm("lagging_server")
+    began = cluster.world.now
+    for number in range(3):
+        cluster.create_topic(replace(TOPIC, name=f"x{number}"))
+    lag_ms = next(watch.lag_ms for watch in api.watches if watch.host == "b1" and watch.kind == "topics")
+    assert lag_ms >= 1_000.0
+    run_for(cluster, lag_ms + 100.0)
+    new = {name: [seen for seen in seen_all if seen[0].startswith("x")] for name, seen_all in told.items()}
+    assert [name for name, _ in new["b1"]][:3] == ["x0", "x1", "x2"] == [name for name, _ in new["b0"]][:3]
+    assert new["b0"][2][1] - began < 100.0
+    assert new["b1"][0][1] - began >= 1_000.0
+    assert cluster.world.bitten["lagging_server"] == 1
+    Faults(cluster).heal()
+    assert not api.lags
+    assert not any(watch.lag_ms for watch in api.watches)
+
+
+@pytest.mark.parametrize("kind", ["late_list", "lagging_server"])
+def test_faults_of_lists_and_watches_bite_in_a_history_that_is_clean(kind) -> None:
+    result = run_seed(
+        12, shape=replace(SHAPE, faults={kind: 1.0, "watch_break": 0.5, "churn": 1.0}, fault_every_ms=300.0)
+    )
+    assert result.ok, result.violation
+    assert result.faults_bitten.get(kind, 0) >= 3
