@@ -13,6 +13,7 @@ from kafkalite_core.membership.lease import plan_renewal
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.membership.registration_events import Identity
 from kafkalite_core.model.cluster import BrokerState
+from kafkalite_core.model.config import RACK_AWARE_SELECTOR, broker_value
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import ProduceRequested
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tests.simulation.host import Host
     from tests.simulation.platter import Tag
 
+SELECTOR = "replica.selector.class"
 HAND_OVER_BY_OPERATOR_MS = 2_000.0
 HAND_OVER_LIMIT_MS = 6_000.0
 CLOSE_MS = 300.0
@@ -137,6 +139,12 @@ class Broker:
         return self.link.cache
 
     @property
+    def rack_aware(self) -> bool:
+        """Whether consumers are sent to replicas in their rack (KIP-392)."""
+        cluster = self.link.cluster
+        return cluster is not None and broker_value(cluster.config, SELECTOR) == RACK_AWARE_SELECTOR
+
+    @property
     def broker_epoch(self) -> int:
         """The registered epoch, -1 before the first registration."""
         return -1 if self.registrar is None else self.registrar.broker_epoch
@@ -179,6 +187,7 @@ class Broker:
             last=last_registration(self.host.disk),
             host=self.host.name,
             port=9092,
+            rack=self.host.rack,
         )
         self.registrar = Registrar(self, identity)
         LeaseRenewer(self).turn()

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_broker.replication.throttles import ReplicationThrottles
+from kafkalite_broker.server.handlers.fetch.wanted import Asker, Wanted
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered, FetchRequested
+from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, PartitionData
+from kafkalite_core.replica.events import CONSUMER_ID, FetchRequested
+from kafkalite_core.storage.errors import ReadInterrupted
 from tests.simulation.batches import marks_of
 from tests.simulation.lane import Lane
 from tests.simulation.world import Process, Violation
 
 if TYPE_CHECKING:
+    from kafkalite_core.replica.events import FetchAnswered
     from tests.simulation.broker import Broker
     from tests.simulation.cluster import SimCluster
+    from tests.simulation.driver import Driver
+
+READ_BYTES: Final = 4_000
+NO_THROTTLES: Final = ReplicationThrottles(-1, lambda: -1, {})
 
 
 def asked_from(position: int) -> FetchRequested:
@@ -145,18 +154,47 @@ class Producer(Client):
         self.producer_id = -1
 
 
+class Sent(NamedTuple):
+    """A request as the broker's handlers know it."""
+
+    version: int
+    body: FetchRequest
+
+
+class Read(NamedTuple):
+    """What a consumer asks of one replica of one partition."""
+
+    topic: str
+    number: int
+    topic_id: str
+    position: int
+    elsewhere: bool
+
+
 class Consumer(Client):
-    """Reads partitions from their start, again and again from the end of what it has."""
+    """Reads partitions from their start, again and again from the end of what it has.
+
+    In a rack it goes to the replica that the leader names (KIP-392), for a while, or until that one has not what it asks
+    for, is gone, or knows the partition no more: then it asks the leader.
+
+    Attributes:
+        elsewhere: Answers with records from others than the leader.
+    """
 
     POLL_MS = 400.0
+    ELSEWHERE_MS = 5_000.0
 
     def __init__(self, cluster: SimCluster, number: int) -> None:
         super().__init__(cluster, f"c{number}")
+        rack = dict(enumerate(cluster.shape.reader_racks)).get(number, "")
+        self._request = Sent(cluster.shape.fetch_version, FetchRequest(rack_id=rack))
         self._positions: dict[tuple[str, int], tuple[str, int]] = {}
         self._partitions = [
             (topic.name, partition) for topic in cluster.shape.topics for partition in range(topic.partitions)
         ]
         self._waiting: dict[tuple[str, int], int] = {}
+        self._preferred: dict[tuple[str, int], tuple[int, float]] = {}
+        self.elsewhere = 0
 
     def begin(self) -> None:
         """Start reading."""
@@ -164,18 +202,33 @@ class Consumer(Client):
         for topic, number in self._partitions:
             self.world.at(200.0 + self.chance() * self.POLL_MS, self.process, self._poll, topic, number)
 
+    def connection_lost(self, host: str) -> None:
+        """It asks the leader again, whoever that is."""
+        super().connection_lost(host)
+        self._preferred = {key: who for key, who in self._preferred.items() if f"b{who[0]}" != host}
+
     def _poll(self, topic: str, number: int) -> None:
-        leader = self.leader(topic, number)
         key = (topic, number)
+        reader = self._named(key)
+        elsewhere = reader is not None
+        reader = reader or self.leader(topic, number)
         turn = self._waiting[key] = self._waiting.get(key, 0) + 1
-        if leader is None:
+        if reader is None:
             self.refresh()
         else:
             topic_id, position = self._positions.get(key, ("", 0))
-            self.network.send(
-                self.name, leader.host.name, leader.process, self._at_leader, leader, topic, number, topic_id, position
-            )
+            asked = Read(topic, number, topic_id, position, elsewhere)
+            self.network.send(self.name, reader.host.name, reader.process, self._at_broker_to_read, reader, asked)
         self.world.at(self.POLL_MS * (0.75 + 0.5 * self.chance()), self.process, self._again, topic, number, turn)
+
+    def _named(self, key: tuple[str, int]) -> Broker | None:
+        """The broker that the leader has named, if something listens there."""
+        broker_id, until_ms = self._preferred.get(key, (-1, 0.0))
+        broker = None if self.world.now >= until_ms else self.cluster.hosts[broker_id].broker
+        if broker is None or not broker.serving:
+            self._preferred.pop(key, None)
+            return None
+        return broker
 
     def _again(self, topic: str, number: int, turn: int) -> None:
         if self._waiting[topic, number] == turn:
@@ -183,23 +236,41 @@ class Consumer(Client):
         else:
             self.world.events -= 1
 
-    def _at_leader(self, broker: Broker, topic: str, number: int, topic_id: str, position: int) -> None:
-        driver = broker.driver(topic, number)
+    def _at_broker_to_read(self, broker: Broker, asked: Read) -> None:
+        driver = broker.driver(asked.topic, asked.number)
+        position, known, records = asked.position, "", b""
         if driver is None:
-            answer, records, known = FetchAnswered(token=None, error_code=3), b"", ""
+            data = PartitionData(error_code=int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             known = driver.ref.topic_id
-            if topic_id and known != topic_id:
+            if asked.topic_id and known != asked.topic_id:
                 position = 0  # the topic was made again
-            answer = driver.fetch(asked_from(position))
-            records = driver.read(answer, 4_000)
+            data, records = read_for(self._request, driver, position, rack_aware=broker.rack_aware)
             self.cluster.oracles.watermark.latest(driver)
+        heard = self._got_elsewhere if asked.elsewhere else self._got
         self.network.send(
-            broker.host.name, self.name, self.process, self._got, topic, number, known, position, answer, records
+            broker.host.name, self.name, self.process, heard, asked.topic, asked.number, known, position, data, records
         )
 
+    def _got_elsewhere(
+        self, topic: str, number: int, topic_id: str, position: int, answer: PartitionData, records: bytes
+    ) -> None:
+        """The answer of one that does not lead; who lacks what was asked for sends back to the leader."""
+        if answer.error_code:
+            self._preferred.pop((topic, number), None)
+            self.refresh()
+            return
+        self.elsewhere += bool(records)
+        self._got(topic, number, topic_id, position, answer, records)
+
     def _got(
-        self, topic: str, number: int, topic_id: str, position: int, answer: FetchAnswered, records: bytes
+        self,
+        topic: str,
+        number: int,
+        topic_id: str,
+        position: int,
+        answer: FetchAnswered | PartitionData,
+        records: bytes,
     ) -> None:
         if answer.error_code:
             self.refresh()
@@ -212,10 +283,17 @@ class Consumer(Client):
                 return  # an answer that came late or twice
         elif known_id and position:
             return
+        if answer.preferred_read_replica in self.cluster.hosts:
+            self._preferred[topic, number] = answer.preferred_read_replica, self.world.now + self.ELSEWHERE_MS
+            if self._named((topic, number)) is not None:
+                self._poll(topic, number)
+            return
         ledger = self.cluster.oracles.ledgers[topic_id, number]
         for mark, sound in marks_of(records):
-            if not sound or mark.base > position:
+            if not sound or mark.base > position or mark.next > answer.high_watermark:
                 what = "it is damaged" if not sound else "records before it are passed over"
+                if mark.next > answer.high_watermark:
+                    what = f"the high watermark is {answer.high_watermark}"
                 raise Violation(
                     "consumer reads committed", f"{ledger}: {self.name} at {position} is given {mark}: {what}"
                 )
@@ -224,3 +302,20 @@ class Consumer(Client):
         self._positions[topic, number] = (topic_id, position)
         if records:
             self._poll(topic, number)
+
+
+def read_for(request: Sent, driver: Driver, position: int, *, rack_aware: bool) -> tuple[PartitionData, bytes]:
+    """What the broker's own handler finds for a consumer, the records apart; what is on the disk is read at once."""
+    question = FetchPartition(partition=driver.number, fetch_offset=position, partition_max_bytes=READ_BYTES)
+    wanted = Wanted(driver.ref.name, None, question)
+    wanted.driver = driver  # type: ignore[assignment]  # of the simulator, which has what is asked of it
+    asker = Asker(request, rack_aware=rack_aware)  # type: ignore[arg-type]
+    wanted.read(asker, request, READ_BYTES, first=True, throttles=NO_THROTTLES)
+    if wanted.cold is not None:
+        try:
+            wanted.give(wanted.cold.run())
+        except ReadInterrupted:
+            wanted.give(None)
+        else:
+            driver.log.keep_indexes(wanted.cold.loading)
+    return wanted.data, b"".join(wanted.data.records or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalite_core.model.config import RACK_AWARE_SELECTOR
 from kafkalite_core.model.topic import OFFSETS_TOPIC
 from kafkalite_core.resources.naming import (
     ANNOTATION_ELECT_UNCLEAN,
@@ -92,6 +93,8 @@ class SimCluster:
     def create_cluster(self) -> None:
         """The user applies the cluster."""
         config = {"leader.imbalance.check.interval.seconds": str(self.shape.auto_balance_s)}
+        if self.shape.racks:
+            config["replica.selector.class"] = RACK_AWARE_SELECTOR
         self.api.create(
             "clusters", {"metadata": {"name": CLUSTER}, "spec": {"replicas": self.shape.brokers, "config": config}}
         )

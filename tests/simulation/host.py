@@ -23,6 +23,7 @@ class Host:
 
     Attributes:
         broker: The process that runs, None while there is none.
+        rack: Its failure domain, empty for none.
         held: The kubelet does not start it.
         removed: The StatefulSet is smaller: there is no pod for it.
         damaged: The disk lost data since the last registration; the store does not know yet.
@@ -41,6 +42,7 @@ class Host:
         self.name = f"b{broker_id}"
         self.object_name = broker_name(CLUSTER, broker_id)
         self.clock = clock
+        self.rack = dict(enumerate(cluster.shape.racks)).get(broker_id, "")
         self.fsync_ms = fsync_ms
         self.disk = SimDisk(
             room=room,

@@ -67,6 +67,9 @@ EDGE_FAULTS: dict[str, float] = {
 GROUP_TOPIC = "t0"
 """The topic that members of the group read; every history has it."""
 
+READERS_MAX = 2
+"""Consumers in a history."""
+
 UNDONE = frozenset({"lose_topic", "remake_cluster", "restore"})
 """Faults after which users want back what brokers set aside."""
 
@@ -89,7 +92,8 @@ class Shape:
     """The draw of one seed. Times in ms of virtual time unless they say otherwise.
 
     The chaos ends after `chaos_ms`, or when `events` have happened and enough faults have bitten: what more of the same
-    cluster would show, another seed shows sooner.
+    cluster would show, another seed shows sooner. `racks` are those of brokers, by id, and `reader_racks` of consumers, by
+    number; none without rack awareness (KIP-392). Consumers fetch with `fetch_version`; before 11 only leaders serve them.
     """
 
     brokers: int
@@ -126,6 +130,9 @@ class Shape:
     in_flight: int = 1
     transfer_ms: float = 0.0
     renewal_ms: float = 0.0
+    racks: tuple[str, ...] = ()
+    reader_racks: tuple[str, ...] = ()
+    fetch_version: int = 13
 
     def lines(self) -> list[str]:
         """For people."""
@@ -161,6 +168,8 @@ def draw(seed: int) -> Shape:
         faults["disk_full"] = max(3.0, faults["disk_full"])
     edges = Random(f"{seed}/edges")
     faults |= {kind: weight * edges.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for kind, weight in EDGE_FAULTS.items()}
+    places = Random(f"{seed}/racks")
+    racks, reader_racks = _racks(places, brokers)
     window = Random(f"{seed}/in_flight")
     return Shape(
         brokers=brokers,
@@ -197,7 +206,19 @@ def draw(seed: int) -> Shape:
         in_flight=window.choice((1, 2, 3, 4, 5, 5, 5, 5)),
         transfer_ms=window.choice((0.0, 1.0, 4.0, 12.0)),
         renewal_ms=window.choice((0.0, 600.0, 2_000.0)),
+        racks=racks,
+        reader_racks=reader_racks,
+        fetch_version=places.choice((10, 13, 13)),
     )
+
+
+def _racks(chance: Random, brokers: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Every second cluster has racks, of which a broker may know nothing; consumers are in one of them, or in none."""
+    names = ("r0", "r1", "r2")[: chance.choice((0, 0, 2, 3))]
+    if not names:
+        return (), ()
+    of_brokers = tuple(names[number % len(names)] if chance.random() < 0.9 else "" for number in range(brokers))
+    return of_brokers, tuple(chance.choice(("", *names, *names)) for _ in range(READERS_MAX))
 
 
 def _topic(chance: Random, name: str, brokers: int) -> TopicShape:
