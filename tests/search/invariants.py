@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import permutations
 from typing import TYPE_CHECKING
 
-from kafkalite_core.model.cluster import entry_counts
-from tests.search.cluster import ANSWER, COMMITTED, COPIES, COUNTERS, MASK, NODE, STORE, WIPES
+from kafkalite_core.model.cluster import entry_counts, entry_lost
+from tests.search.cluster import ANSWER, COMMITTED, COPIES, NODE, STORE
 from tests.search.parts import Violation, store_signatures
 from tests.search.snapshot import BROKER_IDS
 from tests.search.symmetry import PERMUTATIONS
@@ -126,12 +126,10 @@ class Invariants:
             after = extended(key)
             if after is None:
                 after = self._extended[key] = self._extend(state[slot], committed, slot)
+            if after != committed:
+                self._on_enough_disks(state, after, slot)
             committed = after
-        if committed == before:
-            return state
-        state = (*state[:COMMITTED], committed, *state[COMMITTED + 1 :])
-        self._on_enough_disks(state)
-        return state
+        return state if committed == before else (*state[:COMMITTED], committed, *state[COMMITTED + 1 :])
 
     def _extend(self, number: int, committed: int, slot: int) -> int:
         facts = self._cluster.nodes.facts[number]
@@ -151,13 +149,25 @@ class Invariants:
             )
         return self._cluster.committed.number(facts.records[: facts.high_watermark])
 
-    def _on_enough_disks(self, state: State) -> None:
-        known = self._cluster.committed.values[state[COMMITTED]]
-        holders = sum(self._holds_all(state[slot], state[COMMITTED]) for slot in BROKER_SLOTS)
-        wiped = (state[COUNTERS] >> WIPES) & MASK
-        config = self._cluster.config
-        if holders + wiped < min(config.min_isr, *config.min_isr_other, 3):
-            raise Violation("AckedOnMinIsrDisks", f"{len(known)} records committed, on {holders} disks")
+    def _on_enough_disks(self, state: State, committed: int, slot: int) -> None:
+        """What a leader commits under min ISR m is on m disks of the ISR and ELR that it goes by (R4, R10, R11).
+
+        By the entry that the leader knows: a later one may ask for fewer, and have dropped members with their ELR. A disk
+        that was wiped since counts for its member, as the leader could not know.
+        """
+        entry, brokers = self._cluster.nodes.facts[state[slot]].entry, self._cluster.stores.values[state[STORE]].brokers
+        holders = [
+            one.id
+            for one in {*entry.isr, *entry.elr}
+            if self._holds_all(state[one.id], committed) or entry_lost(one, brokers.by_id, relaxed_flush=False)
+        ]
+        if len(holders) < entry.min_isr:
+            known = self._cluster.committed.values[committed]
+            raise Violation(
+                "AckedOnMinIsrDisks",
+                f"broker {{{slot}}} has committed {_log(known)} under min ISR {entry.min_isr}; of its ISR and ELR "
+                f"{_brokers(tuple(sorted(holders))) or 'nobody'} has that on disk",
+            )
 
     def _holds_all(self, number: int, committed: int) -> bool:
         key = self._cluster.nodes.disks[number] << 32 | committed

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from kafkalite_core.replica import leader
 from kafkalite_core.replica.follower import Follower
 from kafkalite_core.replica.isr import IsrChanges
 from tests.mutants.catalog import copy_core
@@ -66,6 +67,19 @@ def test_a_leader_that_forgets_its_proposal_is_found(monkeypatch):
     monkeypatch.setattr(IsrChanges, "maximal_isr", lambda _, committed: committed.isr)
     result = Search(CONFIGS["isr"]).run()
     assert result.violation is not None
+
+
+def test_what_is_on_fewer_disks_than_min_isr_is_found(monkeypatch):
+    """Also where min.insync.replicas may be lowered later: what counts is the entry that the leader goes by."""
+
+    def alone(high_watermark, own_flushed_end, _, *, counting, min_isr):
+        return max(high_watermark, own_flushed_end) if counting >= min_isr else high_watermark
+
+    monkeypatch.setattr(leader, "advanced_high_watermark", alone)
+    result = Search(CONFIGS["elr"]).run()
+    assert result.violation is not None
+    assert result.violation.invariant == "AckedOnMinIsrDisks"
+    assert len(result.violation.trace) == 2, "a shortest trace"
 
 
 def test_an_error_in_the_core_is_found(monkeypatch):
