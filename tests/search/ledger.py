@@ -26,11 +26,13 @@ class Searched(msgspec.Struct, kw_only=True, frozen=True):
         states: Distinct, after symmetry.
         depth: Up to which number of steps all of them were seen.
         exhausted: These are all that there are within the bounds.
+        bounds: `Config.bounds` of what was searched; empty in lines from before they were written down.
     """
 
     states: int
     depth: int
     exhausted: bool
+    bounds: dict[str, Any] = {}
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -72,7 +74,9 @@ def line_of(size: str, summary: Mapping[str, Any], found: list[dict[str, Any]], 
         jobs=jobs,
         python=platform.python_version(),
         configs={
-            each["config"]: Searched(states=each["states"], depth=each["depth"], exhausted=each["exhausted"])
+            each["config"]: Searched(
+                states=each["states"], depth=each["depth"], exhausted=each["exhausted"], bounds=each["bounds"]
+            )
             for each in sorted(found, key=lambda each: str(each["config"]))
         },
     )

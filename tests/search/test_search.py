@@ -176,6 +176,7 @@ def test_a_proof_that_falls_short_fails(tmp_path):
     assert line.tree == tree_hash(ROOT)
     assert set(line.configs) == set(SMALL)
     assert sum(each.states for each in line.configs.values()) == line.states
+    assert line.configs["elr"].bounds == CONFIGS["elr"].bounds() | {"min_isr_other": [1]}
 
 
 def test_a_proof_of_another_core_is_not_written_down(tmp_path, monkeypatch):
