@@ -138,7 +138,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--engine", choices=("all", "search", "simulation"), default="all", help="what looks for them")
     parser.add_argument("--missing", action="store_true", help="only those that the results do not show as found")
     parser.add_argument("--results", type=Path, default=results.RESULTS, help="where the results go")
-    parser.add_argument("--table", action="store_true", help="only render docs/proof.md from the results")
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="only write docs/proof.md and the table of docs/exhaustive-search.md from the results",
+    )
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     parser.add_argument("--keep", type=Path, help="only make the patched copies, in this directory")
     return parser.parse_args(arguments)
@@ -148,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: all were found; 1: not all; 2: a patch does not apply, or the command line is wrong."""
     options = parse(arguments)
     if options.table:
-        results.write_proof()
+        results.write_pages()
         return 0
     wanted = {key.strip().upper() for key in options.only.split(",") if key.strip()}
     try:

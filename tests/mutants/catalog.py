@@ -35,6 +35,7 @@ class Mutant:
         broken: In what way.
         expected: What should notice it.
         searches: Configurations of the exhaustive search that can reach it; none when only the simulator can.
+        remark: Why it is broken that way and no other; empty when nothing needs to be said.
         path: The patch.
     """
 
@@ -44,6 +45,7 @@ class Mutant:
     broken: str
     expected: str
     searches: tuple[str, ...]
+    remark: str
     path: Path
 
     @property
@@ -74,6 +76,7 @@ def read_mutant(path: Path) -> Mutant:
         broken=fields["Broken"],
         expected=fields["Expected"],
         searches=searches,
+        remark=fields.get("Remark", ""),
         path=path,
     )
 

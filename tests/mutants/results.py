@@ -1,4 +1,4 @@
-"""What became of each mutant, as it is kept in `results.json`, and the table in `docs/proof.md` that is made of it."""
+"""What became of each mutant, as it is kept in `results.json`, and the tables in the docs that are made of it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.mutants import evidence
 from tests.mutants.catalog import PATCHES, ROOT, all_mutants
+from tools.chart import with_block
 from tools.tree_hash import tree_hash
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 RESULTS: Final = PATCHES / "results.json"
 PROOF: Final = ROOT / "docs" / "proof.md"
+SEARCH_PAGE: Final = ROOT / "docs" / "exhaustive-search.md"
+SEARCH_BLOCK: Final = "found"
+"""Name of the marks in that page between which its table stands."""
+
 TRACE_STEPS_MAX: Final = 40
 
 Result = dict[str, Any]
@@ -127,9 +132,10 @@ This page is made by `python -m tests.mutants --table`; edit `tests/mutants/resu
 
 The [rules of replication](replication-rules.md) live in one core that does no I/O. Three engines run that same code:
 the brokers and the operator, a simulator of whole clusters in virtual time (`tests/simulation`), and an exhaustive
-search over all orders of events of a small cluster (`tests/search`). Whether they would notice a mistake is itself put
-to the test: each **mutant** below is a patch in `tests/mutants` that breaks exactly one rule in a copy of the core.
-An engine that finds nothing wrong with the core is worth as much as the number of mutants that it does find.
+search over all orders of events of small clusters (`tests/search`), breadth first and [so far](#how-far-the-search-went)
+as the number of states allows. Whether they would notice a mistake is itself put to the test: each **mutant** below is a
+patch in `tests/mutants` that breaks exactly one rule in a copy of the core. An engine that finds nothing wrong with the
+core is worth as much as the number of mutants that it does find.
 
 A mutant counts as found when the exhaustive search or the simulator, with the configuration that it has by default,
 reports a violated invariant on the patched core, **and** reports nothing on the core as it is for the same seed and
@@ -141,7 +147,8 @@ Run it again:
 python -m tests.mutants                          # all of them; prints progress, writes tests/mutants/results.json
 python -m tests.mutants --only M06,M07           # some of them
 python -m tests.mutants --budget-s 600 --jobs 2  # more time for each mutant, two at once
-python -m tests.mutants --table                  # this page, from results.json and the ledgers
+python -m tests.mutants --table                  # this page from results.json and the ledgers, and the table of
+                                                 # docs/exhaustive-search.md
 ```
 
 One history again, on a core with the patch applied: `python -m tests.simulation --seed SEED --trace` with the patched
@@ -209,21 +216,30 @@ def _traces(mutants: Iterable[Mutant], results: Mapping[str, Result]) -> list[st
     return lines
 
 
-def render(mutants: Sequence[Mutant], results: Mapping[str, Result], ran: Sequence[str] = ()) -> str:
-    """The whole page; `ran`: the lines of its section on what else was run."""
+def program_of(shown: Iterable[Result], tree: str) -> list[str]:
+    """Which program the results are of, and whether that is the one with the hash `tree`."""
+    trees = sorted({result["tree"] for result in shown})
+    if not trees:
+        return []
+    lines = [f"Tree hash of the program that was patched: {', '.join(f'`{one[:16]}`' for one in trees)}."]
+    if trees != [tree]:
+        lines.append(f"**It is not `{tree[:16]}`**, the program as it was when this page was made.")
+    return [*lines, ""]
+
+
+def render(mutants: Sequence[Mutant], results: Mapping[str, Result], ran: Sequence[str] = (), *, tree: str) -> str:
+    """The whole page; `ran`: the lines of its sections on what else was run; `tree`: hash of the present program."""
     shown = [results[mutant.key] for mutant in mutants if mutant.key in results]
     found = sum(result["found"] for result in shown)
-    trees = sorted({result["tree"] for result in shown})
     lines = [INTRODUCTION, *ran, *([""] if ran else []), "## Mutants", "", f"**{found} of {len(mutants)} found.**", ""]
-    if trees:
-        named = ", ".join(f"`{tree[:16]}`" for tree in trees)
-        lines += [f"Tree hash (`python tools/tree_hash.py`) of the program that was patched: {named}.", ""]
+    lines += program_of(shown, tree)
     lines += [
         "| mutant | what is broken | rule | verdict | exhaustive search | simulator | invariant that fired |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_row(mutant, results.get(mutant.key)) for mutant in mutants]
-    notes = [f"- {m.key}: {results[m.key]['note']}" for m in mutants if results.get(m.key, {}).get("note")]
+    notes = [f"- {m.key}: {m.remark}" for m in mutants if m.remark]
+    notes += [f"- {m.key}: {results[m.key]['note']}" for m in mutants if results.get(m.key, {}).get("note")]
     if notes:
         lines += ["", "Remarks:", "", *notes]
     traces = _traces(mutants, results)
@@ -232,13 +248,34 @@ def render(mutants: Sequence[Mutant], results: Mapping[str, Result], ran: Sequen
             "",
             "## Shortest traces",
             "",
-            "What the exhaustive search found, step by step; no shorter trace exists.",
+            "What the exhaustive search found, step by step; within the bounds of the configuration no shorter trace exists.",
         ]
         lines += traces
     return "\n".join(lines) + "\n"
 
 
-def write_proof(path: Path = PROOF) -> None:
-    """Make the page from the results and the ledgers."""
-    ran = evidence.render(evidence.read(), tree_hash(ROOT))
-    path.write_text(render(all_mutants(), load(), ran), encoding="utf-8")
+def found_by_search(mutants: Sequence[Mutant], results: Mapping[str, Result], *, tree: str) -> str:
+    """The table of `docs/exhaustive-search.md`: the program, and a row for each mutant that the search has found."""
+    rows, shown = [], []
+    for mutant in mutants:
+        found = results.get(mutant.key, {}).get("search", {}).get("found")
+        if found:
+            shown.append(results[mutant.key])
+            rows.append(
+                f"| {mutant.key} {mutant.title} | `{found['config']}` | {found['states']:,} | {len(found['trace']) - 1} "
+                f"| `{found['invariant']}` |"
+            )
+    head = [
+        "| mutant | configuration | distinct states until found | steps | what is violated |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join([*program_of(shown, tree), *head, *rows]) + "\n"
+
+
+def write_pages(proof: Path = PROOF, search_page: Path = SEARCH_PAGE) -> None:
+    """Make the proof, and the table of the page on the search, from the same results and the ledgers."""
+    tree, mutants, results = tree_hash(ROOT), all_mutants(), load()
+    proof.write_text(render(mutants, results, evidence.render(evidence.read(), tree), tree=tree), encoding="utf-8")
+    page = search_page.read_text(encoding="utf-8")
+    table = found_by_search(mutants, results, tree=tree)
+    search_page.write_text(with_block(page, SEARCH_BLOCK, table), encoding="utf-8")

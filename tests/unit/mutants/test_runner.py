@@ -170,7 +170,7 @@ def test_wrong_names_are_refused(tmp_path, capsys):
 def test_the_page_shows_every_mutant(hunt):
     _, found = hunt("--engine", "simulation", "--starts", "1")
     _, missed = hunt("--engine", "simulation", "--starts", "1", bad="0", key="M02")
-    page = results.render(all_mutants(), {"M01": found, "M02": missed})
+    page = results.render(all_mutants(), {"M01": found, "M02": missed}, tree=found["tree"])
     rows = {line[2:5]: line for line in page.splitlines() if line.startswith("| M")}
     assert len(rows) == len(all_mutants())
     assert "| found |" in rows["M01"]
@@ -179,3 +179,46 @@ def test_the_page_shows_every_mutant(hunt):
     assert "no (50 seeds)" in rows["M02"]
     assert "not run" in rows["M03"]
     assert f"**1 of {len(rows)} found.**" in page
+    assert "It is not" not in page
+
+
+def test_results_of_another_program_are_called_so(hunt):
+    _, found = hunt("--engine", "simulation", "--starts", "1")
+    page = results.render(all_mutants(), {"M01": found}, tree="d" * 64)
+    assert f"patched: `{found['tree'][:16]}`.\n**It is not `{'d' * 16}`**" in page
+
+
+SEEN = {
+    "invariant": "CommittedNeverChanges",
+    "config": "epochs",
+    "states": 42_442,
+    "trace": ["the beginning", "broker 1 appends record 1", "broker 1 crashes"],
+}
+
+
+def test_the_table_of_the_search_has_what_it_found():
+    known = {
+        "M02": {"tree": "a" * 64, "search": {"found": SEEN}},
+        "M05": {"tree": "a" * 64, "search": {"found": None}},
+        "M09": {"tree": "a" * 64},
+    }
+    text = results.found_by_search(all_mutants(), known, tree="a" * 64)
+    assert "| M02 no epoch matching | `epochs` | 42,442 | 2 | `CommittedNeverChanges` |\n" in text
+    assert text.startswith(f"Tree hash of the program that was patched: `{'a' * 16}`.\n\n|")
+    assert "M05" not in text
+    older = results.found_by_search(
+        all_mutants(), known | {"M03": {"tree": "b" * 64, "search": {"found": SEEN}}}, tree="c" * 64
+    )
+    assert f"`{'a' * 16}`, `{'b' * 16}`.\n**It is not `{'c' * 16}`**" in older
+
+
+def test_both_pages_are_written_from_the_same_results(tmp_path, monkeypatch):
+    known = {"M02": {"tree": "a" * 64, "found": True, "search": {"found": {**SEEN, "seconds": 1.0}}}}
+    monkeypatch.setattr(results, "load", lambda: known)
+    proof, page = tmp_path / "proof.md", tmp_path / "search.md"
+    page.write_text(results.SEARCH_PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    results.write_pages(proof, page)
+    table = results.found_by_search(all_mutants(), known, tree=results.tree_hash(results.ROOT))
+    assert f"<!-- found -->\n{table}<!-- /found -->" in page.read_text(encoding="utf-8")
+    assert "42,442 states" in proof.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").count("Tree hash") == 1
