@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.chaos.cluster import BROKERS, ChaosError
+from tests.chaos.cluster import BROKERS, ChaosError, NotHealedError
 from tests.chaos.faults import PROXY, Bite, Run, fault
 from tests.chaos.launcher import OPERATOR_POD, broker_pod
 from tests.chaos.signal_faults import FENCED_LIMIT_S, LEASE_S, kill
@@ -225,7 +225,7 @@ def api_stall(run: Run) -> None:
         went_on = run.traffic.acked - before
         leader_dies_meanwhile(run)
     if went_on < run.traffic.workload.rate:
-        raise ChaosError(f"only {went_on} acknowledged while the API server was silent")
+        raise NotHealedError(f"only {went_on} acknowledged while the API server was silent")
 
 
 @fault("api-cut-off-leader", needs=(PROXY,), workloads=("steady", "single", "wide"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafkalite_core.resources.naming import OPERATOR_LEASE
 from tests.chaos.api import ApiRefusedError
 from tests.chaos.api_faults import CLIENTS, OPERATOR
-from tests.chaos.cluster import BROKERS, ChaosError
+from tests.chaos.cluster import BROKERS, PromiseError
 from tests.chaos.disks import command
 from tests.chaos.faults import CLOCKS, Bite, Run, fault
 from tests.chaos.launcher import broker_pod
@@ -118,7 +118,7 @@ def clock_operator(run: Run) -> None:
     with jumped(run, OPERATOR, either(run)):
         run.sleep(LEASE_S, LEASE_S + 3)
         if fenced.seen():
-            raise ChaosError("somebody was fenced because the operator's wall clock jumped")
+            raise PromiseError("somebody was fenced because the operator's wall clock jumped")
         kill(run, run.leader(), "leader", run.election())
         run.sleep(1, 3)
 

@@ -32,6 +32,14 @@ class ChaosError(RuntimeError):
     """A scenario cannot go on; the text says why."""
 
 
+class NotHealedError(ChaosError):
+    """The program did not come back, or did not go on, within a generous limit."""
+
+
+class PromiseError(ChaosError):
+    """The program did what it must never do, as the scenario itself saw."""
+
+
 class Cluster:
     """Three brokers, an operator and the control plane below `folder`; `network` gives each broker a host of its own."""
 
@@ -49,8 +57,11 @@ class Cluster:
     # --- life
 
     def up(self) -> None:
-        """Start it, or bring back what is missing of it. Raises ChaosError."""
-        self._run("up", "--timeout", str(UP_LIMIT_S - 20), limit_s=UP_LIMIT_S)
+        """Start it, or bring back what is missing of it. Raises NotHealedError."""
+        try:
+            self._run("up", "--timeout", str(UP_LIMIT_S - 20), limit_s=UP_LIMIT_S)
+        except ChaosError as error:
+            raise NotHealedError(str(error)) from error
 
     def follow(self) -> None:
         """Begin to record the metadata history, and know every broker."""
@@ -161,7 +172,7 @@ class Cluster:
         return [number for number, entry in self.partitions(topic).items() if entry["leader"] == broker]
 
     def create_topic(self, name: str, *, partitions: int, replicas: int = 3, **config: str) -> None:
-        """Make a topic and wait until all its replicas are in sync. Raises ChaosError when they do not become so."""
+        """Make a topic and wait until all its replicas are in sync. Raises NotHealedError when they do not become so."""
         spec = {
             "partitions": partitions,
             "replicas": replicas,
@@ -170,7 +181,7 @@ class Cluster:
         body = {"apiVersion": "kafkalite.io/v1alpha1", "kind": "KafkaLiteTopic"}
         self.api.create("kafkalitetopics", {**body, "metadata": {"name": name}, "spec": spec})
         if not self.log.wait(lambda: len(self.partitions(name)) == partitions and not self.missing(), 60):
-            raise ChaosError(f"topic {name} is not in sync: {self.missing()}")
+            raise NotHealedError(f"topic {name} is not in sync: {self.missing()}")
 
     def missing(self) -> list[str]:
         """What keeps the cluster from being whole, in words; empty: every broker runs, every replica is in sync."""
@@ -191,9 +202,9 @@ class Cluster:
         return found
 
     def wait_whole(self, timeout_s: float) -> None:
-        """Wait until nothing is missing, by what the API server itself says. Raises ChaosError with what is missing."""
+        """Wait until nothing is missing, by what the API server says. Raises NotHealedError with what is missing."""
         if not self.log.wait(lambda: not self.missing(), timeout_s):
-            raise ChaosError(f"not whole after {timeout_s:.0f} s: {'; '.join(self.missing())[:1500]}")
+            raise NotHealedError(f"not whole after {timeout_s:.0f} s: {'; '.join(self.missing())[:1500]}")
 
     def data_directory(self, broker: int) -> Path:
         """Where a broker keeps its data: its claim's folder, which may be a mount point."""

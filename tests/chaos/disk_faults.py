@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.chaos.cluster import BROKERS, ChaosError
+from tests.chaos.cluster import BROKERS, NotHealedError
 from tests.chaos.disks import tear, wipe
 from tests.chaos.faults import DISKS, Bite, Run, fault
 from tests.chaos.launcher import broker_pod
@@ -31,11 +31,11 @@ def disk(run: Run, broker: int) -> Disk:
 
 
 def wait_ended(record: ProcessRecord, limit_s: float = END_LIMIT_S) -> None:
-    """Wait until a process has ended. Raises ChaosError."""
+    """Wait until a process has ended. Raises NotHealedError."""
     limit = time.monotonic() + limit_s
     while record.alive():
         if time.monotonic() > limit:
-            raise ChaosError(f"{record.name} (pid {record.pid}) did not end within {limit_s:.0f} s")
+            raise NotHealedError(f"{record.name} (pid {record.pid}) did not end within {limit_s:.0f} s")
         time.sleep(0.02)
 
 

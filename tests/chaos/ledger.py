@@ -19,7 +19,9 @@ LEDGER = HERE / "ledger.jsonl"
 JUDGES = (HERE, HERE.parents[1] / "cli" / "kafkalite_cli" / "verify")
 """What harms, and what judges. Tests of these are not part of it."""
 PASSED, BROKEN, NO_BITE, FAILED, VOID = "passed", "broken", "did not bite", "failed", "void"
-CUT_OFF = "cut off"
+CUT_OFF, NO_HEAL = "cut off", "did not heal"
+AGAINST = (BROKEN, NO_HEAL)
+"""Verdicts against the program: safety, and liveness. They stand until somebody shows by hand (`void`) that it was not."""
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -33,12 +35,14 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         minutes: from the start of the load to the end of the last reading.
         injected, bitten: how many single harms were done, and how many are shown to have had an effect.
         acked: acknowledged records, all of which were looked for.
-        verdict: passed; broken: a promise of the log, the replicas or the metadata was; did not bite: a fault without
-            shown effect or traffic below its floor; failed: did not converge, or could not be run; cut off: ended from
-            outside before it had a verdict; void: written by hand over another verdict, with the reason why the run says
-            nothing of the program.
+        verdict: passed; broken: a promise of the log, the replicas or the metadata was; did not heal: not whole, without
+            progress, or not at an end within its generous limit; did not bite: a fault without shown effect or traffic
+            below its floor; failed: could not be run (in lines from before there was `did not heal`: that as well); cut
+            off: ended from outside before it had a verdict; void: written by hand over another verdict, with the reason
+            why the run says nothing of the program.
         reason: why it did not pass.
         longest_gap_ms: between two acknowledgements.
+        allowed: anomalies of kinds that clients are not promised to be spared under this fault, by kind.
     """
 
     time: str
@@ -58,6 +62,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     longest_gap_ms: float = 0.0
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     harness: str = ""
+    allowed: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @cache
@@ -103,6 +108,11 @@ class Summary:
         self.acked += line.acked
         self.passed_scenarios.add(line.scenario)
         self.faults.add(line.scenario.partition("/")[0])
+
+    @property
+    def against(self) -> int:
+        """Runs that speak against the program."""
+        return sum(self.verdicts[verdict] for verdict in AGAINST)
 
     def text(self) -> str:
         """For people."""

@@ -106,12 +106,14 @@ class MetadataLog:
     def sync(self, timeout_s: float = SYNC_LIMIT_S) -> None:
         """Everything that the API server has by now is in the file when this returns. Raises WatchError."""
         limit = time.monotonic() + timeout_s
-        while behind := self._behind():
-            if time.monotonic() > limit:
-                raise WatchError(f"not recorded after {timeout_s:.0f} s: {', '.join(behind)[:500]}")
-            time.sleep(LOOK_S)
-        with self._changed:
-            self._file.flush()
+        try:
+            while behind := self._behind():
+                if time.monotonic() > limit:
+                    raise WatchError(f"not recorded after {timeout_s:.0f} s: {', '.join(behind)[:500]}")
+                time.sleep(LOOK_S)
+        finally:  # what was recorded is judged in any case
+            with self._changed:
+                self._file.flush()
 
     def _behind(self) -> list[str]:
         """Objects that the server has in a later version than was recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.chaos.cluster import BROKERS, ChaosError
+from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
 from tests.chaos.faults import NETWORK, Bite, Run, fault
 from tests.chaos.network import EVERYBODY, Drop, address, between
 from tests.chaos.signal_faults import FENCED_LIMIT_S, kill
@@ -114,7 +114,7 @@ def net_brokers_apart_long(run: Run) -> None:
         run.wait(shrunk, 2 * LAG_S)
         run.sleep(3, 5)
         if (moved := run.moved(run.led(range(BROKERS)), 3.0)) > 0:
-            raise ChaosError(f"{moved} acknowledged by leaders that nobody follows")
+            raise PromiseError(f"{moved} acknowledged by leaders that nobody follows")
 
 
 @fault("net-not-transitive", needs=(NETWORK,), workloads=("single", "wide"))
@@ -136,7 +136,7 @@ def net_not_transitive_long(run: Run) -> None:
         run.wait(left, 2 * LAG_S)
         run.sleep(3, 5)
         if run.moved(run.led([one]), 3.0) == 0:
-            raise ChaosError(f"broker {one} does not go on without broker {other}")
+            raise NotHealedError(f"broker {one} does not go on without broker {other}")
 
 
 @fault("net-loss", needs=(NETWORK,), workloads=("steady", "single", "packed"), rounds=2)

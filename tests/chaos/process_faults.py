@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
-from tests.chaos.cluster import ChaosError
+from tests.chaos.cluster import NotHealedError, PromiseError
 from tests.chaos.faults import Bite, Run, fault
 from tests.chaos.signal_faults import LEASE_S, frozen, kill
 
@@ -55,7 +55,7 @@ def stop_supervisor_kill_apiserver(run: Run) -> None:
         run.cluster.signal(API_SERVER, signal.SIGKILL)
         run.sleep(LEASE_S + 2, LEASE_S + 5)
         if (acked := run.traffic.acked - before) < run.traffic.workload.rate:
-            raise ChaosError(f"only {acked} acknowledged while there was no API server")
+            raise NotHealedError(f"only {acked} acknowledged while there was no API server")
 
 
 @fault("kill-member-and-leader", workloads=("group",))
@@ -97,10 +97,10 @@ def twin(run: Run) -> None:
     try:
         codes.append(process.wait(TWIN_LIMIT_S))
     except subprocess.TimeoutExpired:
-        raise ChaosError(f"two processes of broker {broker} run on one disk") from None
+        raise PromiseError(f"two processes of broker {broker} run on one disk") from None
     finally:
         process.kill()
         process.wait()
     time.sleep(1)
     if fenced.seen() or again.seen():
-        raise ChaosError(f"broker {broker} was disturbed by its twin")
+        raise PromiseError(f"broker {broker} was disturbed by its twin")

@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException
 
 from kafkalite_core.model.errors import KafkaLiteError
 from tests.chaos import cleanup
-from tests.chaos.cluster import BROKERS
+from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, PASSED, Line, harness_hash
+from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, NO_HEAL, PASSED, Line, harness_hash
 from tests.chaos.rig import build
 from tools.tree_hash import tree_hash
 
@@ -35,6 +35,7 @@ LINE = "line.json"  # in the folder of a run
 BITE_LIMIT_S = 90.0
 WHOLE_LIMIT_S = 180.0
 PROGRESS_LIMIT_S = 120.0
+EARLY_LIMIT_S = 30.0  # for each thing that is still waited for in a run that has ended early
 REST_S = (0.5, 2.0)
 PROBLEMS = (
     RuntimeError,  # ChaosError and ApiRefusedError among them
@@ -56,14 +57,17 @@ def commit() -> str:
 def conclude(harms: list[Harm], seen: Verdict, error: str) -> tuple[str, str]:
     """The verdict on a run and its reason: a broken promise first, then what went wrong, then what shows nothing.
 
-    But traffic that says nothing of the program breaks none of its promises.
+    A broken promise stays one whatever else happened: who knows better writes `void` over it by hand.
     """
-    if seen.unfit:
-        return FAILED, "; ".join([*seen.unfit, *seen.broken, *([error] if error else [])])
+    further = [*seen.unjudged, *([error] if error else [])]
     if seen.broken:
-        return BROKEN, "; ".join([*seen.broken, *([error] if error else [])])
-    if error or seen.late:
-        return FAILED, "; ".join([*([error] if error else []), *seen.late])
+        return BROKEN, "; ".join([*seen.broken, *seen.late, *seen.unfit, *further])
+    if seen.unfit:
+        return FAILED, "; ".join([*seen.unfit, *seen.late, *further])
+    if seen.late:
+        return NO_HEAL, "; ".join([*seen.late, *further])
+    if further:
+        return FAILED, "; ".join(further)
     if blunt := [f"{harm.name}: not seen: {', '.join(harm.unseen)}" for harm in harms if not harm.bit]:
         return NO_BITE, "; ".join(blunt)
     if not harms:
@@ -101,7 +105,7 @@ class Runner:
             error = f"not foreseen: {self._note(problem)}"
         if (now := tree_hash()) != self._tree:
             # Processes that were started since are of another program than the line would say.
-            error = "; ".join([*([error] if error else []), f"the program changed meanwhile, to {now[:16]}"])
+            self.verdict.unfit.append(f"the program changed meanwhile, to {now[:16]}")
         verdict, reason = conclude(self.run_.harms if self.run_ else [], self.verdict, error)
         return self._line(verdict, reason)
 
@@ -126,12 +130,14 @@ class Runner:
             metadata_changes=self.verdict.metadata_changes,
             longest_gap_ms=round(self.verdict.longest_gap_ms, 1),
             counts=dict(run.cluster.log.counts()) if run else {},
+            allowed=self.verdict.allowed,
         )
 
     def _note(self, problem: Exception) -> str:
         """The problem in a line; where it came from is written to the folder."""
         text = "".join(traceback.format_exception(problem))
-        (self.folder / "traceback.txt").write_text(text, encoding="utf-8")
+        with (self.folder / "traceback.txt").open("a", encoding="utf-8") as file:
+            file.write(text)
         return f"{type(problem).__name__}: {problem}"
 
     def say(self, text: str) -> None:
@@ -139,26 +145,58 @@ class Runner:
         print(f"  {time.monotonic() - self._began_s:6.1f} s  {text}", flush=True)
 
     def _play(self, stack: ExitStack) -> None:
-        fault = self.scenario.fault
         random = Random(f"{self.scenario.name} {self.seed}")
         run = self.run_ = build(self.scenario, self.folder, random, stack, self.say)
-        cluster, traffic = run.cluster, run.traffic
         stopping = stack.enter_context(ExitStack())
-        stopping.callback(traffic.stop, 2.0)
-        traffic.start()
-        began_s = time.monotonic()
-        self.say(f"cluster and load are up: {self.scenario.workload.text}")
-        for number in range(self.rounds):
-            self._round(run, fault.inject, number)
-        for each in [traffic, *run.extra_traffic]:
-            each.stop()
-        cluster.wait_whole(WHOLE_LIMIT_S)
-        self.minutes = (time.monotonic() - began_s) / 60
-        self.say("the load has ended and everything was read once more")
-        cluster.log.sync()
-        self.verdict = judge(cluster, [traffic, *run.extra_traffic], self.folder / "metadata.jsonl")
+        stopping.callback(run.traffic.stop, 2.0)
+        so_far: Verdict | None = None
+        try:
+            self._harm_and_heal(run)
+        except Exception as problem:  # whatever it was, what was acknowledged until then is looked for
+            so_far = self.verdict = self._fell_short(problem)
+            self._end_early(run, so_far)
+        traffics = [run.traffic, *run.extra_traffic]
+        self.verdict = judge(run.cluster, traffics, self.folder / "metadata.jsonl", so_far=so_far)
         if self.verdict.broken:
             self.keep_replicas()
+
+    def _harm_and_heal(self, run: Run) -> None:
+        """The scenario itself, up to a cluster that is whole again."""
+        run.traffic.start()
+        began_s = time.monotonic()
+        self.say(f"cluster and load are up: {self.scenario.workload.text}")
+        try:
+            for number in range(self.rounds):
+                self._round(run, self.scenario.fault.inject, number)
+            traffics = [run.traffic, *run.extra_traffic]
+            for each in traffics:
+                each.stop()
+            run.cluster.wait_whole(WHOLE_LIMIT_S)
+        finally:
+            self.minutes = (time.monotonic() - began_s) / 60
+        self.say("the load has ended and everything was read once more")
+        run.cluster.log.sync()
+
+    def _fell_short(self, problem: Exception) -> Verdict:
+        """Of a run that did not come to its end: whether the program or the run itself is to blame."""
+        said = self._note(problem)
+        if isinstance(problem, PromiseError):
+            return Verdict(broken=[said])
+        if isinstance(problem, NotHealedError) and self.run_ is not None and self.run_.harms:
+            return Verdict(late=[said])
+        return Verdict(unfit=[said if isinstance(problem, PROBLEMS) else f"not foreseen: {said}"])
+
+    def _end_early(self, run: Run, verdict: Verdict) -> None:
+        """Stop the traffic and read what can be read; nothing here takes long on a cluster that does not answer."""
+        self.say(f"ended early: {'; '.join([*verdict.broken, *verdict.late, *verdict.unfit])[:500]}")
+        if not verdict.late:  # harmed a moment ago: the more of it is back, the more can be read
+            with suppress(*PROBLEMS):
+                run.cluster.wait_whole(EARLY_LIMIT_S)
+        for each in [run.traffic, *run.extra_traffic]:
+            with verdict.as_far_as_possible(f"the end of {each.topic}"):
+                each.stop(EARLY_LIMIT_S)
+        with verdict.as_far_as_possible("metadata history"):
+            run.cluster.log.sync(EARLY_LIMIT_S)
 
     def keep_replicas(self) -> None:
         """Copy, once, what lies on the brokers' disks, which may be gone with the disks."""

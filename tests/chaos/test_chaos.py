@@ -18,7 +18,7 @@ SEED = int(tree_hash()[:8], 16)
 CHOSEN = [Random(SEED).choice(group) for group in SAMPLE.values()]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_nothing_acknowledged_is_lost(name):
     print(f"python -m tests.chaos --scenario {name} --seed {SEED} --rounds 1")

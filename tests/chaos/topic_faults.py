@@ -6,7 +6,7 @@ import http.client
 import time
 
 from tests.chaos.api import ApiRefusedError
-from tests.chaos.cluster import ChaosError
+from tests.chaos.cluster import NotHealedError
 from tests.chaos.faults import Bite, Run, fault
 from tests.chaos.signal_faults import kill
 from tests.chaos.workloads import TOPIC, Traffic
@@ -39,11 +39,11 @@ def recreate(run: Run, harm: bool = False) -> None:
     limit = time.monotonic() + GONE_LIMIT_S
     while exists(run, name):
         if time.monotonic() > limit:
-            raise ChaosError(f"topic {name} is still there {GONE_LIMIT_S:.0f} s after it was deleted")
+            raise NotHealedError(f"topic {name} is still there {GONE_LIMIT_S:.0f} s after it was deleted")
         time.sleep(0.1)
     second = Traffic(run.cluster, run.traffic.workload, directory / f"history-{name}-second", name, alone=True)
-    second.start()
     run.extra_traffic.append(second)
+    second.start()
     run.sleep(2, 4)
     second.stop()
 

@@ -19,7 +19,7 @@ from kafkalite_cli.verify.group_report import GroupLimits
 from kafkalite_cli.verify.history import Assign, Foreign, read_history
 from kafkalite_cli.verify.load import Load, LoadError
 from tests.chaos.api import ApiRefusedError
-from tests.chaos.cluster import ChaosError
+from tests.chaos.cluster import ChaosError, NotHealedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +84,7 @@ class Judgement:
     longest_gap_ms: float
     too_large: int = 0
     unread: int = 0
+    allowed: dict[str, int] = field(default_factory=dict)
 
 
 class Churn:
@@ -146,7 +147,7 @@ class Traffic:
         self._began_s = self._ended_s = 0.0
 
     def start(self) -> None:
-        """Make the topic, begin, wait for the first acknowledgements. Raises ChaosError or LoadError."""
+        """Make the topic, begin, wait for the first acknowledgements. Raises NotHealedError or LoadError."""
         w, directory = self.workload, self._directory
         directory.mkdir(parents=True, exist_ok=True)
         config = {"min_insync_replicas": "2", **w.topic_config}
@@ -175,9 +176,12 @@ class Traffic:
             self._churn.start()
         self._began_s = time.monotonic()
         (self._group or self._load).start()
-        self._load.wait_acks(WARM_UP_RECORDS, timeout_s=60)
-        if self._group:
-            self._group.wait_stable(w.members, timeout_s=GROUP_SETTLE_S)
+        try:
+            self._load.wait_acks(WARM_UP_RECORDS, timeout_s=60)
+            if self._group:
+                self._group.wait_stable(w.members, timeout_s=GROUP_SETTLE_S)
+        except LoadError as error:
+            raise NotHealedError(f"topic {self.topic}: {error}") from error
 
     def _wait_served(self, bootstrap: str) -> None:
         """Wait until brokers tell clients of the topic: what stands at the API server reaches them a moment later."""
@@ -191,7 +195,7 @@ class Traffic:
             if len(found) == self.workload.partitions and all(each.leader >= 0 for each in found.values()):
                 return
             if time.monotonic() > limit:
-                raise ChaosError(f"brokers tell of {len(found)} partitions of topic {self.topic}")
+                raise NotHealedError(f"brokers tell of {len(found)} partitions of topic {self.topic}")
             time.sleep(0.1)
 
     @property
@@ -226,7 +230,7 @@ class Traffic:
         return victim
 
     def wait_progress(self, timeout_s: float) -> None:
-        """Wait until every partition acknowledged a record that was sent after now. Raises ChaosError."""
+        """Wait until every partition acknowledged a record that was sent after now. Raises NotHealedError."""
         now_us, numbers = time.monotonic_ns() // 1000, list(range(self.load.partitions))
         self.load.acks.watch(now_us, numbers)
         try:
@@ -234,7 +238,7 @@ class Traffic:
             if self._group:
                 self._group.wait_stable(self.workload.members, timeout_s)
         except LoadError as error:
-            raise ChaosError(f"no progress after healing: {error}") from error
+            raise NotHealedError(f"no progress after healing: {error}") from error
 
     def stop(self, timeout_s: float = STOP_LIMIT_S) -> None:
         """End; at the end of this everything was read once more. Raises LoadError when a client failed."""

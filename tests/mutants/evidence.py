@@ -99,14 +99,20 @@ def _attacked(lines: Iterable[chaos.Line], tree: str) -> tuple[str, ...]:
         f"{len(summary.passed_scenarios)} scenarios"
     )
     others = {
-        verdict: count for verdict, count in summary.verdicts.items() if verdict not in {chaos.PASSED, chaos.BROKEN}
+        verdict: count for verdict, count in summary.verdicts.items() if verdict not in {chaos.PASSED, *chaos.AGAINST}
     }
     if others:
         came_to += "; not counted: " + ", ".join(f"{count} that {_verb(verdict)}" for verdict, count in others.items())
-    broken = summary.verdicts[chaos.BROKEN]
+    broken = _bold(summary.verdicts[chaos.BROKEN])
+    if unhealed := summary.verdicts[chaos.NO_HEAL]:
+        broken += f"; **{unhealed}** that {chaos.NO_HEAL}"
     name = "[chaos on real processes](chaos.md), `make chaos-summary`"
     asked_for = f"{HOURS:g} h, {FAULTS} faults, {RECORDS:,} acknowledged records"
-    return name, asked_for, came_to, f"**{broken}**" if broken else "0"
+    return name, asked_for, came_to, broken
+
+
+def _bold(count: int) -> str:
+    return f"**{count}**" if count else "0"
 
 
 def _verb(verdict: str) -> str:

@@ -127,6 +127,13 @@ def test_what_broke_is_shown(found, row):
     assert rows(**found)[row][1] == "**1**"
 
 
+def test_a_run_that_did_not_heal_stands_beside_what_broke():
+    attacked = [attack(), attack(chaos.NO_HEAL, seed=2), attack(chaos.FAILED, seed=3)]
+    came_to, broken = rows(attacked=attacked)[1]
+    assert broken == "0; **1** that did not heal"
+    assert came_to.endswith("not counted: 1 that failed")
+
+
 def test_a_seed_that_the_mended_simulator_passes_is_named():
     simulated = [histories(0, 200, failed={7: "one leader"})]
     simulated.append(histories(7, 8, simulator="two", time="2026-11-02T00:00:00Z"))

@@ -3,7 +3,19 @@
 import msgspec
 import pytest
 
-from tests.chaos.ledger import BROKEN, NO_BITE, PASSED, Line, append, harness_hash, read, summarize
+from tests.chaos.ledger import (
+    AGAINST,
+    BROKEN,
+    LEDGER,
+    NO_BITE,
+    NO_HEAL,
+    PASSED,
+    Line,
+    append,
+    harness_hash,
+    read,
+    summarize,
+)
 
 
 def line(**fields) -> Line:
@@ -74,8 +86,13 @@ def test_another_hash_is_another_sum():
     assert [summary.tree[0] for summary in summarize([line(), line(tree="b" * 64)], "b" * 64)] == ["b"]
 
 
-@pytest.mark.parametrize("verdict", [BROKEN, NO_BITE])
+@pytest.mark.parametrize("verdict", [BROKEN, NO_BITE, NO_HEAL])
 def test_what_did_not_pass_counts_for_nothing_and_is_shown(verdict):
     (summary,) = summarize([line(), line(verdict=verdict, reason="because", seed=9)])
     assert (summary.runs, summary.minutes, summary.injected, summary.acked) == (2, 2.0, 4, 1000)
     assert f"seed 9: {verdict}: because" in summary.text()
+    assert summary.against == (verdict in AGAINST)
+
+
+def test_every_line_that_was_ever_written_is_readable():
+    assert len(read(LEDGER)) > 1000

@@ -10,7 +10,7 @@ from tests.chaos import __main__ as program
 from tests.chaos import cleanup, ledger, runner
 from tests.chaos.cluster import ChaosError
 from tests.chaos.judge import Verdict
-from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, PASSED, Line
+from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_HEAL, PASSED, Line
 from tests.chaos.scenarios import scenarios
 
 NAME = "kill-leader/single"
@@ -53,8 +53,9 @@ def test_an_exception_in_one_scenario_is_a_line_of_the_ledger_and_the_next_one_r
     assert "ValueError: unforeseen" in lines[1].reason
 
 
-def test_a_long_run_is_given_up_when_nothing_can_be_finished_any_more(soak):
-    assert len(soak(*[FAILED] * (program.FAILURES_MAX + 3))) == program.FAILURES_MAX
+@pytest.mark.parametrize("verdict", [FAILED, NO_HEAL])
+def test_a_long_run_is_given_up_when_nothing_can_be_finished_any_more(soak, verdict):
+    assert len(soak(*[verdict] * (program.FAILURES_MAX + 3))) == program.FAILURES_MAX
     lines = soak(*[FAILED] * (program.FAILURES_MAX - 1), PASSED, FAILED)
     assert lines[-1].verdict == FAILED
 
@@ -94,8 +95,21 @@ def test_a_scenario_that_dies_without_a_word_is_a_line(apart):
     assert "exit code -6" in found.reason
 
 
-def test_a_scenario_that_never_ends_is_ended_and_is_a_line(apart):
-    assert "it took more than 0 s" in apart("import time; time.sleep(600)", 0.4).reason
+def test_a_scenario_that_never_ends_is_ended_and_counts_against_the_program(apart):
+    found = apart("import time; time.sleep(600)", 0.4)
+    assert "it took more than 0 s" in found.reason
+    assert found.verdict == NO_HEAL
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(PASSED, 0), (FAILED, 0), (BROKEN, 1), (NO_HEAL, 1)])
+def test_the_summary_of_a_ledger_with_something_against_the_program_is_exit_code_1(
+    tmp_path, monkeypatch, capsys, verdict, code
+):
+    path = tmp_path / "ledger.jsonl"
+    ledger.append(path, line(verdict))
+    monkeypatch.setattr(sys, "argv", ["chaos", "--summary", "--ledger", str(path)])
+    assert program.main() == code
+    assert f"1 {verdict}" in capsys.readouterr().out
 
 
 class Playing(runner.Runner):

@@ -7,7 +7,7 @@ import pytest
 from tests.chaos import judge as judging
 from tests.chaos.faults import Bite, Harm
 from tests.chaos.judge import Verdict, judge
-from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, PASSED
+from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, NO_HEAL, PASSED
 from tests.chaos.runner import conclude
 from tests.chaos.workloads import Judgement
 
@@ -43,9 +43,16 @@ def test_a_broken_promise_comes_first():
     assert (verdict, reason) == (BROKEN, "lost 3; ChaosError: y")
 
 
-def test_traffic_that_says_nothing_of_the_program_breaks_no_promise():
-    seen = Verdict(unfit=["3 records were refused"], broken=["duplicate 12"])
-    assert conclude([harm(True)], seen, "") == (FAILED, "3 records were refused; duplicate 12")
+def test_a_broken_promise_stays_one_when_the_traffic_was_unfit():
+    seen = Verdict(unfit=["3 records were refused"], broken=["lost 12"], late=["one was late"])
+    assert conclude([harm(True)], seen, "") == (BROKEN, "lost 12; one was late; 3 records were refused")
+    seen = Verdict(unfit=["3 records were refused"])
+    assert conclude([harm(True)], seen, "") == (FAILED, "3 records were refused")
+
+
+def test_who_did_not_come_back_is_against_the_program_whatever_failed_afterwards():
+    seen = Verdict(late=["not whole"], unjudged=["replicas: gone"])
+    assert conclude([harm(True)], seen, "down failed") == (NO_HEAL, "not whole; replicas: gone; down failed")
 
 
 class Traffic:
@@ -121,7 +128,7 @@ def test_a_reader_in_the_load_that_stands_still_did_not_heal(judged):
     verdict = judged(Traffic(unread=3))
     assert (verdict.broken, len(verdict.late)) == ([], 1)
     said, reason = conclude([harm(True)], verdict, "")
-    assert said == FAILED
+    assert said == NO_HEAL
     assert "was not given 3 acknowledged records" in reason
 
 
