@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
 from tests.chaos.cluster import BROKERS
+from tests.chaos.rest import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,6 +57,7 @@ def judge(
     traffics: list[Traffic],
     metadata: Path,
     *,
+    ends: Mapping[tuple[str, int], int] | None = None,
     so_far: Verdict | None = None,
 ) -> Verdict:
     """Of stopped traffic on a cluster that is whole again.
@@ -64,6 +66,7 @@ def judge(
         cluster: Whose data directories are compared.
         traffics: What was produced and read.
         metadata: The recorded history of the custom resources.
+        ends: (topic, partition) -> high watermark at rest, of further topics as well.
         so_far: What is known of a run that did not come to its end. It is judged as far as it can be: a loss is one,
             but nobody has to be complete yet.
     """
@@ -77,11 +80,11 @@ def judge(
             verdict.broken.append(f"{traffic.topic}: {seen.anomalies} {' | '.join(seen.examples)}")
         if seen.acked < traffic.floor():
             verdict.thin.append(f"{traffic.topic}: {seen.acked} acknowledged, at least {traffic.floor()} are wanted")
-    committed = {
-        (traffic.topic, partition): offset + 1
-        for traffic in traffics
-        for partition, offset in traffic.load.acks.highest.items()
-    }
+    committed = dict(ends or {})
+    for traffic in traffics:
+        for number, offset in traffic.load.acks.highest.items():
+            key = traffic.topic, number
+            committed[key] = max(committed.get(key, 0), offset + 1)
     starts = {(traffic.topic, number): offset for traffic in traffics for number, offset in traffic.load.starts.items()}
     topics = {topic for topic, _ in committed}
     replicas = compare_replicas(
@@ -90,8 +93,9 @@ def judge(
     verdict.replica_bytes = replicas.bytes
     if not replicas.ok or not replicas.bytes:
         verdict.broken.append(f"replicas: {_words(replicas)}, {replicas.bytes} bytes")
-    if replicas.uncompared:
-        verdict.broken.append(f"replicas: nothing to compare of {replicas.uncompared}")
+    # What compaction has been through up to its end cannot be compared.
+    if bare := [name for name in replicas.uncompared if not name.startswith(f"{OFFSETS_TOPIC}-")]:
+        verdict.broken.append(f"replicas: nothing to compare of {bare}")
     _metadata(verdict, metadata)
     return verdict
 

@@ -21,6 +21,7 @@ from tests.chaos import cleanup
 from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.ledger import BROKEN, CUT_OFF, FAILED, NO_BITE, NO_HEAL, PASSED, Line, harness_hash
+from tests.chaos.rest import ends_at_rest
 from tests.chaos.rig import build
 from tools.tree_hash import tree_hash
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.chaos.faults import Harm, Run
+    from tests.chaos.rest import Ends
     from tests.chaos.scenarios import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,19 +151,20 @@ class Runner:
         run = self.run_ = build(self.scenario, self.folder, random, stack, self.say)
         stopping = stack.enter_context(ExitStack())
         stopping.callback(run.traffic.stop, 2.0)
+        ends: Ends | None = None
         so_far: Verdict | None = None
         try:
-            self._harm_and_heal(run)
+            ends = self._harm_and_heal(run)
         except Exception as problem:  # whatever it was, what was acknowledged until then is looked for
             so_far = self.verdict = self._fell_short(problem)
             self._end_early(run, so_far)
         traffics = [run.traffic, *run.extra_traffic]
-        self.verdict = judge(run.cluster, traffics, self.folder / "metadata.jsonl", so_far=so_far)
+        self.verdict = judge(run.cluster, traffics, self.folder / "metadata.jsonl", ends=ends, so_far=so_far)
         if self.verdict.broken:
             self.keep_replicas()
 
-    def _harm_and_heal(self, run: Run) -> None:
-        """The scenario itself, up to a cluster that is whole again."""
+    def _harm_and_heal(self, run: Run) -> Ends:
+        """The scenario itself, up to a cluster at rest; the high watermarks that it came to."""
         run.traffic.start()
         began_s = time.monotonic()
         self.say(f"cluster and load are up: {self.scenario.workload.text}")
@@ -175,7 +178,9 @@ class Runner:
         finally:
             self.minutes = (time.monotonic() - began_s) / 60
         self.say("the load has ended and everything was read once more")
+        ends = ends_at_rest(run.cluster, [each.topic for each in traffics])
         run.cluster.log.sync()
+        return ends
 
     def _fell_short(self, problem: Exception) -> Verdict:
         """Of a run that did not come to its end: whether the program or the run itself is to blame."""

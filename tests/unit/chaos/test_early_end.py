@@ -82,6 +82,7 @@ def played(tmp_path, monkeypatch):
         monkeypatch.setattr(judging, "compare_replicas", lambda *_, **__: replicas)
         monkeypatch.setattr(judging, "check_metadata", lambda _: metadata)
         monkeypatch.setattr(runner, "build", lambda *_: world)
+        monkeypatch.setattr(runner, "ends_at_rest", lambda *_: {("chaos", 0): 2})
         scenario = scenarios()[NAME]
         fault = SimpleNamespace(inject=harm, rounds=1)
         scenario = SimpleNamespace(name=NAME, workload=scenario.workload, fault=fault)
