@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.cluster import BROKERS, ChaosError, NotHealedError
-from tests.chaos.faults import PROXY, Bite, Run, fault
+from tests.chaos.faults import PROXY, STALE_END, Bite, Run, fault
 from tests.chaos.launcher import OPERATOR_POD, broker_pod
 from tests.chaos.signal_faults import FENCED_LIMIT_S, LEASE_S, kill
 
@@ -228,7 +228,7 @@ def api_stall(run: Run) -> None:
         raise NotHealedError(f"only {went_on} acknowledged while the API server was silent")
 
 
-@fault("api-cut-off-leader", needs=(PROXY,), workloads=("steady", "single", "wide"))
+@fault("api-cut-off-leader", needs=(PROXY,), workloads=("steady", "single", "wide"), allowed=STALE_END)
 def api_cut_off_leader(run: Run) -> None:
     """The leader alone cannot reach the API server: it is fenced while it runs, and must not acknowledge on its own."""
     broker = run.leader()

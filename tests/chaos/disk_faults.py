@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.cluster import BROKERS, NotHealedError
 from tests.chaos.disks import tear, wipe
-from tests.chaos.faults import DISKS, Bite, Run, fault
+from tests.chaos.faults import DISKS, STALE_END, Bite, Run, fault
 from tests.chaos.launcher import broker_pod
 from tests.chaos.signal_faults import FENCED_LIMIT_S, kill
 from tests.chaos.workloads import TOPIC
@@ -137,7 +137,7 @@ def disk_flush_fails(run: Run) -> None:
         disk(run, broker).repair()
 
 
-@fault("disk-slow", needs=(DISKS,), workloads=("steady", "packed"), rounds=2)
+@fault("disk-slow", needs=(DISKS,), workloads=("steady", "packed"), rounds=2, allowed=STALE_END)
 def disk_slow(run: Run) -> None:
     """The leader's disk takes 200 kB and 15 writes a second."""
     broker = run.leader()
@@ -151,7 +151,7 @@ def disk_slow(run: Run) -> None:
         run.sleep(4, 10)
 
 
-@fault("disk-hang", needs=(DISKS,), workloads=("steady", "single"))
+@fault("disk-hang", needs=(DISKS,), workloads=("steady", "single"), allowed=STALE_END)
 def disk_hang(run: Run) -> None:
     """The leader's disk hangs for a while: nothing can be flushed, so nothing may be acknowledged by it."""
     broker = run.leader()

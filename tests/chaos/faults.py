@@ -29,6 +29,11 @@ PROGRAMS = {
 """What faults need of the machine: programs, and the Debian packages that have them."""
 
 
+STALE_END = ("watermark-regressed",)
+"""For faults under which a leader hangs or is cut off while another one is elected: until it learns of its successor it
+tells clients the end that it knows (docs/verify.md). Everywhere else an end that goes back is a broken promise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bite:
     """A proof that a fault bit: what should be seen, and whether it is."""
@@ -167,7 +172,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of fault. `inject` does one round of it: harm, and whatever heals it."""
+    """A kind of fault. `inject` does one round of it: harm, and whatever heals it.
+
+    `allowed`: kinds of anomaly in the clients' histories that nobody promises to spare them meanwhile.
+    """
 
     name: str
     text: str
@@ -175,20 +183,26 @@ class Fault:
     needs: frozenset[str]
     rounds: int
     workloads: tuple[str, ...]
+    allowed: tuple[str, ...] = ()
 
 
 FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    name: str, *, workloads: Sequence[str], needs: Sequence[str] = (), rounds: int = 3
+    name: str,
+    *,
+    workloads: Sequence[str],
+    needs: Sequence[str] = (),
+    rounds: int = 3,
+    allowed: Sequence[str] = (),
 ) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
     """Register a fault; its text is the function's docstring."""
 
     def register(function: Callable[[Run], None]) -> Callable[[Run], None]:
         assert name not in FAULTS, f"two faults called {name}"
         text = (function.__doc__ or "").strip().splitlines()[0]
-        FAULTS[name] = Fault(name, text, function, frozenset(needs), rounds, tuple(workloads))
+        FAULTS[name] = Fault(name, text, function, frozenset(needs), rounds, tuple(workloads), tuple(allowed))
         return function
 
     return register

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
-from tests.chaos.faults import NETWORK, Bite, Run, fault
+from tests.chaos.faults import NETWORK, STALE_END, Bite, Run, fault
 from tests.chaos.network import EVERYBODY, Drop, address, between
 from tests.chaos.signal_faults import FENCED_LIMIT_S, kill
 
@@ -35,7 +35,7 @@ def dropping(run: Run, name: str, brokers: Sequence[int], drops: Sequence[Drop],
     seen.append(dropped.packets)
 
 
-@fault("net-isolate-leader", needs=(NETWORK,), workloads=("steady", "single", "wide", "group"))
+@fault("net-isolate-leader", needs=(NETWORK,), workloads=("steady", "single", "wide", "group"), allowed=STALE_END)
 def net_isolate_leader(run: Run) -> None:
     """The leader's host is cut off from everything until others lead."""
     broker = run.leader()
@@ -47,7 +47,7 @@ def net_isolate_leader(run: Run) -> None:
         run.sleep(0, 4)
 
 
-@fault("net-isolate-follower", needs=(NETWORK,), workloads=("single", "rolling"))
+@fault("net-isolate-follower", needs=(NETWORK,), workloads=("single", "rolling"), allowed=STALE_END)
 def net_isolate_follower(run: Run) -> None:
     """A follower's host is cut off from everything."""
     broker = run.follower()
@@ -85,7 +85,7 @@ def net_one_way_in(run: Run) -> None:
     standing_still(run, f"nothing from other brokers to broker {broker}", [broker], drops)
 
 
-@fault("net-no-control-plane", needs=(NETWORK,), workloads=("steady",))
+@fault("net-no-control-plane", needs=(NETWORK,), workloads=("steady",), allowed=STALE_END)
 def net_no_control_plane(run: Run) -> None:
     """Answers to the leader from control plane and clients are lost, those of the other brokers are not."""
     broker = run.leader()
@@ -139,7 +139,7 @@ def net_not_transitive_long(run: Run) -> None:
             raise NotHealedError(f"broker {one} does not go on without broker {other}")
 
 
-@fault("net-loss", needs=(NETWORK,), workloads=("steady", "single", "packed"), rounds=2)
+@fault("net-loss", needs=(NETWORK,), workloads=("steady", "single", "packed"), rounds=2, allowed=STALE_END)
 def net_loss(run: Run) -> None:
     """A fifth of all packets between brokers is lost, a tenth of the others, and the leader is killed."""
     hosts = [address(broker) for broker in range(BROKERS)]
@@ -162,7 +162,7 @@ def net_narrow(run: Run) -> None:
     waited.append(dropped.packets)
 
 
-@fault("net-flap", needs=(NETWORK,), workloads=("steady", "single", "wide"), rounds=2)
+@fault("net-flap", needs=(NETWORK,), workloads=("steady", "single", "wide"), rounds=2, allowed=STALE_END)
 def net_flap(run: Run) -> None:
     """Random directions are cut for moments, again and again."""
     hosts = [EVERYBODY, *(address(broker) for broker in range(BROKERS))]
@@ -177,7 +177,7 @@ def net_flap(run: Run) -> None:
         run.sleep(0.1, 1)
 
 
-@fault("net-isolate-and-kill", needs=(NETWORK,), workloads=("single", "steady"))
+@fault("net-isolate-and-kill", needs=(NETWORK,), workloads=("single", "steady"), allowed=STALE_END)
 def net_isolate_and_kill(run: Run) -> None:
     """While one broker is isolated another one is killed: below the minimum ISR nothing may be acknowledged."""
     first = run.leader()

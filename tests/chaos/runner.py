@@ -149,6 +149,7 @@ class Runner:
     def _play(self, stack: ExitStack) -> None:
         random = Random(f"{self.scenario.name} {self.seed}")
         run = self.run_ = build(self.scenario, self.folder, random, stack, self.say)
+        run.traffic.allowed = self.scenario.fault.allowed
         stopping = stack.enter_context(ExitStack())
         stopping.callback(run.traffic.stop, 2.0)
         ends: Ends | None = None

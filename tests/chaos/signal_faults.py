@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
 from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
-from tests.chaos.faults import Bite, Run, fault
+from tests.chaos.faults import STALE_END, Bite, Run, fault
 from tests.chaos.launcher import broker_pod
 
 if TYPE_CHECKING:
@@ -144,19 +144,19 @@ def freeze(run: Run, broker: int, what: str, low_s: float, high_s: float) -> Non
         run.sleep(low_s, high_s)
 
 
-@fault("stop-leader", workloads=("steady", "single", "wide", "group"))
+@fault("stop-leader", workloads=("steady", "single", "wide", "group"), allowed=STALE_END)
 def stop_leader(run: Run) -> None:
     """SIGSTOP the leader until others lead, then let it go on with what it had queued."""
     freeze(run, run.leader(), "leader", 0.5, 4)
 
 
-@fault("stop-follower", workloads=("single", "rolling"))
+@fault("stop-follower", workloads=("single", "rolling"), allowed=STALE_END)
 def stop_follower(run: Run) -> None:
     """SIGSTOP a follower until it is out of the ISR."""
     freeze(run, run.follower(), "follower", 0.5, 4)
 
 
-@fault("stop-all", workloads=("steady", "packed"))
+@fault("stop-all", workloads=("steady", "packed"), allowed=STALE_END)
 def stop_all(run: Run) -> None:
     """SIGSTOP every broker for longer than a lease."""
     acked = [0, -1]

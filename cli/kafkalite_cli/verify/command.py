@@ -81,6 +81,13 @@ verify.add_command(replicas)
     help="Write the history to this file, once topic and brokers are known.  [default: a temporary one]",
 )
 @click.option(
+    "--observe",
+    type=click.FloatRange(min=0),
+    default=0.5,
+    show_default=True,
+    help="Seconds between two rounds of asking for the ends of the partitions, which never go back; 0: not at all.",
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=1), default=60, show_default=True, help="Seconds to wait at the end."
 )
 @allow_option
@@ -95,6 +102,7 @@ def run(
     producers: int,
     size: int,
     history: Path | None,
+    observe: float,
     timeout: float,
     allow: tuple[str, ...],
     output: str,
@@ -121,6 +129,7 @@ def run(
                 count=count,
                 producers=producers,
                 history=path,
+                observe_s=observe,
                 producer_config=settings,
                 consumer_config=settings,
                 say=brokers.say,

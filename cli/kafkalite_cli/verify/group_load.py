@@ -75,6 +75,7 @@ class GroupLoad:
         strategies: `partition.assignment.strategy` of the members in turn, such as ["range,roundrobin"].
         producers: idempotent ones, with acks=all.
         rate: records per second of all producers together.
+        observe_s: as of `Load`: a client outside the group asks for the ends of all partitions as well.
     """
 
     def __init__(
@@ -89,10 +90,13 @@ class GroupLoad:
         rate: float = 400,
         session_timeout_ms: int = 10_000,
         commit_ms: int = 500,
+        observe_s: float = 0.0,
     ) -> None:
         self.bootstrap, self.topic, self.directory = bootstrap, topic, directory
         self.session_timeout_ms, self._commit_ms, self._strategies = session_timeout_ms, commit_ms, strategies
-        self.log = Load(bootstrap, topic, rate, producers=producers, history=directory / "log.jsonl")
+        self.log = Load(
+            bootstrap, topic, rate, producers=producers, history=directory / "log.jsonl", observe_s=observe_s
+        )
         self.group = f"verify-{self.log.run}"
         self._first_members = members
         self._members: dict[int, subprocess.Popen[bytes]] = {}

@@ -54,6 +54,8 @@ class EndObserver:
         try:
             while not self._stop.wait(self._every_s):
                 for partition in range(self._partitions):
+                    if self._stop.is_set():  # where nobody answers, each question takes its whole time
+                        return
                     self._ask(consumer, partition)
         finally:
             consumer.close()

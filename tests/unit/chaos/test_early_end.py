@@ -84,7 +84,7 @@ def played(tmp_path, monkeypatch):
         monkeypatch.setattr(runner, "build", lambda *_: world)
         monkeypatch.setattr(runner, "ends_at_rest", lambda *_: {("chaos", 0): 2})
         scenario = scenarios()[NAME]
-        fault = SimpleNamespace(inject=harm, rounds=1)
+        fault = SimpleNamespace(inject=harm, rounds=1, allowed=())
         scenario = SimpleNamespace(name=NAME, workload=scenario.workload, fault=fault)
         return runner.play(scenario, 3, tmp_path / f"run-{next(numbers)}"), world.traffic
 

@@ -155,6 +155,13 @@ def test_a_run_goes_to_the_cluster_that_other_commands_go_to(monkeypatch, script
     assert bool(asked_with) == (not arguments)
 
 
+@pytest.mark.parametrize(("arguments", "asked_s"), [((), 0.5), (("--observe", "2"), 2.0), (("--observe", "0"), 0.0)])
+def test_a_run_asks_for_the_ends_of_the_log_unless_told_otherwise(scripted, arguments, asked_s):
+    scripted(CLEAN)
+    assert CliRunner().invoke(verify, ["run", "-b", "h:1", "-t", "t", "--count", "1", *arguments]).exit_code == 0
+    assert Scripted.made[1]["observe_s"] == asked_s
+
+
 def test_a_bootstrap_that_was_named_wins_over_one_among_the_settings(scripted):
     scripted(CLEAN)
     arguments = ["run", "-t", "t", "-X", "bootstrap.servers=other:2"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kafkalite_cli.verify import reading
+from kafkalite_cli.verify import observer, reading
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.history import (
     FINAL_READ,
@@ -24,6 +24,7 @@ from kafkalite_cli.verify.history import (
     encode_value,
 )
 from kafkalite_cli.verify.load import Load, LoadError
+from kafkalite_cli.verify.observer import EndObserver
 from kafkalite_cli.verify.reading import Reader, end_offset
 
 
@@ -156,6 +157,31 @@ def test_a_reader_that_stands_still_is_waited_for_and_told(mock_bootstrap, monke
     load.stop(20.0)
     assert load.unread == {}
     assert load.received == 5000
+
+
+def test_an_observer_that_is_to_stop_asks_nothing_more(monkeypatch):
+    """Where no broker answers, each question takes its whole time: of many partitions they are minutes."""
+    asked = []
+
+    class Unanswered:
+        def __init__(self, _config):
+            pass
+
+        def get_watermark_offsets(self, partition, timeout, cached):
+            asked.append(partition.partition)
+            observing.stop()
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(observer, "Consumer", Unanswered)
+    noted = []
+    recorder = SimpleNamespace(record=None)
+    observing = EndObserver({}, "load", 24, recorder, every_s=0.0, note_error=noted.append)
+    observing.run()
+    assert asked == [0]
+    assert [error.code() for error in noted] == [KafkaError._TIMED_OUT]
 
 
 def test_an_observer_asks_for_the_ends_of_all_partitions(mock_bootstrap):
