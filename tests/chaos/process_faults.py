@@ -10,11 +10,13 @@ from pathlib import Path
 
 from kafkalite_local.pytest_plugin import free_ports
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
-from tests.chaos.cluster import NotHealedError, PromiseError
+from tests.chaos.cluster import BROKERS, DOWN_LIMIT_S, NotHealedError, PromiseError
+from tests.chaos.disk_faults import wait_ended
 from tests.chaos.faults import Bite, Run, fault
 from tests.chaos.signal_faults import LEASE_S, frozen, kill
 
 TWIN_LIMIT_S = 60.0
+REBALANCE_LIMIT_S = 45.0  # several times the members' session time-out
 
 
 def term(run: Run, target: str) -> None:
@@ -56,6 +58,43 @@ def stop_supervisor_kill_apiserver(run: Run) -> None:
         run.sleep(LEASE_S + 2, LEASE_S + 5)
         if (acked := run.traffic.acked - before) < run.traffic.workload.rate:
             raise NotHealedError(f"only {acked} acknowledged while there was no API server")
+
+
+@fault("term-supervisor", workloads=("steady", "group"), rounds=2)
+def term_supervisor(run: Run) -> None:
+    """SIGTERM the supervisor: pods, kubelet and API server end in order, and `kafkalite up` starts everything again."""
+    parts = [run.replaced(target) for target in (SUPERVISOR, KUBELET, API_SERVER, "operator")]
+    again = [run.incarnation(broker) for broker in range(BROKERS)]
+    down: list[bool] = []
+    ended = Bite("nothing of it ran any more", lambda: any(down))
+    run.harm("SIGTERM supervisor", range(BROKERS), *parts, *again, ended)
+    records = [run.cluster.record(target) for target in (*range(BROKERS), "operator", KUBELET, API_SERVER, SUPERVISOR)]
+    run.cluster.signal(SUPERVISOR, signal.SIGTERM)
+    for record in reversed(records):
+        wait_ended(record, DOWN_LIMIT_S)
+    down.append(not any(record.alive() for record in records))
+    run.sleep(0, 2)
+    run.cluster.up()
+
+
+@fault("term-member", workloads=("group",))
+def term_member(run: Run) -> None:
+    """SIGTERM a member of the consumer group, which leaves in order; another member takes the place."""
+    gone: list[bool] = []
+    run.harm("SIGTERM a member of the group", [], Bite("the group goes on without it", lambda: any(gone)))
+    run.traffic.term_member()
+    gone.append(run.traffic.wait_without_member(REBALANCE_LIMIT_S))
+    run.traffic.start_member()
+
+
+@fault("stop-member", workloads=("group",))
+def stop_member(run: Run) -> None:
+    """SIGSTOP a member of the group until the others have its partitions; it goes on with commits that are void."""
+    gone: list[bool] = []
+    run.harm("SIGSTOP a member of the group", [], Bite("the group goes on without it", lambda: any(gone)))
+    with run.traffic.frozen_member():
+        gone.append(run.traffic.wait_without_member(REBALANCE_LIMIT_S))
+        run.sleep(1, 3)
 
 
 @fault("kill-member-and-leader", workloads=("group",))

@@ -44,6 +44,28 @@ def kill_coordinator(run: Run) -> None:
     kill(run, run.traffic.coordinator(), "coordinator", run.more("elections/consumer-offsets-"))
 
 
+@fault("term-coordinator", workloads=("group",), rounds=4)
+def term_coordinator(run: Run) -> None:
+    """SIGTERM the broker that coordinates the consumer group: it hands the group over before it ends."""
+    broker = run.traffic.coordinator()
+    moved = run.more("elections/consumer-offsets-")
+    run.harm(f"SIGTERM coordinator (broker {broker})", [broker], moved, run.incarnation(broker))
+    run.cluster.signal(broker, signal.SIGTERM)
+
+
+@fault("stop-coordinator", workloads=("group",), allowed=STALE_END)
+def stop_coordinator(run: Run) -> None:
+    """SIGSTOP the broker that coordinates the group until another one does: it wakes as a coordinator of the past."""
+    broker = run.traffic.coordinator()
+    moved: list[bool] = []
+    left, another = run.leaves_isr(broker), Bite("another one coordinates the group", lambda: any(moved))
+    run.harm(f"SIGSTOP coordinator (broker {broker})", [broker], left, another)
+    with run.cluster.frozen(broker):
+        run.wait(left, FENCED_LIMIT_S)
+        moved.append(run.traffic.wait_coordinator(broker, FENCED_LIMIT_S))
+        run.sleep(0.5, 4)
+
+
 @fault("kill-two", workloads=("steady", "single", "group"))
 def kill_two(run: Run) -> None:
     """SIGKILL two brokers at the same time: what is left is below the minimum ISR."""
@@ -103,6 +125,25 @@ def term_leader(run: Run) -> None:
     broker = run.leader()
     run.harm(f"SIGTERM leader (broker {broker})", [broker], run.election(), run.incarnation(broker))
     run.cluster.signal(broker, signal.SIGTERM)
+
+
+@fault("term-follower", workloads=("single", "rolling"), rounds=4)
+def term_follower(run: Run) -> None:
+    """SIGTERM a broker that leads the least."""
+    broker = run.follower()
+    run.harm(f"SIGTERM follower (broker {broker})", [broker], run.leaves_isr(broker), run.incarnation(broker))
+    run.cluster.signal(broker, signal.SIGTERM)
+
+
+@fault("term-two", workloads=("steady", "single", "group"))
+def term_two(run: Run) -> None:
+    """SIGTERM two brokers at the same time: both hand over, to one that is below the minimum ISR without them."""
+    leader = run.leader()
+    other = run.random.choice(run.others(leader))
+    run.harm(f"SIGTERM leader (broker {leader})", [leader], run.election(), run.incarnation(leader))
+    run.harm(f"SIGTERM another (broker {other})", [other], run.incarnation(other))
+    for broker in (leader, other):
+        run.cluster.signal(broker, signal.SIGTERM)
 
 
 @fault("term-all", workloads=("steady",), rounds=2)
@@ -167,6 +208,24 @@ def stop_all(run: Run) -> None:
         acked[0] = run.traffic.acked
         run.sleep(LEASE_S + 1, LEASE_S + 4)
         acked[1] = run.traffic.acked
+
+
+@fault("stop-two", workloads=("steady", "single", "group"), allowed=STALE_END)
+def stop_two(run: Run) -> None:
+    """SIGSTOP two brokers until both are out of the ISR: the third is below the minimum, so nothing is acknowledged."""
+    leader = run.leader()
+    other = run.random.choice(run.others(leader))
+    left = [run.leaves_isr(broker) for broker in (leader, other)]
+    for broker, bite in zip((leader, other), left, strict=True):
+        run.harm(f"SIGSTOP one of two (broker {broker})", [broker], bite)
+    with run.cluster.frozen(leader, other):
+        for bite in left:
+            run.wait(bite, FENCED_LIMIT_S)
+        run.sleep(1, 2)  # answers that were under way
+        before = run.traffic.acked
+        run.sleep(2, 4)
+        if (acked := run.traffic.acked - before) > 0:
+            raise PromiseError(f"{acked} acknowledged below the minimum ISR")
 
 
 @fault("pause-blips", workloads=("single", "wide"), rounds=2)

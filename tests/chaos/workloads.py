@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from tests.chaos.api import ApiRefusedError
 from tests.chaos.cluster import ChaosError, NotHealedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from tests.chaos.cluster import Cluster
@@ -237,6 +238,42 @@ class Traffic:
         if coordinator is None:
             raise ChaosError("the group has no coordinator")
         return int(coordinator.id)
+
+    def wait_coordinator(self, other_than: int, timeout_s: float) -> bool:
+        """Wait until another broker coordinates the group; False when the time is over."""
+        limit = time.monotonic() + timeout_s
+        while time.monotonic() < limit:
+            with suppress(ChaosError, KafkaException):
+                if self.coordinator() != other_than:
+                    return True
+            time.sleep(0.1)  # brokers offer no event for this
+        return False
+
+    def wait_without_member(self, timeout_s: float) -> bool:
+        """Wait until the group goes on with one member less; False when the time is over."""
+        assert self._group is not None, "no group in this workload"
+        try:
+            self._group.wait_stable(self.workload.members - 1, timeout_s)
+        except LoadError:
+            return False
+        return True
+
+    def term_member(self) -> None:
+        """SIGTERM the group's oldest member."""
+        assert self._group is not None, "no group in this workload"
+        self._group.term_member(self._group.members[0])
+
+    def start_member(self) -> None:
+        """Start one more member of the group."""
+        assert self._group is not None, "no group in this workload"
+        self._group.start_member()
+
+    @contextmanager
+    def frozen_member(self) -> Iterator[None]:
+        """SIGSTOP the group's oldest member for the body, then SIGCONT."""
+        assert self._group is not None, "no group in this workload"
+        with self._group.frozen_member(self._group.members[0]):
+            yield
 
     def replace_member(self) -> int:
         """SIGKILL the group's oldest member and start another one; the number of the killed one."""

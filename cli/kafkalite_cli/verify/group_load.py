@@ -5,7 +5,7 @@
         load.fault("SIGKILL broker 1", partitions_led_by_1)       # at the very instant of the kill
         member = load.start_member()                              # joins, or:
         load.kill_member(member)                                  # SIGKILL, or:
-        load.leave_member(member)                                 # in order, and
+        load.leave_member(member)                                 # in order, or term_member: by SIGTERM, and
         load.wait_left()                                          # until it has
     verdict = load.verdict()                                      # the log's promises and the group's
 
@@ -15,10 +15,12 @@ the observer), member-N.jsonl.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,7 +47,7 @@ from kafkalite_cli.verify.history import Ack, Assign, Event, Fault, Foreign, Rea
 from kafkalite_cli.verify.load import Load, LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
@@ -190,6 +192,21 @@ class GroupLoad:
         assert process.stdin is not None
         process.stdin.close()
 
+    def term_member(self, number: int) -> None:
+        """SIGTERM to one member, which leaves the group in order; it is not waited for."""
+        process = self._leaving[number] = self._members.pop(number)
+        process.terminate()
+
+    @contextmanager
+    def frozen_member(self, number: int) -> Iterator[None]:
+        """SIGSTOP to one member for the body, then SIGCONT."""
+        process = self._members[number]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     def wait_left(self) -> None:
         """Wait until those who are to leave have left, for 30 s each. Raises LoadError when one failed."""
         failed = [number for number in list(self._leaving) if not self._left(number)]
@@ -213,6 +230,9 @@ class GroupLoad:
             process.kill()
             process.wait()
             return False
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
 
     def _member_file(self, number: int) -> Path:
         return self.directory / f"member-{number}.jsonl"

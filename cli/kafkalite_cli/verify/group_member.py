@@ -3,13 +3,14 @@
     python -m kafkalite_cli.verify.group_member --bootstrap … --topic … --group … --run … --number 3 --history FILE
 
 It reads, commits every `--commit-ms` and once more when partitions are taken away, and leaves the group in order when
-its standard input ends: then also nobody is left behind when whoever started it dies. What it has committed is in
-its file before the commit is sent, so that a killed member leaves nothing unexplained.
+its standard input ends or it gets SIGTERM: then also nobody is left behind when whoever started it dies. What it has
+committed is in its file before the commit is sent, so that a killed member leaves nothing unexplained.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import threading
@@ -253,9 +254,11 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(sys.stdin.fileno(), 4096):  # not by `sys.stdin`, whose lock would be held when the process ends
+            pass
         stop.set()
 
     threading.Thread(target=wait, name="standard-input", daemon=True).start()

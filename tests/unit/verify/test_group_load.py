@@ -1,5 +1,6 @@
 """A group's history as files, and a whole run with member processes against the mock cluster that librdkafka carries."""
 
+import os
 import sys
 import time
 from argparse import Namespace
@@ -186,3 +187,20 @@ def test_a_group_of_processes_reads_and_commits_everything(mock_bootstrap, tmp_p
     assert verdict.group.commits > 0
     assert verdict.group.observations > 0
     assert msgspec.json.decode(msgspec.json.encode(verdict))["ok"] is True
+
+
+def test_a_member_is_frozen_for_a_while_and_leaves_in_order_at_sigterm(mock_bootstrap, tmp_path):
+    load = GroupLoad(mock_bootstrap, "load", tmp_path, members=1, producers=1, rate=100, session_timeout_ms=6000)
+    with load:
+        load.log.wait_acks(20, 20)
+        wait_assigned(tmp_path, members=1, partitions=4)
+        pid = load._members[0].pid
+        with load.frozen_member(0):
+            assert os.waitid(os.P_PID, pid, os.WSTOPPED).si_pid == pid
+        assert os.waitid(os.P_PID, pid, os.WCONTINUED).si_pid == pid
+        load.term_member(0)
+        assert load.members == []
+        load.wait_left()  # it ends with exit code 0
+    assert [
+        event.member for event in read_group_history(tmp_path / "member-0.jsonl") if isinstance(event, Leaving)
+    ] == [0]
