@@ -50,6 +50,14 @@ class Api:
         """One object."""
         return self._call("GET", f"{PATHS[plural]}/{name}")
 
+    def answers(self, within_s: float) -> bool:
+        """Whether the server answers a request in that time."""
+        try:
+            self._call("GET", PATHS["kafkaliteclusters"], timeout_s=within_s)
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
     def create(self, plural: str, body: Json) -> Json:
         """A new object."""
         return self._call("POST", PATHS[plural], body)
@@ -73,8 +81,15 @@ class Api:
         finally:
             connection.close()
 
-    def _call(self, method: str, path: str, body: Json | None = None, content: str = "application/json") -> Json:
-        connection = self._connect(TIMEOUT_S)
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Json | None = None,
+        content: str = "application/json",
+        timeout_s: float = TIMEOUT_S,
+    ) -> Json:
+        connection = self._connect(timeout_s)
         try:
             found: Json = json.loads(self._send(connection, method, path, body, content).read() or b"{}")
             return found

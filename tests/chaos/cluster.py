@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import time
+import urllib.request
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kafkalite_local.pytest_plugin import free_ports
-from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, ProcessRecord, stat_fields
+from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, ProcessRecord
 from tests.chaos.api import Api
 from tests.chaos.launcher import OPERATOR_POD, Launcher, broker_pod
 from tests.chaos.metadata_log import MetadataLog, members
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tests.chaos.network import Network
 
 BROKERS = 3
+FLUSHES = "kafkalite_log_flush_seconds"
+METRICS_TIMEOUT_S = 30.0
 UP_LIMIT_S = 180
 DOWN_LIMIT_S = 90
 Json = dict[str, Any]
@@ -139,11 +142,6 @@ class Cluster:
             for record in records:
                 record.signal(signal.SIGCONT)
 
-    def is_stopped(self, target: int | str) -> bool:
-        """Whether a process is held by SIGSTOP now."""
-        fields = stat_fields(self.record(target).pid)
-        return fields is not None and fields[0] in {"T", "t"}
-
     def wait_replaced(self, target: int | str, record: ProcessRecord, timeout_s: float = 60) -> bool:
         """Wait until another process has taken the place of this one."""
         limit = time.monotonic() + timeout_s
@@ -170,6 +168,27 @@ class Cluster:
     def led_by(self, topic: str, broker: int) -> list[int]:
         """The topic's partitions that a broker leads."""
         return [number for number, entry in self.partitions(topic).items() if entry["leader"] == broker]
+
+    def lacks(self, topic: str, broker: int) -> list[int]:
+        """The topic's partitions in whose ISR a broker is not."""
+        return [number for number, entry in self.partitions(topic).items() if broker not in members(entry)]
+
+    def disk_of(self, broker: int) -> tuple[str, int]:
+        """(directory id, since when its content is trusted) as the broker registered; another one after it was empty."""
+        registration = (self.brokers()[broker].get("status") or {}).get("registration") or {}
+        return str(registration.get("directoryId", "")), int(registration.get("trustedSince", -1))
+
+    def slow_flushes(self, broker: int, over_s: float) -> float:
+        """Group flushes of this process of the broker that took longer; `over_s` is a bound of the histogram's buckets.
+
+        Raises OSError when its telemetry does not answer.
+        """
+        host = self.network.broker_host(broker) if self.network else "127.0.0.1"
+        url = f"http://{host}:{self.ports.broker_metrics(broker)}/metrics"
+        with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as answer:
+            found = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[:1] != "#")
+        quick = found[f'{FLUSHES}_bucket{{le="{over_s}"}}']
+        return float(found[f"{FLUSHES}_count"]) - float(quick)
 
     def create_topic(self, name: str, *, partitions: int, replicas: int = 3, **config: str) -> None:
         """Make a topic and wait until all its replicas are in sync. Raises NotHealedError when they do not become so."""

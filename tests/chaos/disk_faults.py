@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 END_LIMIT_S = 30.0
 TORN_BYTES = 3000
+ENDS = '"msg": "ending at once"'
+SLOW_S = 0.25  # a bound of the buckets in which the broker counts its flushes
 
 
 def disk(run: Run, broker: int) -> Disk:
@@ -51,8 +54,8 @@ def dead(run: Run, brokers: Sequence[int]) -> Iterator[None]:
         yield
 
 
-def logged(run: Run, broker: int, *words: str) -> Bite:
-    """The broker's log has a new line with one of these words."""
+def logged(run: Run, broker: int, *patterns: str) -> Bite:
+    """The broker's log has a new line in which all of these regular expressions are found."""
     path = run.cluster.home.log(f"broker-{broker}")
     before = path.stat().st_size
 
@@ -60,9 +63,9 @@ def logged(run: Run, broker: int, *words: str) -> Bite:
         with path.open("rb") as file:
             file.seek(before)
             text = file.read().decode("utf-8", "replace")
-        return any(word in text for word in words)
+        return any(all(re.search(each, line) for each in patterns) for line in text.splitlines())
 
-    return Bite(f"broker {broker} logs {' or '.join(words)}", seen)
+    return Bite(f"broker {broker} logs {' and '.join(patterns)}", seen)
 
 
 def fail_power(run: Run, brokers: Sequence[int], what: str) -> None:
@@ -102,7 +105,7 @@ def power_loss_two(run: Run) -> None:
 def disk_full(run: Run) -> None:
     """The leader's disk is full: it resigns, goes on serving reads, and leads again when there is space."""
     broker = run.leader()
-    bites = (run.election(), logged(run, broker, "No space left", "ENOSPC", "disk full", "disk is full"))
+    bites = (run.election(), logged(run, broker, "No space left|ENOSPC|disk full|disk is full"))
     run.harm(f"disk full (broker {broker})", [broker], *bites)
     with disk(run, broker).full():
         run.wait(bites[0], FENCED_LIMIT_S)
@@ -114,7 +117,7 @@ def disk_eio(run: Run) -> None:
     """Every write and flush of the leader's disk fails with EIO from now on: it must end by itself, and at once."""
     broker = run.leader()
     record = run.cluster.record(broker)
-    bites = (run.incarnation(broker), logged(run, broker, "Input/output error", "EIO"))
+    bites = (run.incarnation(broker), logged(run, broker, ENDS, "Input/output error"))
     run.harm(f"EIO (broker {broker})", [broker], *bites)
     with run.cluster.launcher.held(broker_pod(broker)):
         disk(run, broker).fail_power()
@@ -129,7 +132,7 @@ def disk_flush_fails(run: Run) -> None:
     """The leader's device fails writes that were accepted, when they are flushed: it must end by itself."""
     broker = run.leader()
     record = run.cluster.record(broker)
-    bites = (run.incarnation(broker), logged(run, broker, "Input/output error", "EIO", "No space left", "Read-only"))
+    bites = (run.incarnation(broker), logged(run, broker, ENDS, "Input/output error"))
     run.harm(f"flush fails (broker {broker})", [broker], *bites)
     with run.cluster.launcher.held(broker_pod(broker)):
         with disk(run, broker).failing():
@@ -141,14 +144,13 @@ def disk_flush_fails(run: Run) -> None:
 def disk_slow(run: Run) -> None:
     """The leader's disk takes 200 kB and 15 writes a second."""
     broker = run.leader()
-    took: list[float] = []
-    run.harm(
-        f"slow disk (broker {broker})", [broker], Bite("a flush takes 0.2 s", lambda: bool(took) and took[0] > 0.2)
-    )
+    slow: list[float] = []
+    longer = Bite(f"the broker counts flushes of more than {SLOW_S} s", lambda: len(slow) == 2 and slow[1] > slow[0])
+    run.harm(f"slow disk (broker {broker})", [broker], longer)
+    slow.append(run.cluster.slow_flushes(broker, SLOW_S))
     with disk(run, broker).slow(200_000, 15):
-        run.sleep(1, 3)
-        took.append(disk(run, broker).flush_s())
-        run.sleep(4, 10)
+        run.sleep(5, 13)
+        slow.append(run.cluster.slow_flushes(broker, SLOW_S))
 
 
 @fault("disk-hang", needs=(DISKS,), workloads=("steady", "single"), allowed=STALE_END)
@@ -164,26 +166,28 @@ def disk_hang(run: Run) -> None:
         run.sleep(3, 8)
 
 
+def wiped_bites(run: Run, broker: int) -> tuple[Bite, ...]:
+    """A new process of the broker knows that its disk is empty, and it left the ISR."""
+    return run.incarnation(broker), run.empty(broker), run.leaves_isr(broker)
+
+
 @fault("disk-wiped", workloads=("steady", "single", "rolling", "group"))
 def disk_wiped(run: Run) -> None:
     """A broker comes back with an empty disk after SIGKILL: it may not count until it has everything again."""
     broker = run.leader()
-    removed: list[int] = []
-    bites = (run.incarnation(broker), run.leaves_isr(broker), Bite("there was something", lambda: sum(removed) > 0))
-    run.harm(f"disk wiped (broker {broker})", [broker], *bites)
+    run.harm(f"disk wiped (broker {broker})", [broker], *wiped_bites(run, broker))
     with dead(run, [broker]):
-        removed.append(wipe(run.cluster.data_directory(broker)))
+        wipe(run.cluster.data_directory(broker))
 
 
 @fault("disk-wiped-quickly", workloads=("single", "wide"), rounds=2)
 def disk_wiped_quickly(run: Run) -> None:
     """One broker after another comes back empty, each as soon as everything is in sync again."""
     for broker in run.random.sample(range(BROKERS), BROKERS):
-        removed: list[int] = []
         back = run.incarnation(broker)
-        run.harm(f"disk wiped in turn (broker {broker})", [broker], back, run.leaves_isr(broker))
+        run.harm(f"disk wiped in turn (broker {broker})", [broker], *wiped_bites(run, broker))
         with dead(run, [broker]):
-            removed.append(wipe(run.cluster.data_directory(broker)))
+            wipe(run.cluster.data_directory(broker))
         run.wait(back, FENCED_LIMIT_S)
         run.cluster.wait_whole(120)
 
@@ -204,9 +208,12 @@ def disk_wiped_and_killed(run: Run) -> None:
     """While an empty broker is being filled, the leader that fills it is killed."""
     leader = run.leader()
     empty = run.random.choice(run.others(leader))
+    lacking: list[str] = []
     back = run.incarnation(empty)
-    run.harm(f"disk wiped (broker {empty})", [empty], back)
+    filling = Bite("it was not in sync when the leader was killed", lambda: bool(lacking))
+    run.harm(f"disk wiped (broker {empty})", [empty], *wiped_bites(run, empty), filling)
     with dead(run, [empty]):
         wipe(run.cluster.data_directory(empty))
-    run.wait(back, FENCED_LIMIT_S)
-    kill(run, leader, "leader")
+    run.cluster.log.wait(back.seen, FENCED_LIMIT_S)  # at once: there is not much to be filled
+    kill(run, leader, "leader", run.election())
+    lacking += run.cluster.lacks(TOPIC, empty)

@@ -129,6 +129,11 @@ class Run:
         """The broker is taken out of an ISR."""
         return self.more(f"left_isr/{broker}")
 
+    def empty(self, broker: int) -> Bite:
+        """The broker registers with another disk than the one it has now, or one that lost what it had."""
+        before = self.cluster.disk_of(broker)
+        return Bite(f"broker {broker} says that its disk is new", lambda: self.cluster.disk_of(broker) != before)
+
     def replaced(self, target: int | str) -> Bite:
         """Another process has taken the place of the present one."""
         record = self.cluster.record(target)

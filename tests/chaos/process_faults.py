@@ -13,7 +13,7 @@ from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
 from tests.chaos.cluster import BROKERS, DOWN_LIMIT_S, NotHealedError, PromiseError
 from tests.chaos.disk_faults import wait_ended
 from tests.chaos.faults import Bite, Run, fault
-from tests.chaos.signal_faults import LEASE_S, frozen, kill
+from tests.chaos.signal_faults import LEASE_S, frozen, kill, undone
 
 TWIN_LIMIT_S = 60.0
 REBALANCE_LIMIT_S = 45.0  # several times the members' session time-out
@@ -51,8 +51,9 @@ def term_kubelet(run: Run) -> None:
 @fault("stop-supervisor-kill-apiserver", workloads=("steady", "group"), rounds=2)
 def stop_supervisor_kill_apiserver(run: Run) -> None:
     """SIGKILL the API server while the supervisor is frozen: nobody starts it again for longer than a lease."""
-    with frozen(run, SUPERVISOR):
-        run.harm("SIGKILL API server", [], run.replaced(API_SERVER))
+    again = run.replaced(API_SERVER)
+    with frozen(run, SUPERVISOR, undone("nobody started the API server", again)):
+        run.harm("SIGKILL API server", [], again)
         before = run.traffic.acked
         run.cluster.signal(API_SERVER, signal.SIGKILL)
         run.sleep(LEASE_S + 2, LEASE_S + 5)

@@ -166,14 +166,23 @@ def term_rolling(run: Run) -> None:
 
 
 @contextmanager
-def frozen(run: Run, target: str) -> Iterator[None]:
-    """SIGSTOP a process of the control plane for the body; that it was still stopped at the end proves the bite."""
-    stopped: list[bool] = []
-    run.harm(f"SIGSTOP {target}", [], Bite(f"{target} was stopped", lambda: any(stopped)))
+def frozen(run: Run, target: str, effect: Bite) -> Iterator[None]:
+    """SIGSTOP a process of the control plane for the body. What it left undone until the end of it proves the bite."""
+    seen: list[bool] = []
+    run.harm(f"SIGSTOP {target}", [], Bite(effect.text, lambda: any(seen)))
     with run.cluster.frozen(target):
-        time.sleep(0.05)
-        stopped.append(run.cluster.is_stopped(target))
         yield
+        seen.append(effect.seen())
+
+
+def undone(text: str, done: Bite) -> Bite:
+    """What the process that is frozen would do otherwise has not been done."""
+    return Bite(text, lambda: not done.seen())
+
+
+def silent(run: Run) -> Bite:
+    """The API server does not answer."""
+    return Bite("no answer from the API server", lambda: not run.cluster.api.answers(1.0))
 
 
 def freeze(run: Run, broker: int, what: str, low_s: float, high_s: float) -> None:
@@ -230,14 +239,20 @@ def stop_two(run: Run) -> None:
 
 @fault("pause-blips", workloads=("single", "wide"), rounds=2)
 def pause_blips(run: Run) -> None:
-    """SIGSTOP random brokers for moments that are shorter than a lease, again and again."""
+    """SIGSTOP random brokers for moments that are shorter than a lease, again and again.
+
+    Every broker has a replica of every partition: as long as one that is in sync is silent, nothing is acknowledged.
+    """
     for _ in range(8):
         broker = run.random.randrange(BROKERS)
-        stopped = []
-        run.harm(f"SIGSTOP for a moment (broker {broker})", [broker], Bite("was stopped", lambda s=stopped: any(s)))
+        acked: list[int] = []
+        stalled = Bite("nothing acknowledged meanwhile", lambda a=acked: len(a) == 2 and a[0] == a[1])
+        run.harm(f"SIGSTOP for a moment (broker {broker})", [broker], stalled)
         with run.cluster.frozen(broker):
-            run.sleep(0.1, 1.5)
-            stopped.append(run.cluster.is_stopped(broker))
+            time.sleep(0.3)  # answers that were under way
+            acked.append(run.traffic.acked)
+            run.sleep(0.3, 1.2)
+            acked.append(run.traffic.acked)
         run.sleep(0.1, 0.8)
 
 
@@ -260,8 +275,9 @@ def kill_operator_and_leader(run: Run) -> None:
 @fault("stop-operator-kill-leader", workloads=("steady",))
 def stop_operator_kill_leader(run: Run) -> None:
     """SIGSTOP the operator, SIGKILL the leader: nobody elects until the operator goes on or is replaced."""
-    with frozen(run, "operator"):
-        kill(run, run.leader(), "leader", run.election())
+    elected = run.election()
+    with frozen(run, "operator", undone("nobody was elected meanwhile", elected)):
+        kill(run, run.leader(), "leader", elected)
         run.sleep(3, 8)
 
 
@@ -285,7 +301,7 @@ def kill_apiserver_and_leader(run: Run) -> None:
 def stop_apiserver(run: Run) -> None:
     """SIGSTOP the API server for more than two leases: the data goes on, nobody is elected when it is back."""
     elections = run.election()
-    with frozen(run, API_SERVER):
+    with frozen(run, API_SERVER, silent(run)):
         before = run.traffic.acked
         run.sleep(2 * LEASE_S + 1, 2 * LEASE_S + 6)
         acked = run.traffic.acked - before
@@ -299,7 +315,7 @@ def stop_apiserver(run: Run) -> None:
 @fault("stop-apiserver-kill-follower", workloads=("steady", "single"))
 def stop_apiserver_kill_follower(run: Run) -> None:
     """SIGKILL a follower while the API server is frozen: the ISR cannot shrink, so nothing may be acknowledged."""
-    with frozen(run, API_SERVER):
+    with frozen(run, API_SERVER, silent(run)):
         run.sleep(0.3, 1)
         kill(run, run.follower(), "follower")
         run.sleep(1, 2)  # answers that were under way
@@ -321,7 +337,7 @@ def kill_kubelet_and_leader(run: Run) -> None:
 def stop_kubelet_kill_leader(run: Run) -> None:
     """SIGKILL the leader while the kubelet is frozen: nobody reports the end, only the lease tells of it."""
     broker = run.leader()
-    with run.cluster.frozen(KUBELET):
+    with frozen(run, KUBELET, undone("nobody started the broker again", run.replaced(broker))):
         fenced = run.more(f"fencings/{broker}")
         kill(run, broker, "leader, unreported", run.election(), fenced)
         run.wait(fenced, FENCED_LIMIT_S)

@@ -56,9 +56,12 @@ class Run:
 
 def test_only_what_a_broker_logs_from_now_on_proves_anything(tmp_path):
     path = tmp_path / "broker-1.log"
-    path.write_text("Input/output error, long ago\n")
-    bite = logged(Run(tmp_path), 1, "Input/output error", "EIO")
+    path.write_text("ending at once: Input/output error, long ago\n")
+    bite = logged(Run(tmp_path), 1, "ending at once", "Input/output error|EIO")
     assert not bite.seen()
     with path.open("a") as file:
-        file.write("fdatasync: EIO\n")
+        file.write("leader does not answer: EIO\nending at once: No space left\n")
+        file.flush()
+        assert not bite.seen(), "one line has to say all of it"
+        file.write("ending at once: EIO\n")
     assert bite.seen()
