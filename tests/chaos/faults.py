@@ -32,6 +32,8 @@ PROGRAMS = {
 STALE_END = ("watermark-regressed",)
 """For faults under which a leader hangs or is cut off while another one is elected: until it learns of its successor it
 tells clients the end that it knows (docs/verify.md). Everywhere else an end that goes back is a broken promise."""
+STALE_COORDINATOR = (*STALE_END, "offset-regressed")
+"""The same of a coordinator that hangs for certain: it tells the offsets that it knows, and takes no commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR
 from tests.chaos.cluster import BROKERS, NotHealedError, PromiseError
-from tests.chaos.faults import STALE_END, Bite, Run, fault
+from tests.chaos.faults import STALE_COORDINATOR, STALE_END, Bite, Run, fault
 from tests.chaos.launcher import broker_pod
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def term_coordinator(run: Run) -> None:
     run.cluster.signal(broker, signal.SIGTERM)
 
 
-@fault("stop-coordinator", workloads=("group",), allowed=STALE_END)
+@fault("stop-coordinator", workloads=("group",), allowed=STALE_COORDINATOR)
 def stop_coordinator(run: Run) -> None:
     """SIGSTOP the broker that coordinates the group until another one does: it wakes as a coordinator of the past."""
     broker = run.traffic.coordinator()
@@ -219,7 +219,7 @@ def stop_all(run: Run) -> None:
         acked[1] = run.traffic.acked
 
 
-@fault("stop-two", workloads=("steady", "single", "group"), allowed=STALE_END)
+@fault("stop-two", workloads=("steady", "single", "group"), allowed=STALE_COORDINATOR)
 def stop_two(run: Run) -> None:
     """SIGSTOP two brokers until both are out of the ISR: the third is below the minimum, so nothing is acknowledged."""
     leader = run.leader()
