@@ -8,7 +8,7 @@ import asyncio
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,8 +63,14 @@ def revision_of(stateful_set: JsonObject) -> str:
     return f"{stateful_set['metadata']['name']}-{hashlib.sha256(template.encode()).hexdigest()[:10]}"
 
 
-def plan(stateful_set: JsonObject, pods: Iterable[JsonObject], claims: Iterable[str]) -> Plan:
-    """Compare a StatefulSet with the pods that it owns and the claims (names) that exist in its namespace."""
+def plan(
+    stateful_set: JsonObject, pods: Iterable[JsonObject], claims: Iterable[str], leaving: Collection[str] = ()
+) -> Plan:
+    """Compare a StatefulSet with the pods that it owns and the claims (names) that exist in its namespace.
+
+    As Kubernetes' controller does, it makes no pod before those of its claims that are being deleted (`leaving`) are
+    gone: a finalizer protects a claim as long as a pod uses it, and the new pod would keep it, deleted, for ever.
+    """
     spec, metadata = stateful_set["spec"], stateful_set["metadata"]
     replicas = int(spec.get("replicas", 1))
     revision = revision_of(stateful_set)
@@ -76,6 +82,8 @@ def plan(stateful_set: JsonObject, pods: Iterable[JsonObject], claims: Iterable[
     for ordinal in range(replicas):
         if ordinal not in owned:
             wanted = [_claim(stateful_set, template, ordinal) for template in spec.get("volumeClaimTemplates") or []]
+            if any(claim["metadata"]["name"] in leaving for claim in wanted):
+                continue
             result.claims += [claim for claim in wanted if claim["metadata"]["name"] not in existing]
             result.pods.append(_pod(stateful_set, ordinal, revision))
     for ordinal in sorted(owned, reverse=True):
@@ -241,7 +249,9 @@ class StatefulSetController:
             self._recorder.record(stateful_set, "Warning", "Unsupported", why)
             return
         pods = [pod for (space, _), pod in self.pods.items() if space == namespace]
-        planned = plan(stateful_set, pods, [claim for space, claim in self.claims if space == namespace])
+        claims = {name: claim for (space, name), claim in self.claims.items() if space == namespace}
+        leaving = [name for name, claim in claims.items() if "deletionTimestamp" in claim["metadata"]]
+        planned = plan(stateful_set, pods, claims, leaving)
         for pod in planned.adoptions:
             await self._adopt(stateful_set, pod)
         for kind, objects in ((PERSISTENT_VOLUME_CLAIMS, planned.claims), (PODS, planned.pods)):

@@ -80,6 +80,13 @@ def test_a_missing_pod_is_made_again_with_its_old_claim():
     assert planned.claims == []
 
 
+def test_a_pod_waits_until_a_claim_that_is_deleted_is_gone():
+    pods = pods_of(STATEFUL_SET)
+    planned = plan(STATEFUL_SET, [pods[2]], ["data-k-broker-1"], leaving=["data-k-broker-1"])
+    assert [pod["metadata"]["name"] for pod in planned.pods] == ["k-broker-0"]
+    assert [claim["metadata"]["name"] for claim in planned.claims] == ["data-k-broker-0"]
+
+
 def test_a_terminating_pod_keeps_its_place():
     pods = pods_of(STATEFUL_SET, ready={0, 1, 2})
     pods[1]["metadata"]["deletionTimestamp"] = "now"
