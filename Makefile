@@ -168,15 +168,15 @@ kubernetes: ## Build Kubernetes and etcd, which the tests use (once; 8 to 12 min
 	@tools/kubernetes/build.sh >/dev/null
 
 .PHONY: kind-up
-kind-up: $(STAMP) ## Start a Kubernetes cluster of four nodes and print its KUBECONFIG (root, or a Docker that runs; the first time a quarter of an hour)
-	@$(BIN)/python -m tests.cluster kind up $(ARGS)
+kind-up: $(STAMP) ## Start a Kubernetes cluster of four nodes with our images and print its KUBECONFIG (root, or a Docker that runs; the first time a quarter of an hour); IMAGES=no; BASE_IMAGE=python:3.12-slim
+	@$(BIN)/python -m tests.cluster kind up $(if $(filter no,$(IMAGES)),--no-images) $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
 
 .PHONY: kind-down
-kind-down: $(STAMP) ## Stop it and restore the machine; packages and .cache stay
+kind-down: $(STAMP) ## Stop it and restore the machine; .cache stays, and packages, which are named
 	@$(BIN)/python -m tests.cluster kind down
 
 .PHONY: images
-images: $(STAMP) ## Build the images of broker, operator and the client of the tests, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
+images: $(STAMP) ## Build the images of broker, operator and the client of the tests anew, and load them when the cluster runs; BASE_IMAGE=python:3.12-slim
 	@$(BIN)/python -m tests.cluster images --client $(if $(BASE_IMAGE),--base $(BASE_IMAGE)) $(ARGS)
 
 .PHONY: spark-images

@@ -152,7 +152,8 @@ run() {
     contract) "$BIN/pytest" tests/cluster tests/contract ;; # the embedded server, then a real one
     e2e)
       if [[ -n ${KUBECONFIG:-} ]]; then
-        "$BIN/pytest" tests/e2e
+        # a cluster of `make kind-up` gets images of the present sources; the tests see whether others have any
+        "$BIN/python" -m tests.cluster kind images ${BASE_IMAGE:+--base "$BASE_IMAGE"} && "$BIN/pytest" tests/e2e
       else
         # a cluster of four nodes, gone afterwards; all of it on this machine, so limits of time are doubled
         KAFKALITE_E2E_PATIENCE=${KAFKALITE_E2E_PATIENCE:-2} "$BIN/python" -m tests.cluster kind run --spark -- "$BIN/pytest" tests/e2e

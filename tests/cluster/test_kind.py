@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cluster.control_plane import programs
 from tests.cluster.kind import cluster, commands, enclosure, images, machine, node_image, roots
 from tests.cluster.kind import runc_within_bounds as runc
 from tests.cluster.kind.stages import ROOT, call
@@ -57,6 +59,33 @@ def test_packages_that_are_missing_are_named_where_there_is_no_apt(monkeypatch):
     monkeypatch.setattr(machine.shutil, "which", lambda *_, **__: None)
     with pytest.raises(StartError, match=r"without apt.*install containerd docker.io iproute2"):
         machine.install_packages()
+
+
+def test_packages_that_were_installed_are_named_at_the_end(tmp_path, monkeypatch, capsys):
+    there = {"ip", "unshare", "nsenter", "apt-get", "tini"}
+    monkeypatch.setattr(machine, "INSTALLED", tmp_path / "cache" / "packages")
+    monkeypatch.setattr(machine, "POLICY", tmp_path / "policy")
+    monkeypatch.setattr(machine.shutil, "which", lambda name, **_: name if name in there else None)
+    monkeypatch.setattr(machine, "call", lambda *words, **_: there.update(machine.PACKAGES) if "-y" in words else None)
+    machine.install_packages()
+    machine.install_packages()  # there is nothing left to do
+    assert machine.left_installed() == ["containerd", "docker.io", "iptables", "mmdebstrap", "runc"]
+    there.discard("mmdebstrap")  # somebody has removed it since
+    monkeypatch.setattr(cluster, "KUBECONFIG", tmp_path / "kubeconfig")
+    cluster.down(Stopped())
+    assert capsys.readouterr().err.endswith(
+        "packages that were installed for it stay: apt-get purge --autoremove containerd docker.io iptables runc\n"
+    )
+
+
+class Stopped:
+    """A Docker that does not run."""
+
+    def running(self):
+        return False
+
+    def stop(self):
+        pass
 
 
 def test_a_docker_that_cannot_pull_is_not_used(monkeypatch, capsys):
@@ -216,6 +245,70 @@ def test_a_cluster_that_was_there_before_stays(monkeypatch):
     fake = FakeCluster(monkeypatch, there=True)
     assert commands.run_within(["true"]) == 0
     assert fake.done == ["end with us", "start", "up", "images ['a:1']"]
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    commands.add_parser(parser)
+    return parser.parse_args(words)
+
+
+def test_up_gives_a_cluster_with_our_images_unless_told_otherwise(monkeypatch, capsys):
+    fake = FakeCluster(monkeypatch, there=False)
+    commands.run(arguments("up"))
+    assert fake.done == ["start", "up", "images ['a:1']"]
+    commands.run(arguments("up", "--no-images"))
+    assert fake.done == ["start", "up", "images ['a:1']", "up"]
+    assert capsys.readouterr().out == 2 * "export KUBECONFIG=/config\n"
+
+
+def test_a_cluster_whose_images_cannot_be_made_stays_and_its_kubeconfig_is_not_told(monkeypatch, capsys):
+    fake = FakeCluster(monkeypatch, there=False)
+
+    def fail(*_, **__):
+        raise StartError("no wheels")
+
+    monkeypatch.setattr(commands.images, "build_images", fail)
+    with pytest.raises(StartError, match=r"no wheels\nthe cluster runs, without our images; IMAGES=no leaves them out"):
+        commands.run(arguments("up"))
+    assert fake.done == ["start", "up"]
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_images_of_the_tests_are_made_for_our_own_cluster_alone(monkeypatch, capsys, ours):
+    fake, made = FakeCluster(monkeypatch, there=True), []
+    monkeypatch.setattr(commands.cluster, "is_ours", lambda: ours)
+    monkeypatch.setattr(commands.cluster, "used", lambda: fake)
+    monkeypatch.setattr(commands.images, "build_images", lambda _, **how: made.append(how) or ["a:1"])
+    monkeypatch.delenv("KAFKALITE_E2E_SPARK", raising=False)
+    monkeypatch.delenv("KAFKALITE_E2E_REGISTRY", raising=False)
+    commands.run(arguments("images", "--base", "python:3.12-slim"))
+    assert made == ([{"base": "python:3.12-slim", "client": True}] if ours else [])
+    assert fake.done == (["images ['a:1']"] if ours else [])
+    monkeypatch.setenv("KAFKALITE_E2E_REGISTRY", "registry/project")
+    commands.run(arguments("images"))
+    assert len(made) == ours, "who names a registry has pushed them there"
+    assert capsys.readouterr().err.endswith("whose nodes take the images from registry/project\n")
+
+
+def test_our_cluster_is_known_by_its_address(monkeypatch, tmp_path):
+    def kubeconfig(name, server):
+        (tmp_path / name).write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": server}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": ""}}],
+        }))  # fmt: skip
+        return tmp_path / name
+
+    monkeypatch.setattr(cluster, "kubectl", lambda: programs() / "kubectl")
+    monkeypatch.setattr(cluster, "KUBECONFIG", tmp_path / "ours")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig("copy", "https://169.254.107.2:6443")))
+    assert not cluster.is_ours(), "there is none"
+    kubeconfig("ours", "https://169.254.107.2:6443")
+    assert cluster.is_ours()
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig("other", "https://10.0.0.1:6443")))
+    assert not cluster.is_ours()
 
 
 def test_a_cluster_is_taken_away_when_its_images_cannot_be_made(monkeypatch):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from tests.cluster.kind.enclosure import INSIDE, Enclosure
-from tests.cluster.kind.machine import install_packages, program, require_root
+from tests.cluster.kind.machine import install_packages, left_installed, program, require_root
 from tests.cluster.kind.node_image import ADDONS_IMAGE, HERE, NodeImage
 from tests.cluster.kind.stages import CACHE, build, call, say, stage
 from tests.cluster.processes import StartError
@@ -230,6 +230,8 @@ def down(docker: Docker) -> None:
     with stage("everything stopped"):
         docker.stop()
         KUBECONFIG.unlink(missing_ok=True)
+    if packages := left_installed():
+        say(f"packages that were installed for it stay: apt-get purge --autoremove {' '.join(packages)}")
 
 
 def delete(docker: Docker) -> None:
@@ -250,6 +252,16 @@ def load(docker: Docker, images: list[str]) -> None:
 def clusters(docker: Docker) -> list[str]:
     """Names of kind's clusters in that Docker."""
     return call(kind(), "get", "clusters", environment=docker.environment()).split()
+
+
+def is_ours() -> bool:
+    """Whether the KUBECONFIG of the environment, or a copy of it elsewhere, names the cluster of this checkout."""
+    if not KUBECONFIG.exists():
+        return False
+    server = ("config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}")
+    with contextlib.suppress(StartError):
+        return call(kubectl(), *server) == run_kubectl(*server)
+    return False
 
 
 def status(docker: Docker) -> str:

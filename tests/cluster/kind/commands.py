@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tests.cluster.kind import cluster, images, spark_images
 from tests.cluster.kind.stages import CACHE, ROOT, Aside, say, stage
+from tests.cluster.processes import StartError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+    from pathlib import Path
     from types import FrameType
 
 BUILD_END_LIMIT_S = 60.0
+BASE_HELP = "of the images: one with Python 3.11 or later, as python:3.12-slim"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """The arguments behind `kind`."""
     actions = parser.add_subparsers(dest="action", required=True)
-    up = actions.add_parser("up", help="start it; prints the KUBECONFIG to export")
+    up = actions.add_parser("up", help="start it, with our images; prints the KUBECONFIG to export")
     up.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
+    up.add_argument("--no-images", action="store_true", help="the cluster alone: nothing is built, nothing copied")
+    up.add_argument("--base", default="", help=BASE_HELP)
     actions.add_parser("down", help="stop it and restore the machine; packages and the cache stay")
     actions.add_parser("status", help="nodes, pods, memory")
     within = actions.add_parser(
@@ -34,13 +39,18 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     within.add_argument("--enclosed", action="store_true", help="with a Docker of its own, even where one runs")
     within.add_argument("--spark", action="store_true", help="the images for Spark too; KAFKALITE_E2E_SPARK=1 tells it")
     within.add_argument("argument", nargs="+", metavar="COMMAND", help="KUBECONFIG is in its environment")
+    images_here = actions.add_parser(
+        "images",
+        help="build and load the images of the e2e tests if KUBECONFIG names this cluster, else say where from",
+    )
+    images_here.add_argument("--base", default="", help=BASE_HELP)
     load = actions.add_parser("load", help="copy images from Docker, or archives that end with .tar, to its nodes")
     load.add_argument("image", nargs="+")
 
 
 def add_images_parser(parser: argparse.ArgumentParser) -> None:
     """The arguments behind `images`."""
-    parser.add_argument("--base", default="", help="an image with Python 3.11 or later, as python:3.12-slim")
+    parser.add_argument("--base", default="", help=BASE_HELP)
     parser.add_argument("--client", action="store_true", help="the client of tests/e2e too")
     parser.add_argument(
         "--spark", action="store_true", help="our jobs for Spark and the spark-operator, and nothing else"
@@ -82,7 +92,11 @@ def run(arguments: argparse.Namespace) -> None:
     with locked():
         if arguments.action == "up":
             docker = cluster.choose(enclosed=arguments.enclosed)
-            print(f"export KUBECONFIG={cluster.up(docker)}")
+            kubeconfig = cluster.up(docker) if arguments.no_images else up_with_images(docker, base=arguments.base)
+            print(f"export KUBECONFIG={kubeconfig}")
+            return
+        if arguments.action == "images":
+            images_for_tests(base=arguments.base)
             return
         docker = cluster.used()
         if arguments.action == "down":
@@ -91,6 +105,36 @@ def run(arguments: argparse.Namespace) -> None:
             cluster.load(docker, arguments.image)
         else:
             print(cluster.status(docker))
+
+
+def up_with_images(docker: cluster.Docker, *, base: str = "") -> Path:
+    """A cluster that has our images: what is there already is neither made nor copied again. Returns its kubeconfig.
+
+    Raises:
+        StartError: there is no cluster; or there is one, and the images could not be made.
+    """
+    docker.start()
+    building = Aside(lambda: images.build_images(docker, base=base, client=True))
+    try:
+        kubeconfig = cluster.up(docker)
+        try:
+            cluster.load(docker, building.result())
+        except StartError as error:
+            raise StartError(f"{error}\nthe cluster runs, without our images; IMAGES=no leaves them out") from error
+    finally:
+        building.end(BUILD_END_LIMIT_S)
+    return kubeconfig
+
+
+def images_for_tests(*, base: str = "") -> None:
+    """Build the images and load them, when KUBECONFIG names our own cluster: else old ones would be tested, or none."""
+    registry = os.environ.get("KAFKALITE_E2E_REGISTRY", "")
+    if registry or not cluster.is_ours():
+        say(f"KUBECONFIG names a cluster whose nodes take the images from {registry or 'what they have'}")
+        return
+    docker = cluster.used()
+    spark = os.environ.get("KAFKALITE_E2E_SPARK") == "1"
+    cluster.load(docker, build_all(docker, base=base, spark=spark))
 
 
 def run_within(command: list[str], *, enclosed: bool = False, spark: bool = False) -> int:
@@ -133,9 +177,9 @@ def run_within(command: list[str], *, enclosed: bool = False, spark: bool = Fals
                 building.end(BUILD_END_LIMIT_S)
 
 
-def build_all(docker: cluster.Docker, *, spark: bool) -> list[str]:
-    """The images that the tests need; returns their names."""
-    names = images.build_images(docker, client=True)
+def build_all(docker: cluster.Docker, *, spark: bool, base: str = "") -> list[str]:
+    """The images that the tests need; returns their names. `base` is not that of the images for Spark."""
+    names = images.build_images(docker, base=base, client=True)
     return [*names, *spark_images.build_spark_images(docker)] if spark else names
 
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.cluster.kind.stages import call, say
+from tests.cluster.kind.stages import CACHE, call, say
 from tests.cluster.processes import StartError
 
 # Program -> the package that has it. /usr/local is not asked: whatever is there is not this Docker.
@@ -37,6 +37,7 @@ SYSCTLS = (
 )
 PROC_SYS = Path("/proc/sys")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+INSTALLED = CACHE / "packages"
 POLICY = Path("/usr/sbin/policy-rc.d")
 FORBID_STARTS = "#!/bin/sh\n# Packages that are being installed must not start their services: Docker would change the rules of the host.\nexit 101\n"
 
@@ -72,6 +73,9 @@ def install_packages() -> None:
     if shutil.which("apt-get", path=PATH) is None:
         raise StartError(f"no Docker runs here, and without apt it cannot be installed: install {' '.join(packages)}")
     say(f"installing {' '.join(packages)}; they stay installed: apt-get purge {' '.join(packages)}")
+    INSTALLED.parent.mkdir(parents=True, exist_ok=True)
+    with INSTALLED.open("a") as noted:  # before they are: who ends us meanwhile leaves them there all the same
+        noted.write("".join(f"{package}\n" for package in packages))
     apt = {"DEBIAN_FRONTEND": "noninteractive"}
     call("apt-get", "update", "-qq", environment=apt)
     ours = not POLICY.exists()
@@ -83,6 +87,12 @@ def install_packages() -> None:
     finally:
         if ours:
             POLICY.unlink()
+
+
+def left_installed() -> list[str]:
+    """Packages that `install_packages` has installed, at any time, and that are here still."""
+    noted = INSTALLED.read_text().split() if INSTALLED.exists() else []
+    return sorted(set(noted) - set(missing()))
 
 
 def sysctls() -> dict[str, str]:
