@@ -1,6 +1,6 @@
-"""The chart on a cluster of the user's choice: KUBECONFIG names it, `make kind-up images` makes one.
+"""The chart on a cluster of the user's choice: KUBECONFIG names it, `make kind-up` makes one.
 
-KAFKALITE_E2E_REGISTRY    where the nodes find the three images (empty: they have them, by `make images`)
+KAFKALITE_E2E_REGISTRY    where the nodes find the three images (empty: they have them, by `make kind-up`)
 KAFKALITE_E2E_SPARK       1: the images of `make spark-images` are there, too
 KAFKALITE_E2E_PATIENCE    factor for limits of time, for a machine that has something else to do
 """
@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.cluster import ROOT, Cluster
 from tests.e2e.harm import Killer, Nodes
+from tests.e2e.images import why_not
 from tests.e2e.installation import installed
 
 if TYPE_CHECKING:
@@ -42,9 +43,11 @@ def built(script: str) -> Path:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     if not os.environ.get("KUBECONFIG"):
-        pytest.fail('KUBECONFIG names no cluster; one to throw away: eval "$(make --silent kind-up)" && make images')
+        pytest.fail('KUBECONFIG names no cluster; one to throw away: eval "$(make --silent kind-up)"')
     found = Cluster(built("kubernetes/build.sh") / "kubectl", built("helm/build.sh"), tmp_path_factory.mktemp("home"))
     found.kubectl("get", "--raw=/readyz")
+    if why := why_not(found):
+        pytest.exit(why, returncode=1)  # once, not as the failure of every test
     return found
 
 
