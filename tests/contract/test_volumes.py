@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkalite_core.resources.manifests import ClusterSettings, cluster_settings, infrastructure
+from kafkalite_local.kubelet.stateful_sets import plan
 from kafkalite_operator.stateful_sets import StatefulSets
 from kafkalite_operator.volumes import Volumes
 from kafkalite_runtime.kube.errors import KubeConflict, KubeInvalid
-from kafkalite_runtime.kube.kinds import CLUSTERS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from kafkalite_runtime.kube.kinds import CLUSTERS, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from tests.contract.conftest import cluster, until
 from tests.contract.test_thin_client import connected
 
 if TYPE_CHECKING:
     from kafkalite_runtime.kube.client import KubeClient
+    from kafkalite_runtime.kube.kinds import Kind
 
 NAME = "c-broker"
 
@@ -91,6 +93,30 @@ async def test_a_stateful_set_is_made_again_and_its_pods_and_claims_go_on(api, n
         with pytest.raises(KubeConflict):
             await StatefulSets(client).update(old, greater)
         assert (await client.get(STATEFUL_SETS, ns, NAME))["metadata"]["uid"] == new["metadata"]["uid"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_claims_go_with_the_cluster_only_if_its_spec_says_so(api, ns, kubeconfig, deleted):
+    """With its definition as well: whoever deletes that deletes the clusters."""
+    async with connected(kubeconfig) as client:
+        await client.create(CLUSTERS, ns, cluster(storage={"deleteClaim": deleted}))
+        stateful_set = await client.create(STATEFUL_SETS, ns, wanted(await settings_of(client, ns)))
+        # As the controller of StatefulSets makes them: with an owner, or without, as the retention policy says.
+        [claim, *_] = plan(stateful_set, [], []).claims
+        await client.create(PERSISTENT_VOLUME_CLAIMS, ns, claim)
+        owned = {"metadata": {"name": "owned", "ownerReferences": [owner_of(stateful_set)]}}
+        await client.create(CONFIG_MAPS, ns, owned)
+        await client.delete(CLUSTERS, ns, "c")
+        await until(lambda: gone(client, CONFIG_MAPS, ns, "owned"))
+        if deleted:
+            await until(lambda: gone(client, PERSISTENT_VOLUME_CLAIMS, ns, claim["metadata"]["name"]))
+        else:
+            left = await client.get(PERSISTENT_VOLUME_CLAIMS, ns, claim["metadata"]["name"])
+            assert "deletionTimestamp" not in left["metadata"]
+
+
+async def gone(client: KubeClient, kind: Kind, ns: str, name: str) -> bool:
+    return name not in {each["metadata"]["name"] for each in (await client.list(kind, ns)).items}
 
 
 async def test_what_was_taken_back_from_the_template_is_gone(api, ns, kubeconfig):
