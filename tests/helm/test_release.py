@@ -404,4 +404,9 @@ def test_the_notes_are_whole_and_their_manifests_fit(running: Server, notes_alon
     assert (".status.listeners[*]" in notes) is several, "it says where to ask for addresses"
     blocks = re.findall(r"<<EOF\n(.*?)\n  EOF", notes, re.DOTALL)
     assert len(blocks) == (0 if CASES[name].get("topics") else 1)
-    assert [problem for block in blocks for problem in problems(yaml.safe_load(block))] == []
+    offered = [yaml.safe_load(block) for block in blocks]
+    assert [problem for each in offered for problem in problems(each)] == []
+    for each in offered:
+        if each["kind"] == "KafkaLiteCluster":
+            usual = yaml.safe_load((CHART / "values.yaml").read_text())["defaultCluster"]["spec"]["template"]
+            assert each["spec"]["template"] == usual, "no brokers without requests are offered"
