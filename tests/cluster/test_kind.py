@@ -81,6 +81,9 @@ def test_packages_that_were_installed_are_named_at_the_end(tmp_path, monkeypatch
 class Stopped:
     """A Docker that does not run."""
 
+    def environment(self):
+        return {}
+
     def running(self):
         return False
 
@@ -146,6 +149,15 @@ def test_the_dockerfiles_that_are_built_install_what_is_locked(tmp_path):
         assert "FROM ${BUILD_IMAGE} AS build" in text
         assert "USER 10001:10001" in text
         assert (tmp_path / image.lock).exists()
+
+
+def test_whoever_is_not_root_gets_the_base_of_the_dockerfiles(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    builder = images.Builder(Stopped())
+    assert builder.bases("") == ("python:3.13-slim",) * 2
+    assert builder.bases("python:3.12-slim") == ("python:3.12-slim",) * 2
+    for image in images.IMAGES:
+        assert f"ARG BASE_IMAGE={images.PUBLISHED}\n" in (ROOT / image.dockerfile).read_text()
 
 
 def test_roots_are_named_after_what_they_are_made_of(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ Debian's packages unless another is named.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ BUILD = "kafkalite.io/python-build:1"
 # What builds the project's wheel, which pip asks for without a hash: pinned here by the lock file of the tests.
 BUILD_PACKAGES = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
 CLIENT_PACKAGES = ("click", "confluent-kafka", "msgspec")
+PUBLISHED = "python:3.13-slim"
 PROBE = "import json, sys, sysconfig; print(json.dumps([sys.version_info[:2], sysconfig.get_platform()]))"
 
 
@@ -92,6 +94,8 @@ class Builder:
 
     def bases(self, base: str) -> tuple[str, str]:
         """The base of the results, and that of the building: the same image with venv and a shell, or one that has all."""
+        if not base and os.geteuid() != 0:
+            base = PUBLISHED  # to unpack Debian's packages takes root, and the Docker of somebody who is not can pull
         if base:
             return base, base
         require_root()
