@@ -15,6 +15,8 @@ from tests.mutants.hunting import Engine
 from tests.search.configs import CONFIGS
 
 MUTANTS = all_mutants()
+ONE_LINE_FOR_BOTH = ({"M13", "M25"}, {"M14", "M22"})
+"""Whether min ISR is asked for at all and which one; whether an election is tested at all and how much of it."""
 
 
 def by_key(key):
@@ -45,6 +47,24 @@ def test_the_patch_fits_and_the_core_still_imports(mutant, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(core / files[0]), "another core than the patched one was imported"
+
+
+def removed(mutant):
+    """The lines of code that a patch takes away, as (file, line)."""
+    lines, name = set(), ""
+    for line in mutant.path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("--- "):
+            name = line.removeprefix("--- ")
+        elif name and line.startswith("-") and line[1:].strip():
+            lines.add((name, line[1:].strip()))
+    return lines
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.key)
+def test_a_rule_is_broken_by_one_of_them(mutant):
+    """What two patches take away belongs to one of their rules only, but where a line serves both."""
+    others = [one for one in MUTANTS if one is not mutant and {one.key, mutant.key} not in ONE_LINE_FOR_BOTH]
+    assert {one.key: both for one in others if (both := removed(one) & removed(mutant))} == {}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.key)
