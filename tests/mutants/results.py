@@ -223,7 +223,7 @@ def program_of(shown: Iterable[Result], tree: str) -> list[str]:
         return []
     lines = [f"Tree hash of the program that was patched: {', '.join(f'`{one[:16]}`' for one in trees)}."]
     if trees != [tree]:
-        lines.append(f"**It is not `{tree[:16]}`**, the program as it was when this page was made.")
+        lines.append(f"**Not all of it is `{tree[:16]}`**, the program as it was when this page was made.")
     return [*lines, ""]
 
 

@@ -179,13 +179,13 @@ def test_the_page_shows_every_mutant(hunt):
     assert "no (50 seeds)" in rows["M02"]
     assert "not run" in rows["M03"]
     assert f"**1 of {len(rows)} found.**" in page
-    assert "It is not" not in page
+    assert "Not all of it" not in page
 
 
 def test_results_of_another_program_are_called_so(hunt):
     _, found = hunt("--engine", "simulation", "--starts", "1")
     page = results.render(all_mutants(), {"M01": found}, tree="d" * 64)
-    assert f"patched: `{found['tree'][:16]}`.\n**It is not `{'d' * 16}`**" in page
+    assert f"patched: `{found['tree'][:16]}`.\n**Not all of it is `{'d' * 16}`**" in page
 
 
 SEEN = {
@@ -209,7 +209,7 @@ def test_the_table_of_the_search_has_what_it_found():
     older = results.found_by_search(
         all_mutants(), known | {"M03": {"tree": "b" * 64, "search": {"found": SEEN}}}, tree="c" * 64
     )
-    assert f"`{'a' * 16}`, `{'b' * 16}`.\n**It is not `{'c' * 16}`**" in older
+    assert f"`{'a' * 16}`, `{'b' * 16}`.\n**Not all of it is `{'c' * 16}`**" in older
 
 
 def test_both_pages_are_written_from_the_same_results(tmp_path, monkeypatch):
