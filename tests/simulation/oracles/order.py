@@ -114,7 +114,7 @@ class AcknowledgedOrder:
             place = bisect_left(known, told)
         known.insert(place, told)
         if judge:
-            _rising(known[max(place - 1, 0) : place + 2], f"{lane.producer.name}: {tag}")
+            _rising(known[max(place - 1, 0) : place + 2], lane, tag)
 
     def committed(self, tag: Tag, marks: Iterable[Mark]) -> None:
         """All that is committed of a partition at the end. Raises `Violation`."""
@@ -122,10 +122,11 @@ class AcknowledgedOrder:
         for (of, lane), leaders in self._told.items():
             if of == tag and lane.producer.acks == -1:
                 told = sorted(each for known in leaders.values() for each in known if each[1:] in there)
-                _rising(told, f"{lane.producer.name}: {tag}")
+                _rising(told, lane, tag)
 
 
-def _rising(told: list[Told], where: str) -> None:
+def _rising(told: list[Told], lane: Lane, tag: Tag) -> None:
     for earlier, later in pairwise(told):
         if later.base < earlier.next:
+            where = f"{lane.producer.name}: {tag}"
             raise Violation(NAME, f"{where}: {later} was acknowledged, and {earlier} before it in its lane")
