@@ -133,8 +133,8 @@ mutants: $(STAMP) ## Break each rule of the core in turn and have it found; ARGS
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: chaos
-chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, e2fsprogs, iproute2, a C compiler)
-	@$(BIN)/python -m tests.chaos --hours $(or $(HOURS),1) $(ARGS)
+chaos: $(STAMP) ## Harm real processes for HOURS=1 and add every run to the ledger (Linux, root, nftables, e2fsprogs, iproute2, a C compiler); CONTEXT=kind: pods and nodes
+	@KAFKALITE_E2E_PATIENCE=$${KAFKALITE_E2E_PATIENCE:-2} $(BIN)/python -m tests.chaos$(if $(filter kind,$(CONTEXT)),.kind) --hours $(or $(HOURS),1) $(ARGS)
 
 .PHONY: chaos-summary
 chaos-summary: $(STAMP) ## Add up the ledger of chaos, per hash of the program

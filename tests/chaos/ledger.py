@@ -22,6 +22,7 @@ PASSED, BROKEN, NO_BITE, FAILED, VOID = "passed", "broken", "did not bite", "fai
 CUT_OFF, NO_HEAL = "cut off", "did not heal"
 AGAINST = (BROKEN, NO_HEAL)
 """Verdicts against the program: safety, and liveness. They stand until somebody shows by hand (`void`) that it was not."""
+KIND = "kind"
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -43,6 +44,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
         reason: why it did not pass.
         longest_gap_ms: between two acknowledgements.
         allowed: anomalies of kinds that clients are not promised to be spared under this fault, by kind.
+        where: `KIND`: a round on the cluster of `make kind-up`, its faults joined by + before the /; empty: local processes.
     """
 
     time: str
@@ -63,6 +65,7 @@ class Line(msgspec.Struct, kw_only=True, frozen=True):
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     harness: str = ""
     allowed: dict[str, int] = msgspec.field(default_factory=dict)
+    where: str = ""
 
 
 @cache
@@ -92,6 +95,7 @@ class Summary:
     passed_scenarios: set[str] = field(default_factory=set)
     faults: set[str] = field(default_factory=set)
     harnesses: dict[str, list[Line]] = field(default_factory=dict)
+    on_kind: list[Line] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
@@ -99,15 +103,21 @@ class Summary:
         self.runs += 1
         self.verdicts[line.verdict] += 1
         if line.verdict != PASSED:
-            self.problems.append(f"{line.time} {line.scenario} seed {line.seed}: {line.verdict}: {line.reason}")
+            place = f"on {line.where}: " if line.where else ""
+            self.problems.append(f"{line.time} {place}{line.scenario} seed {line.seed}: {line.verdict}: {line.reason}")
             return
         self.harnesses.setdefault(line.harness, []).append(line)
         self.minutes += line.minutes
         self.injected += line.injected
         self.bitten += line.bitten
         self.acked += line.acked
-        self.passed_scenarios.add(line.scenario)
-        self.faults.add(line.scenario.partition("/")[0])
+        faults = line.scenario.partition("/")[0]
+        if line.where:
+            self.on_kind.append(line)
+            self.faults.update(f"{name} on {line.where}" for name in faults.split("+"))
+        else:
+            self.passed_scenarios.add(line.scenario)
+            self.faults.add(faults)
 
     @property
     def against(self) -> int:
@@ -123,15 +133,25 @@ class Summary:
             f"{len(self.passed_scenarios)} scenarios, {len(self.faults)} kinds of faults"
         )
         parts = [part_of(harness, lines) for harness, lines in self.harnesses.items()]
-        return "\n".join([head, *parts, *(f"  {problem}" for problem in self.problems)])
+        kind = [on_kind_of(self.on_kind)] if self.on_kind else []
+        return "\n".join([head, *parts, *kind, *(f"  {problem}" for problem in self.problems)])
 
 
 def part_of(harness: str, lines: list[Line]) -> str:
     """What the runs that passed under one harness add up to, for people."""
     hours, bitten = sum(line.minutes for line in lines) / 60, sum(line.bitten for line in lines)
-    acked, scenarios = sum(line.acked for line in lines), len({line.scenario for line in lines})
+    acked, scenarios = sum(line.acked for line in lines), len({line.scenario for line in lines if not line.where})
     name = f"harness {harness[:16]}" if harness else "harness not written down"
     return f"  {name}: {hours:.2f} h, {bitten} faults, {acked:,} acknowledged records, {scenarios} scenarios"
+
+
+def on_kind_of(lines: list[Line]) -> str:
+    """What the rounds on the kind cluster that passed add up to, for people; the sums of all have them in."""
+    hours, bitten = sum(line.minutes for line in lines) / 60, sum(line.bitten for line in lines)
+    acked = sum(line.acked for line in lines)
+    kinds = {name for line in lines for name in line.scenario.partition("/")[0].split("+")}
+    text = f"{hours:.2f} h, {bitten} faults of {len(kinds)} kinds, {acked:,} acknowledged records"
+    return f"  on {KIND}: {len(lines)} rounds, {text}"
 
 
 def append(path: Path, line: Line) -> None:
