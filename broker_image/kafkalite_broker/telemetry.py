@@ -31,6 +31,7 @@ TOPIC_COUNTERS = {
     "produce_requests": ("totalproducerequests", "Batches received from clients"),
     "failed_produce_requests": ("failedproducerequests", "Batches answered with an error"),
     "fetch_requests": ("totalfetchrequests", "Answers to consumers that carried data"),
+    "failed_fetch_requests": ("failedfetchrequests", "Partitions of fetches that an unexpected error left unread"),
     "replication_bytes_out": ("replicationbytesout", "Bytes of batches sent to followers"),
 }
 
@@ -47,6 +48,7 @@ class PartitionTelemetry:
         self.produce_requests = 0
         self.failed_produce_requests = 0
         self.fetch_requests = 0
+        self.failed_fetch_requests = 0
         self.replication_bytes_out = 0
         self.isr_shrinks = 0
         self.isr_expands = 0
@@ -67,6 +69,13 @@ class PartitionTelemetry:
         else:
             self.fetch_requests += 1
             self.bytes_out += size_bytes
+
+    def fetch_failed(self) -> None:
+        """A partition could not be read, for a consumer or a follower, because of an error that nobody expects.
+
+        A leader that moved, another epoch, an unknown topic and an offset out of range are not counted, as in Kafka.
+        """
+        self.failed_fetch_requests += 1
 
     def isr_changed(self, *, shrunk: int, expanded: int) -> None:
         """An ISR change of a partition that this broker leads was committed."""

@@ -8,6 +8,7 @@ from kafkalite_broker.server.handlers.fetch import pending
 from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkalite_core.storage import reading
 from kafkalite_core.storage.errors import DiskFailure
 from tests.unit.replication.rig import Rig, batch, on_uvloop, until
 from tests.unit.server.client_requests import (
@@ -175,6 +176,37 @@ async def test_cold_reads_come_from_the_disk_and_are_dropped_when_the_log_was_cu
         monkeypatch.setattr(rig.pool, "submit", cut_meanwhile)
         (part,) = await fetch(client, 0)
         assert not part.records
+
+
+@on_uvloop
+async def test_of_fetches_only_those_count_as_failed_that_nobody_can_explain(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig:
+        await rig.lead(partitions=2)
+        counters = rig.telemetry.topic("orders")
+        async with rig.client() as client:
+            await produce(client, (0, batch()), (1, batch()))
+            answers = await fetch(client, 99, 0, 0)
+            assert [part.error_code for part in answers] == [
+                ErrorCode.OFFSET_OUT_OF_RANGE, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ]  # fmt: skip
+            (part,) = await fetch(client, 0, current_leader_epoch=7)
+            assert part.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert counters.failed_fetch_requests == 0
+
+        def fail(*_, **__):
+            raise ZeroDivisionError
+
+        async with rig.client() as client:
+            monkeypatch.setattr(rig.driver().log, "plan_read", fail)
+            client.send(FETCH, 12, fetch_request(0, 0))
+            assert await client.closed()
+            assert counters.failed_fetch_requests == 1, "the other partition was not looked at any more"
+        async with rig.client() as client:
+            rig.driver(number=1).log.tail.clear()
+            monkeypatch.setattr(reading.ColdRead, "run", fail)
+            client.send(FETCH, 12, fetch_request(99, 0))
+            assert await client.closed()
+            assert counters.failed_fetch_requests == 2
 
 
 @on_uvloop

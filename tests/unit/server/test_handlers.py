@@ -279,6 +279,9 @@ async def test_every_metric_that_dashboards_ask_a_broker_for_is_there(tmp_path):
         for name in ("bytesin", "bytesout", "messagesin", "totalproducerequests", "totalfetchrequests"):
             assert samples[f"kafka_server_brokertopicmetrics_{name}_total"] >= 1, name
             assert samples[f'kafka_server_brokertopicmetrics_{name}_total{{topic="orders"}}'] >= 1, name
+        for name in ("failedproducerequests", "failedfetchrequests"):
+            assert samples[f"kafka_server_brokertopicmetrics_{name}_total"] == 0, name
+            assert samples[f'kafka_server_brokertopicmetrics_{name}_total{{topic="orders"}}'] == 0, name
         assert samples['kafkalite_request_seconds_count{request="Produce"}'] == 1
         assert samples['kafkalite_partition_high_watermark_lag{partition="0",topic="orders"}'] == 0
         assert samples["kafka_server_socket_server_metrics_connection_count"] == 0

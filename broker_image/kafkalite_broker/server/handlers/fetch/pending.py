@@ -184,7 +184,12 @@ class PendingFetch:
                 continue
             if session is not None:
                 session.looked(wanted)
-            urgent |= wanted.read(self._asker, self._request, left_bytes, first=total_bytes == 0, throttles=throttles)
+            first = total_bytes == 0
+            try:
+                urgent |= wanted.read(self._asker, self._request, left_bytes, first=first, throttles=throttles)
+            except Exception:
+                driver.telemetry.fetch_failed()
+                raise
             total_bytes += wanted.size_bytes
             left_bytes -= wanted.size_bytes
         if self._asker.is_follower and not self._request.on_replication:
@@ -285,6 +290,9 @@ class PendingFetch:
                 # The log was cut meanwhile: the client asks again.
                 wanted.give(None)
                 continue
+            except Exception:
+                wanted.driver.telemetry.fetch_failed()
+                raise
             wanted.driver.log.keep_indexes(wanted.cold.loading)
             # Otherwise cut, and perhaps written anew, while it was read.
             intact = wanted.driver.log.generation == wanted.cold.generation
