@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from kafkalite_broker.log.stray_removal import StrayRemoval
 from kafkalite_broker.log.volume_sync import volume_sync_for
 from kafkalite_broker.replication.fetcher import FetchSettings
 from kafkalite_broker.replication.partitions import PartitionManager
+from kafkalite_broker.resizable_pool import ResizablePool
 from kafkalite_broker.server.answer_budget import AnswerBudget
 from kafkalite_broker.server.broker_facts import BrokerFacts
 from kafkalite_broker.server.dispatch import RequestTable
@@ -110,7 +110,7 @@ class DataPlane:
         """Threads are writing into the data directory, and cannot be told to stop."""
         self._room_wanted_s = float("-inf")
         threads = broker_integer(config, "num.io.threads")
-        self._io_pool = ThreadPoolExecutor(threads, thread_name_prefix="io")
+        self._io_pool = ResizablePool(threads, thread_name_prefix="io")
         disk = LocalDisk(settings.data_directory)
         self.logs = LogManager(
             disk,
@@ -223,17 +223,18 @@ class DataPlane:
             RequestTable(handlers(services), self._telemetry, self._on_fatal),
             frame_bytes_max=broker_integer(self._config, "socket.request.max.bytes"),
             in_flight_bytes_max=broker_integer(self._config, "queued.max.request.bytes"),
-            connections_max=self._connections_max(),
+            connections_max=self._connections_max(self._config),
             idle_s=broker_integer(self._config, "connections.max.idle.ms") / 1000.0,
             on_failed=self._on_fatal,
             inter_broker=self._settings.inter_broker.name,
         )
 
-    def _connections_max(self) -> int:
-        wanted = broker_integer(self._config, "max.connections")
+    @staticmethod
+    def _connections_max(config: Mapping[str, str]) -> int:
+        wanted = broker_integer(config, "max.connections")
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         fit = connections_max(wanted, allowed)
-        if fit < wanted and "max.connections" in self._config:
+        if fit < wanted and "max.connections" in config:
             log.warning("fewer connections than wanted: raise RLIMIT_NOFILE", wanted=wanted, fit=fit, allowed=allowed)
         return fit
 
@@ -286,6 +287,10 @@ class DataPlane:
             self._keys_in_force = config
             self.partitions.reconfigure(config)
             self.groups.reconfigure(config)
+            self.cleaner.reconfigure(config)
+            self.server.limit_connections(self._connections_max(config))
+            self.flusher.workers = threads = broker_integer(config, "num.io.threads")
+            self._io_pool.resize(threads)
         self._generation_in_force = generation
 
     def _look_at_flushed(self) -> None:
@@ -406,7 +411,7 @@ class DataPlane:
             self.flusher.mark_dirty(unflushed)
         retired = self.logs.retention_pass(
             self.partitions.deletable_up_to(),
-            producer_expiration_ms=broker_integer(self._config, "producer.id.expiration.ms"),
+            producer_expiration_ms=broker_integer(self._keys_in_force, "producer.id.expiration.ms"),
         )
         for directory, segments in retired.items():
             log.info("segments beyond retention", directory=directory, segments=segments)

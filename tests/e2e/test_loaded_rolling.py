@@ -35,7 +35,7 @@ def test_every_broker_is_restarted_for_a_change_that_needs_it(cluster: Cluster, 
     with under_load(cluster, "rolled", tmp_path) as load:
         before, epochs = uids(cluster), cluster.epochs()
         load.fault("roll of every broker", range(PARTITIONS))
-        cluster.patch(CLUSTER, {"spec": {"config": {"max.connections": "5000"}}})
+        cluster.patch(CLUSTER, {"spec": {"config": {"log.retention.check.interval.ms": "5000"}}})
         every = "every broker is restarted"
         cluster.until(lambda: not set(before.values()) & set(uids(cluster).values()), every, ROLL_LIMIT_S)
         cluster.until(lambda: rolling(cluster).get("inProgress") is False, "the roll is over", ROLL_LIMIT_S)

@@ -97,7 +97,7 @@ async def _three(world: World) -> None:
 
 
 async def _reconfigure(world: World) -> None:
-    await _change(world, {"config": {"max.connections": "5000"}})
+    await _change(world, {"config": {"log.retention.check.interval.ms": "5000"}})
 
 
 async def _all_restarted(world: World) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from kafkalite_core.model.config import BROKER_KEYS
 from kafkalite_core.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
 from tests.integration.cluster import GROUP, NAMESPACE, VERSION
@@ -51,20 +52,16 @@ def coordinator_of(cluster: Cluster, group: str, timeout: float = 30) -> int:
 @contextlib.contextmanager
 def without_initial_delay(cluster: Cluster) -> Iterator[None]:
     """The first rebalance of a group does not wait for more members."""
-    set_cluster_config(cluster, {DELAY_KEY: "0"})
-    end = time.monotonic() + 60
-    while any(initial_delay_ms(cluster, number) != "0" for number in range(3)):
-        assert time.monotonic() < end, "the brokers did not take the configuration over"
-        time.sleep(0.1)
+    follow(cluster, DELAY_KEY, "0")
     try:
         yield
     finally:
         set_cluster_config(cluster, {DELAY_KEY: None})
 
 
-def initial_delay_ms(cluster: Cluster, broker: int) -> str | None:
-    """The setting that is in force on a broker, None while it does not answer."""
-    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=str(broker), configuration_keys=[DELAY_KEY])
+def value_in_force(cluster: Cluster, broker: int, key: str) -> str | None:
+    """The value of a key on a broker, None while it does not answer."""
+    asked = DescribeConfigsResource(resource_type=BROKER, resource_name=str(broker), configuration_keys=[key])
     try:
         with Wire(("127.0.0.1", cluster.port + broker)) as wire:
             [result] = wire.request(32, 4, DescribeConfigsRequest(resources=[asked])).results
@@ -81,19 +78,14 @@ def set_cluster_config(cluster: Cluster, config: dict[str, str | None]) -> None:
     )
 
 
-def restarted_with(cluster: Cluster, config: dict[str, str | None]) -> None:
-    """As above, for keys that a broker reads when it starts: waits until the operator has restarted all of them."""
-
-    def rolls(wanted: bool) -> None:
-        def told(found: dict) -> bool:
-            return (found["status"].get("rolling") or {}).get("inProgress") is wanted
-
-        cluster.wait_cluster(told)
-
-    set_cluster_config(cluster, config)
-    rolls(True)  # a new generation is not in progress until its revision is known
-    rolls(False)
-    cluster.wait_healed()
+def follow(cluster: Cluster, key: str, value: str | None) -> None:
+    """As above, for a key that brokers follow while they run: waits until all of them do."""
+    set_cluster_config(cluster, {key: value})
+    wanted = BROKER_KEYS[key].default if value is None else value
+    end = time.monotonic() + 60
+    while any(value_in_force(cluster, number, key) != wanted for number in range(3)):
+        assert time.monotonic() < end, "the brokers did not take the configuration over"
+        time.sleep(0.1)
 
 
 def committed_offsets(consumer: Consumer, topic: str, partitions: int, timeout: float = 60) -> list[TopicPartition]:

@@ -1,5 +1,6 @@
 """Configurations, records, elections and disks by Kafka's admin clients, and that `kubectl` shows the same."""
 
+import contextlib
 import signal
 import time
 import warnings
@@ -14,6 +15,7 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
+from kubernetes.client import CoreV1Api
 
 from kafkalite_core.protocol.incremental_alter_configs import (
     AlterableConfig,
@@ -33,6 +35,7 @@ with warnings.catch_warnings():
     from kafka.admin import KafkaAdminClient
 
 BROKER, INCREMENTAL_ALTER_CONFIGS = 4, 44
+BROKERS = "kafkalite.io/cluster=kafkalite,kafkalite.io/broker-id"
 SET, DELETE, APPEND = AlterConfigOpType.SET, AlterConfigOpType.DELETE, AlterConfigOpType.APPEND
 
 
@@ -74,6 +77,10 @@ def cluster_object(cluster):
 
 def rolling(cluster):
     return cluster_object(cluster)["status"].get("rolling") or {}
+
+
+def broker_pods(cluster):
+    return CoreV1Api(cluster.api.api_client).list_namespaced_pod(NAMESPACE, label_selector=BROKERS).items
 
 
 def hold(cluster, held):
@@ -182,18 +189,57 @@ def test_defaults_of_all_brokers_are_the_clusters_configuration(cluster, admin, 
         # In force at once, with every leader, without a restart.
         assert alter_defaults(cluster, "message.max.bytes", "2048") == (0, None)
         wait_until(lambda: not takes(cluster, topic_name, b"x" * 3000))
-        code, sentence = alter_defaults(cluster, "num.io.threads", "2")
+        assert alter_defaults(cluster, "num.io.threads", "16") == (0, None)
+        assert alter_defaults(cluster, "log.cleaner.threads", "2") == (0, None)
+        code, sentence = alter_defaults(cluster, "num.io.threads", "64")
+        assert (code, "too far from 16" in sentence) == (KafkaError.INVALID_CONFIG, True)
+        code, sentence = alter_defaults(cluster, "log.retention.check.interval.ms", "2")
         assert (code, "restart" in sentence) == (KafkaError.INVALID_REQUEST, True)
         own = described(admin, ResourceType.BROKER, "1")
-        assert (own["node.id"].value, own["num.io.threads"].is_read_only) == ("1", True)
+        assert (own["node.id"].value, own["log.retention.check.interval.ms"].is_read_only) == ("1", True)
         assert own["advertised.listeners"].value.endswith(str(cluster.port + 1))
         # As the reassignment tool does, broker by broker.
         for broker in ("0", "1"):
             alter(admin, ResourceType.BROKER, broker, ("leader.replication.throttled.rate", DELETE, None))
     finally:
-        patch_cluster(cluster, {"spec": {"config": {"log.segment.bytes": None, "message.max.bytes": None}}})
+        changed = ("log.segment.bytes", "message.max.bytes", "num.io.threads", "log.cleaner.threads")
+        patch_cluster(cluster, {"spec": {"config": dict.fromkeys(changed)}})
     wait_until(lambda: takes(cluster, topic_name, b"x" * 3000))
     cluster.delete_topic(topic_name)
+
+
+def test_brokers_follow_another_limit_of_connections_while_they_run(cluster, admin):
+    address = ("127.0.0.1", cluster.port + 1)
+    pods = {pod.metadata.uid for pod in broker_pods(cluster)}
+
+    def alter_limit(operation, value):
+        resource = AlterConfigsResource(BROKER, "", [AlterableConfig("max.connections", operation.value, value)])
+        (answer,) = wire.request(INCREMENTAL_ALTER_CONFIGS, 1, IncrementalAlterConfigsRequest([resource])).responses
+        return answer.error_code
+
+    def limit():
+        found = described(admin, ResourceType.BROKER, "0")["max.connections"]
+        return found.value, found.source, found.is_read_only
+
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(Wire(address, timeout=0.01)) for _ in range(30)]
+        wire = stack.enter_context(Wire(address, timeout=WAIT_S))
+        try:
+            assert alter_limit(SET, "20") == 0
+            wait_until(lambda: limit() == ("20", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG.value, False))
+            wait_until(lambda: sum(each.closed_by_broker() for each in idle) >= 11)
+            wait_until(lambda: stack.enter_context(Wire(address, timeout=1)).closed_by_broker())
+            assert alter_limit(DELETE, None) == 0
+            wait_until(lambda: limit() == ("10000", ConfigSource.DEFAULT_CONFIG.value, False))
+            more = [stack.enter_context(Wire(address, timeout=0.01)) for _ in range(30)]
+            assert alter_defaults(cluster, "unheard.of", "1")[0] == KafkaError.INVALID_CONFIG, "it is served"
+            assert not any(each.closed_by_broker() for each in more)
+        finally:
+            patch_cluster(cluster, {"spec": {"config": {"max.connections": None}}})
+    generation = cluster_object(cluster)["metadata"]["generation"]
+    wait_until(lambda: cluster_object(cluster)["status"]["observedGeneration"] >= generation)
+    assert not rolling(cluster).get("pending")
+    assert {pod.metadata.uid for pod in broker_pods(cluster)} == pods, "nobody was restarted"
 
 
 # ------------------------------------------------------------------------------------------------- records

@@ -26,7 +26,7 @@ from tests.integration.compaction import (
     wait_compacted,
     wait_quiet,
 )
-from tests.integration.coordinators import committed_offsets, restarted_with
+from tests.integration.coordinators import committed_offsets, follow
 from tests.integration.java_tools import JavaTools
 from tests.integration.waiting import wait_until
 
@@ -41,10 +41,10 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 @pytest.fixture(scope="module", autouse=True)
 def restless_cleaner(shared_cluster):
-    """The cleaner looks for work ten times a second; brokers are restarted for that, and for what was before."""
-    restarted_with(shared_cluster, {BACKOFF_KEY: "100"})
+    """The cleaner looks for work ten times a second."""
+    follow(shared_cluster, BACKOFF_KEY, "100")
     yield
-    restarted_with(shared_cluster, {BACKOFF_KEY: None})
+    follow(shared_cluster, BACKOFF_KEY, None)
 
 
 def replicas(cluster, topic, number=0):

@@ -91,7 +91,7 @@ def test_a_change_that_needs_a_restart_rolls_every_broker_once_under_load(own_cl
         load.wait_acks(RATE, timeout_s=60)
         load.fault("rolling restart", range(PARTITIONS))
         began = time.monotonic()
-        change(own_cluster, {"config": {"max.connections": "5000"}})
+        change(own_cluster, {"config": {"log.retention.check.interval.ms": "5000"}})
         wait_cluster(own_cluster, lambda obj: obj["status"].get("rolling", {}).get("inProgress") is True)
         over = wait_cluster(own_cluster, lambda obj: obj["status"]["rolling"]["inProgress"] is False)
         took_s = time.monotonic() - began
@@ -113,7 +113,7 @@ def test_a_change_that_needs_a_restart_rolls_every_broker_once_under_load(own_cl
     )
     assert back
     config = (own_cluster.home / "pods").glob("*/volumes/config/broker.json")
-    assert all('"max.connections": "5000"' in path.read_text() for path in config)
+    assert all('"log.retention.check.interval.ms": "5000"' in path.read_text() for path in config)
     own_cluster.delete_topic(topic_name)
 
 
@@ -142,7 +142,7 @@ def test_a_broker_on_hold_is_left_out_until_it_is_not(own_cluster):
     own_cluster.api.patch_namespaced_custom_object(
         GROUP, VERSION, NAMESPACE, "kafkalitebrokers", f"{NAME}-broker-1", {"spec": {"hold": True}}
     )
-    change(own_cluster, {"config": {"max.connections": "4000"}})
+    change(own_cluster, {"config": {"log.retention.check.interval.ms": "4000"}})
     held = wait_cluster(
         own_cluster,
         lambda obj: (

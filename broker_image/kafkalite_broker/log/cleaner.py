@@ -10,11 +10,12 @@ processor.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from kafkalite_core.model.config import broker_flag, broker_integer
+from kafkalite_broker.resizable_pool import ResizablePool
+from kafkalite_core.model.config import CLEANER_THREADS_MAX, broker_flag, broker_integer
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage.compaction import plan_compaction
 from kafkalite_core.storage.compaction_pass import compact
@@ -73,10 +74,9 @@ class LogCleaner:
         self._telemetry = telemetry
         self._on_fatal = on_fatal
         self._enabled = broker_flag(config, "log.cleaner.enable")
-        self._threads = broker_integer(config, "log.cleaner.threads")
-        self._backoff_s = max(broker_integer(config, "log.cleaner.backoff.ms") / 1000.0, BACKOFF_MIN_S)
-        self._map_bytes = broker_integer(config, "log.cleaner.dedupe.buffer.size") // self._threads
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="cleaner")
+        self._follow(config)
+        self._pool = ResizablePool(self._threads, thread_name_prefix="cleaner")
+        self._changed = asyncio.Event()
         self._in_progress: set[str] = set()
         self._uncleanable: set[Log] = set()
         self._postponed_to_s: dict[Log, float] = {}
@@ -85,19 +85,40 @@ class LogCleaner:
         self._looked_s = clock()
         telemetry.idle_ms = lambda: (clock() - self._looked_s) * 1000.0
 
+    def _follow(self, config: Mapping[str, str]) -> None:
+        self._threads = broker_integer(config, "log.cleaner.threads")
+        self._backoff_s = max(broker_integer(config, "log.cleaner.backoff.ms") / 1000.0, BACKOFF_MIN_S)
+        self._map_bytes = broker_integer(config, "log.cleaner.dedupe.buffer.size") // self._threads
+
+    def reconfigure(self, config: Mapping[str, str]) -> None:
+        """Other broker keys. A pass that is under way ends with the memory that it began with."""
+        self._follow(config)
+        self._pool.resize(self._threads)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
     async def run(self) -> None:
         """Compacts whatever is due, for ever. Nothing when `log.cleaner.enable` is false."""
         if self._enabled:
-            await asyncio.gather(*(self._work() for _ in range(self._threads)))
+            await asyncio.gather(*(self._work(number) for number in range(CLEANER_THREADS_MAX)))
 
     async def stop(self) -> None:
         """Returns when no thread touches a log any more; `run` was cancelled before."""
         await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
 
-    async def _work(self) -> None:
+    async def _work(self, number: int) -> None:
+        """What one thread is for; idle while there are no more threads than its number."""
         while True:
-            if not await self.clean_once():
-                await asyncio.sleep(self._backoff_s)
+            if number >= self._threads:
+                await self._changed.wait()
+            elif not await self.clean_once():
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """For the back-off, or until that is another one."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff_s):
+                await self._changed.wait()
 
     async def clean_once(self) -> bool:
         """One pass over the log that needs it most, whether it succeeds or not; False when there is none."""
@@ -155,10 +176,8 @@ class LogCleaner:
 
     async def _clean(self, log: Log, plan: CompactionPlan) -> bool:
         """One pass; False when it was broken off."""
-        began_s = monotonic()
-        work = compact(
-            log, plan, map_bytes=self._map_bytes, now_ms=self._wall_ms(), spare_bytes=SPARE_BYTES
-        )  # fmt: skip
+        began_s, map_bytes = monotonic(), self._map_bytes
+        work = compact(log, plan, map_bytes=map_bytes, now_ms=self._wall_ms(), spare_bytes=SPARE_BYTES)
         result = await self._carry_out(work)
         if result.cleaned_to is None:
             log_events.info("compaction broken off", directory=log.directory, reason=result.reason)
@@ -170,7 +189,7 @@ class LogCleaner:
             bytes_read=result.bytes_read,
             bytes_written=result.bytes_written,
             seconds=seconds,
-            map_ratio=result.map_bytes / self._map_bytes,
+            map_ratio=result.map_bytes / map_bytes,
         )
         log_events.info(
             "log compacted",

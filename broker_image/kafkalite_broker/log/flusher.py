@@ -30,7 +30,7 @@ class GroupFlusher:
         executor: The I/O threads.
         on_flushed: Called for each log that a flush has covered.
         on_fatal: Called once with the first error of a flush: the process must exit, nothing is tried again (R12).
-        workers: Threads that one group may occupy.
+        workers: Threads that one group may occupy; may be changed at any time.
         volume_sync: Syncs the whole volume at once, where that is safe.
         kernel_sync: Syncs files without our threads, where the system has it.
         on_timed: Told how many seconds each group took, from when it began until the last of its logs was flushed.
@@ -53,7 +53,7 @@ class GroupFlusher:
         self._executor = executor
         self._on_flushed = on_flushed
         self._on_fatal = on_fatal
-        self._workers = workers
+        self.workers = workers
         self._volume_sync = volume_sync
         self._kernel_sync = kernel_sync
         self._on_timed = on_timed
@@ -127,7 +127,7 @@ class GroupFlusher:
             parts = [work]
         else:
             work = self._begin_in_kernel(work)
-            count = min(self._workers, len(work))
+            count = min(self.workers, len(work))
             parts = [work[start::count] for start in range(count)]
         self._running += len(parts)
         for part in parts:

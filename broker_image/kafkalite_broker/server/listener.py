@@ -37,7 +37,7 @@ class Server:
         table: Dispatch table of the Kafka APIs.
         frame_bytes_max: `socket.request.max.bytes`.
         in_flight_bytes_max: `queued.max.request.bytes`.
-        connections_max: `max.connections`.
+        connections_max: `max.connections`; see `limit_connections`.
         idle_s: `connections.max.idle.ms` in seconds.
         on_failed: Told the exception that ended the closing of idle connections: the process is to end.
         inter_broker: Listener that brokers use among themselves: clients of the others cannot take its connections.
@@ -105,6 +105,25 @@ class Server:
             return False
         self.connections.add(connection)
         return True
+
+    def limit_connections(self, connections_max: int) -> None:
+        """Another `max.connections`: of those that are too many now the ones that were silent for longest are closed.
+
+        As in Kafka, not those of the listener that brokers use, unless there is no other; nor any that replicates.
+        """
+        self._connections_max = connections_max
+        excess = len(self.connections) - connections_max
+        if excess <= 0:
+            return
+        shared = len(self._servers) == 1
+        may_go = [
+            each for each in self.connections if not each.replicates and (shared or each.listener != self._inter_broker)
+        ]
+        may_go.sort(key=lambda each: each.last_activity_s)
+        for connection in may_go[:excess]:
+            self.connections.discard(connection)
+            connection.close()
+        log.warning("connections closed: more than max.connections", closed=len(may_go[:excess]), too_many=excess)
 
     def _made_room_for(self, connection: Connection) -> bool:
         if connection.listener != self._inter_broker:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+CLEANER_THREADS_MAX = 16
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -207,7 +208,7 @@ BROKER_KEYS: Mapping[str, ConfigKey] = MappingProxyType(
             _key("log.cleaner.backoff.ms", 15_000, integer(0, LONG_MAX)),
             _key("log.cleaner.dedupe.buffer.size", 134_217_728, integer(1_048_576, LONG_MAX)),
             _key("log.cleaner.enable", "true", boolean),
-            _key("log.cleaner.threads", 1, integer(1, 16)),
+            _key("log.cleaner.threads", 1, integer(1, CLEANER_THREADS_MAX)),
             _key("log.retention.check.interval.ms", 300_000, integer(1, LONG_MAX)),
             _key("kafkalite.fetch.cold.bytes", 268_435_456, integer(1_048_576, LONG_MAX)),
             _key("kafkalite.log.tail.cache.bytes", 67_108_864, integer(1_048_576, LONG_MAX)),
@@ -255,6 +256,11 @@ DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
         "leader.imbalance.check.interval.seconds",
         "leader.imbalance.per.broker.percentage",
         "leader.replication.throttled.rate",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.threads",
+        "max.connections",
+        "num.io.threads",
         "num.partitions",
         "offset.metadata.max.bytes",
         "offsets.commit.timeout.ms",
@@ -263,6 +269,7 @@ DYNAMIC_BROKER_KEYS: frozenset[str] = frozenset(
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
         "offsets.topic.segment.bytes",
+        "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         "replica.lag.max.messages",
         "replica.lag.time.max.ms",

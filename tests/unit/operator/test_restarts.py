@@ -108,7 +108,7 @@ async def reasons(harness):
 
 async def test_a_change_restarts_every_broker_once_and_tells_of_it(harness, machinery):
     before = await machinery.revisions()
-    await change(harness, config={"max.connections": "5000"})
+    await change(harness, config={"log.retention.check.interval.ms": "5000"})
 
     async def done():
         status = await rolling(harness)
@@ -139,7 +139,7 @@ async def test_a_change_restarts_every_broker_once_and_tells_of_it(harness, mach
 async def test_nothing_is_deleted_before_the_stateful_set_is_known_to_make_new_pods(harness, machinery):
     machinery.obeys.clear()
     before = await machinery.revisions()
-    await change(harness, config={"max.connections": "5000"})
+    await change(harness, config={"log.retention.check.interval.ms": "5000"})
 
     async def patched():
         found = await machinery.get(STATEFUL_SETS, SET)
@@ -161,7 +161,7 @@ async def test_nothing_is_deleted_before_the_stateful_set_is_known_to_make_new_p
 async def test_a_held_broker_stays(harness, machinery):
     await harness.client.merge_patch(BROKERS, NAMESPACE, f"{SET}-1", {"spec": {"hold": True}})
     before = await machinery.revisions()
-    await change(harness, config={"max.connections": "5000"})
+    await change(harness, config={"log.retention.check.interval.ms": "5000"})
 
     async def only_the_held_one_is_left():
         status = await rolling(harness)

@@ -61,8 +61,16 @@ def test_pods_say_what_they_are_made_of():
     "spec",
     [
         {"config": {"replica.lag.time.max.ms": "1000", "log.retention.ms": "5"}},
-        {"config": {"no.such.key": "1", "num.io.threads": "many"}},
-        {"config": {"num.io.threads": "8"}},
+        {"config": {"no.such.key": "1", "log.retention.check.interval.ms": "many"}},
+        {"config": {"log.retention.check.interval.ms": "300000"}},
+        {"config": {"max.connections": "5000", "num.io.threads": "4", "producer.id.expiration.ms": "5"}},
+        {
+            "config": {
+                "log.cleaner.threads": "2",
+                "log.cleaner.backoff.ms": "5",
+                "log.cleaner.dedupe.buffer.size": "9999999",
+            }
+        },
         {"replicas": 5},
         {"storage": {"size": "20Gi"}},
         {"rolling": {"maxUnavailable": 1}},
@@ -79,7 +87,7 @@ def test_what_brokers_follow_while_they_run_takes_no_restart(spec):
         ({"image": "other:1"}, 0),
         ({"template": {"pod": {"spec": {"nodeSelector": {"a": "b"}}}}}, 0),
         ({"rack": {"topologyKey": "zone"}}, 0),
-        ({"config": {"num.io.threads": "4"}}, 1),
+        ({"config": {"log.retention.check.interval.ms": "4"}}, 1),
         ({"listeners": [{"name": "plain", "type": "internal", "port": 9092, "host": "x"}]}, 1),
     ],
 )
@@ -89,9 +97,9 @@ def test_what_takes_a_restart_says_by_which_half_it_does(spec, part):
 
 
 def test_wrong_keys_never_reach_a_broker():
-    config = {"num.io.threads": "many", "no.such.key": "1", "max.connections": "5000"}
-    assert broker_config(cluster(config=config))["config"] == {"max.connections": "5000"}
-    assert static_broker_config(config) == {"max.connections": "5000"}
+    config = {"num.io.threads": "many", "no.such.key": "1", "log.retention.check.interval.ms": "5000"}
+    assert broker_config(cluster(config=config))["config"] == {"log.retention.check.interval.ms": "5000"}
+    assert static_broker_config(config) == {"log.retention.check.interval.ms": "5000"}
 
 
 # --- pods ------------------------------------------------------------------------------------------------------------

@@ -160,14 +160,16 @@ async def test_names_filter_and_what_is_not_asked_for_is_left_out(tmp_path):
 @on_uvloop
 async def test_the_broker_shows_what_it_runs_with_and_what_can_be_changed(tmp_path):
     rig = Rig(tmp_path)
-    rig.config = {"num.io.threads": "2", "log.retention.ms": "9000"}
+    rig.config = {"log.retention.check.interval.ms": "2", "log.retention.ms": "9000"}
     async with rig, rig.client() as client:
-        await with_topic(rig, {"num.io.threads": "5", "log.retention.ms": "7000", "min.insync.replicas": "2"})
+        await with_topic(
+            rig, {"log.retention.check.interval.ms": "5", "log.retention.ms": "7000", "min.insync.replicas": "2"}
+        )
         (result,) = await describe(client, (BROKER, "0"))
         found = by_name(result)
         assert BROKER_KEYS.keys() <= found.keys()
-        threads = found["num.io.threads"]
-        assert (threads.value, threads.config_source, threads.read_only) == (
+        interval = found["log.retention.check.interval.ms"]
+        assert (interval.value, interval.config_source, interval.read_only) == (
             "2",
             ConfigSource.STATIC_BROKER_CONFIG,
             True,
@@ -349,7 +351,7 @@ def test_alter_configs_replaces_everything(tmp_path, version):
             refused = [
                 (TOPIC, "orders", [("retention.ms", None)]),
                 (TOPIC, "nope", []),
-                (BROKER, "", [("num.io.threads", "3")]),
+                (BROKER, "", [("log.retention.check.interval.ms", "3")]),
             ]
             assert codes(await alter(client, *refused, version=version)) == [
                 ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST,
@@ -361,21 +363,23 @@ def test_alter_configs_replaces_everything(tmp_path, version):
 @on_uvloop
 async def test_the_default_of_all_brokers_goes_into_the_cluster(tmp_path):
     async with rig_with_writer(tmp_path) as rig, rig.client() as client:
-        await with_topic(rig, {"num.io.threads": "3", "log.retention.ms": "1000"})
+        await with_topic(rig, {"log.retention.check.interval.ms": "3", "log.retention.ms": "1000"})
         changes = [("log.retention.ms", DELETE, None), ("log.segment.bytes", SET, "4096")]
         assert codes(await incremental(client, (BROKER, "", changes))) == [0]
-        assert rig.cluster.config == {"num.io.threads": "3", "log.segment.bytes": "4096"}
+        assert rig.cluster.config == {"log.retention.check.interval.ms": "3", "log.segment.bytes": "4096"}
         # A replacement covers what clients may change, and leaves the rest to the owner of the cluster.
         assert codes(await alter(client, (BROKER, "", [("group.max.size", "9")]))) == [0]
-        assert rig.cluster.config == {"num.io.threads": "3", "group.max.size": "9"}
+        assert rig.cluster.config == {"log.retention.check.interval.ms": "3", "group.max.size": "9"}
 
 
 @pytest.mark.parametrize(
     ("broker", "key", "value", "code", "words"),
     [
-        ("", "num.io.threads", "2", ErrorCode.INVALID_REQUEST, "restart the brokers"),
-        ("0", "num.io.threads", "2", ErrorCode.INVALID_REQUEST, "restart the brokers"),
+        ("", "log.retention.check.interval.ms", "2", ErrorCode.INVALID_REQUEST, "restart the brokers"),
+        ("0", "log.retention.check.interval.ms", "2", ErrorCode.INVALID_REQUEST, "restart the brokers"),
         ("0", "log.retention.ms", "2", ErrorCode.INVALID_REQUEST, "the whole cluster"),
+        ("0", "max.connections", "2", ErrorCode.INVALID_REQUEST, "the whole cluster"),
+        ("", "num.io.threads", "0", ErrorCode.INVALID_CONFIG, "out of range"),
         ("", "log.retention.ms", "x", ErrorCode.INVALID_CONFIG, "not a whole number"),
         ("", "unheard.of", "2", ErrorCode.INVALID_CONFIG, "unknown broker configuration key"),
         ("one", "log.retention.ms", "2", ErrorCode.INVALID_REQUEST, "no broker id"),

@@ -159,6 +159,50 @@ async def test_connections_beyond_the_limit_are_closed_and_make_room_when_others
         assert await reader.readexactly(5) == b"hello"
 
 
+def by_client(server, *clients):
+    """The server's ends of the clients' connections."""
+    ends = {each.peer: each for each in server.connections}
+    return [ends[f"127.0.0.1:{writer.get_extra_info('sockname')[1]}"] for _, writer in clients]
+
+
+@on_uvloop
+async def test_a_lower_limit_closes_who_was_silent_for_longest_and_a_higher_one_lets_more_in():
+    async with Running(inter_broker="plain") as running:
+        server = running.server
+        clients = [await running.connect() for _ in range(5)]
+        await until(lambda: len(server.connections) == 5)
+        ends = by_client(server, *clients)
+        for end, last_activity_s in zip(ends, (1, 4, 3, 2, 5), strict=True):
+            end.last_activity_s = last_activity_s
+        ends[0].replication_noted()
+        server.limit_connections(3)
+        assert server.connections == {ends[0], ends[1], ends[4]}, "a broker that replicates is not put off"
+        assert [await clients[number][0].read() for number in (2, 3)] == [b"", b""]
+        refused, _ = await running.connect()
+        assert await refused.read() == b""
+        server.limit_connections(4)
+        assert len(server.connections) == 3
+        reader, writer = await running.connect()
+        writer.write(frame(b"hello"))
+        assert await reader.readexactly(5) == b"hello"
+        clients[1][1].write(frame(b"still"))
+        assert await clients[1][0].readexactly(5) == b"still"
+
+
+@on_uvloop
+async def test_a_lower_limit_closes_no_connection_of_the_listener_of_brokers():
+    async with Running(inter_broker="plain") as running:
+        outside = await running.server.listen("ext", "127.0.0.1", 0)
+        brokers = [await running.connect() for _ in range(2)]
+        await until(lambda: len(running.server.connections) == 2)
+        ends = by_client(running.server, *brokers)
+        clients = [await running.connect(outside) for _ in range(2)]
+        await until(lambda: len(running.server.connections) == 4)
+        running.server.limit_connections(1)
+        assert running.server.connections == set(ends)
+        assert [await reader.read() for reader, _ in clients] == [b"", b""]
+
+
 def test_the_sweep_closes_the_idle_and_the_slow_only(monkeypatch):
     monkeypatch.setattr(listener, "SWEEP_INTERVAL_S", 0.01)
 

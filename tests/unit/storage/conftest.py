@@ -192,3 +192,10 @@ def opened(manager):
         return one
 
     return make
+
+
+@pytest.fixture
+def open_manager(manager):
+    one = manager(decompress=decompress, compress=compress)
+    one.open()
+    return one

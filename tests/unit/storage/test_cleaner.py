@@ -46,13 +46,6 @@ def state_of(log):
     return state, count
 
 
-@pytest.fixture
-def open_manager(manager):
-    one = manager(decompress=decompress, compress=compress)
-    one.open()
-    return one
-
-
 @asynccontextmanager
 async def cleaning(manager, clock, *, marks=None, **config):
     fatal = []

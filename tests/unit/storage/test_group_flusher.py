@@ -71,6 +71,34 @@ def test_one_group_covers_all_logs_and_the_next_what_came_meanwhile(manager, too
     run(main())
 
 
+def test_a_group_is_spread_over_as_many_threads_as_there_are_by_then(manager, tools):
+    one = manager()
+    one.open()
+    logs = [one.obtain(REF, number, CONFIG)[0] for number in range(6)]
+    parts = []
+
+    async def main():
+        with ThreadPoolExecutor(4) as pool:
+            submit = pool.submit
+            pool.submit = lambda work, part: parts.append(len(part)) or submit(work, part)
+            flusher = GroupFlusher(
+                asyncio.get_running_loop(),
+                pool,
+                on_flushed=lambda _: None,
+                on_fatal=lambda error: pytest.fail(repr(error)),
+                workers=4,
+            )
+            for workers in (4, 2, 3):
+                flusher.workers = workers
+                for log in logs:
+                    tools.fill(log, 1)
+                    flusher.mark_dirty(log)
+                await flusher.drain()
+
+    run(main())
+    assert parts == [2, 2, 1, 1, 3, 3, 2, 2, 2]
+
+
 def test_a_flush_in_progress_shows_its_age_and_a_failure_is_told_once(manager, tools, monkeypatch):
     one = manager()
     one.open()

@@ -22,6 +22,7 @@ from kafkalite_core.model.config import (
     check_broker_config,
     check_topic_config,
 )
+from kafkalite_core.model.config_steps import check_step
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 
@@ -116,6 +117,7 @@ async def _alter(
         def of_cluster(current: Mapping[str, str]) -> dict[str, str | None]:
             changes = plan(resource, BROKER_KEYS, current, allowed & current.keys())
             _check_broker(resource.resource_name, changes, allowed)
+            _refuse(check_step(current, _set_in({**current, **changes})))
             return changes
 
         await _change_cluster(services, of_cluster, end_s, validate_only)
