@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from kafkalite_cli.verify.group_history import (
+    NO_OFFSET,
     Assigned,
     Commit,
     Committing,
@@ -101,7 +102,8 @@ class Standing:
     """
 
     def __init__(self) -> None:
-        self._complete: list[tuple[int, int]] = []  # (offset, when it was complete)
+        # (offset, when it was complete). First of all none is committed: of a commit without an answer nobody knows.
+        self._complete: list[tuple[int, int]] = [(NO_OFFSET, 0)]
         self._open: dict[int, int] = {}  # commits without an answer yet -> offset
 
     def begin(self, commit: int, offset: int) -> None:

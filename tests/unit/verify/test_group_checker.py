@@ -334,3 +334,14 @@ def test_a_look_that_overlaps_a_commit_excuses_nothing_afterwards(first):
     events += [observed(first, at=FROM + 950, took=200), commit(2, at=FROM + 1000, took=100)]
     assert counts([*events, observed(2, at=FROM + 2000)]) == {}
     assert counts([*events, observed(first, at=FROM + 2000)]) == {"offset-regressed": 1}
+
+
+def test_of_a_first_commit_without_an_answer_nobody_knows_whether_there_is_one():
+    """The cluster stops with the commit under way: it may be carried out after it is back, and may never be."""
+    unknown = [*two_records(), commit(2, error="NO_ANSWER", took=100)]
+    assert counts([*unknown, observed(-1, at=FROM + 2000)]) == {}
+    assert counts([*unknown, observed(-1, at=FROM + 2000), observed(2, at=FROM + 3000)]) == {}
+    told = [*unknown, observed(2, at=FROM + 2000), observed(-1, at=FROM + 3000)]
+    assert counts(told) == {"offset-regressed": 1}
+    acknowledged = [*unknown, commit(2, at=FROM + 2000), observed(-1, at=FROM + 4000)]
+    assert counts(acknowledged) == {"offset-regressed": 1}
