@@ -27,13 +27,14 @@ MODULES = (
 SAMPLE = {
     "brokers": (
         "kill-leader/steady", "kill-follower/single", "kill-two/single", "kill-all/rolling", "kill-long/single", "flap/single",
-        "stop-leader/single", "stop-follower/single", "term-leader/single",
+        "stop-leader/single", "stop-follower/single", "stop-two/single", "term-leader/single", "term-follower/single",
+        "term-two/single",
     ),
     "control plane, clocks, topics": (
         "kill-apiserver-and-leader/single", "kill-control-plane/steady", "kill-kubelet-and-leader/steady",
         "kill-operator-and-leader/single", "kill-apiserver/steady", "stop-apiserver-kill-follower/single",
         "stop-operator-kill-leader/steady", "stop-kubelet-kill-leader/single", "stop-supervisor-kill-apiserver/steady",
-        "term-apiserver/churn", "term-kubelet/single", "term-operator/steady",
+        "term-apiserver/churn", "term-kubelet/single", "term-operator/steady", "term-supervisor/steady",
         "clock-jump-and-kill/steady", "clock-operator/steady", "topic-recreated-and-killed/steady",
     ),
     "API": (
