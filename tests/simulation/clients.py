@@ -46,8 +46,8 @@ class Client:
         self._asked_ms = -1e9
 
     def begin(self) -> None:
-        """Start."""
-        raise NotImplementedError
+        """It begins with asking who leads."""
+        self.refresh()
 
     def connection_lost(self, _host: str) -> None:
         """Connections to that broker broke: somebody else may lead now."""
