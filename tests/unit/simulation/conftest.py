@@ -14,8 +14,8 @@ from tests.simulation.swarm import TopicShape, draw
 from tests.simulation.world import World
 
 
-@pytest.fixture(scope="module")
-def healthy() -> SimCluster:
+def begun() -> SimCluster:
+    """Three brokers that have started, and one partition on all of them."""
     topic = TopicShape(name="t0", partitions=1, replicas=3, config={"min.insync.replicas": "2"})
     shape = replace(
         draw(0), brokers=3, operators=1, topics=(topic,), members=0, producers=1, consumers=1, pause_ms=50.0,
@@ -24,8 +24,20 @@ def healthy() -> SimCluster:
     cluster = SimCluster(World(0), shape)
     cluster.begin()
     run._until(cluster, 30_000.0, "the cluster starts")
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def healthy() -> SimCluster:
+    cluster = begun()
     cluster.world.run(cluster.world.now + 3_000.0)
     return cluster
+
+
+@pytest.fixture
+def fresh() -> SimCluster:
+    """One of its own, to break."""
+    return begun()
 
 
 @pytest.fixture
