@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_replicas
-from tests.chaos.judge import Verdict
+from tests.chaos.judge import IN_TIME, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 
@@ -45,4 +45,24 @@ def judge(topic: str, report: dict[str, Any], replicas: Mapping[int, Path], meta
     verdict.metadata_changes = history.changes
     if not history.ok or not history.changes:
         verdict.broken.append(f"metadata: {history.counts} {history.examples[:5]}, {history.changes} changes")
+    return verdict
+
+
+def judge_early(topic: str, problem: str, report: Callable[[], dict[str, Any]], metadata: Path) -> Verdict:
+    """Of a round that did not become whole again within its limits: what was acknowledged is looked for all the same.
+
+    What says no more than that something did not come in its time is no loss then.
+    """
+    verdict = Verdict(late=[problem])
+    with verdict.as_far_as_possible(f"clients of {topic}"):
+        seen = report()
+        verdict.acked, verdict.read = seen["acked"], seen["read"]
+        verdict.longest_gap_ms = seen["longest_ack_gap_ms"]
+        if lost := {kind: count for kind, count in seen["counts"].items() if kind not in IN_TIME}:
+            verdict.broken.append(f"{topic}: {lost} {' | '.join(seen['examples'])}")
+    with verdict.as_far_as_possible("metadata"):
+        history = check_metadata(metadata)
+        verdict.metadata_changes = history.changes
+        if not history.ok:
+            verdict.broken.append(f"metadata: {history.counts} {history.examples[:5]}")
     return verdict

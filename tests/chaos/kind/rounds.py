@@ -8,14 +8,14 @@ import traceback
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tests.chaos import cleanup
 from tests.chaos.judge import Verdict
 from tests.chaos.kind.faults import FAULTS
-from tests.chaos.kind.judge import judge
+from tests.chaos.kind.judge import judge, judge_early
 from tests.chaos.kind.schedule import WORKLOADS
 from tests.chaos.kind.site import BITE_LIMIT_S, Site
 from tests.chaos.kind.traffic import PodTraffic
@@ -138,10 +138,15 @@ class Round:
         began_s = time.monotonic()
         load.start()
         self.say(f"the load is up: {self.plan.workload}")
-        for step in self.plan.steps:
-            self._step(site, step)
-        self._mended(load)
-        self._judge(site, began_s)
+        try:
+            for step in self.plan.steps:
+                self._step(site, step)
+            self._mended(load)
+            report = self._end(site, began_s)
+        except AssertionError as problem:  # what a generous limit was not enough for
+            self.verdict = judge_early(self.topic, self._note(problem), load.stop, self.folder / "metadata.jsonl")
+        else:
+            self._judge(site, report)
 
     def _step(self, site: Site, step: Step) -> None:
         """Harm, wait until it shows, and, where the plan says so, until all is whole and acknowledges again."""
@@ -163,17 +168,19 @@ class Round:
         partitions = WORKLOADS[self.plan.workload].partitions
         self.cluster.until(lambda: self.cluster.whole(self.topic, partitions, BROKERS), "every ISR full", WHOLE_LIMIT_S)
 
-    def _judge(self, site: Site, began_s: float) -> None:
-        load = site.load
-        report = load.stop()
+    def _end(self, site: Site, began_s: float) -> dict[str, Any]:
+        """Stop the load; what its clients saw."""
+        report = site.load.stop()
         self.minutes = (time.monotonic() - began_s) / 60
         self.excused = report["excused"]
         self.say("the load has ended and everything was read once more")
         self._whole()
         site.log.sync()
-        self.verdict = judge(
-            self.topic, report, self._copies(), self.folder / "metadata.jsonl", load.floor(report["seconds"])
-        )
+        return report
+
+    def _judge(self, site: Site, report: dict[str, Any]) -> None:
+        floor = site.load.floor(report["seconds"])
+        self.verdict = judge(self.topic, report, self._copies(), self.folder / "metadata.jsonl", floor)
 
     def _copies(self) -> dict[int, Path]:
         """Broker -> a copy of what its volume has of the topic."""

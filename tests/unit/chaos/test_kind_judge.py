@@ -16,8 +16,8 @@ from kafkalite_core.storage.identity import Identity
 from kafkalite_core.storage.partition_metadata import PartitionMetadata
 from tests.chaos.judge import Verdict
 from tests.chaos.kind import traffic
-from tests.chaos.kind.judge import judge
-from tests.chaos.ledger import FAILED, NO_BITE
+from tests.chaos.kind.judge import judge, judge_early
+from tests.chaos.ledger import BROKEN, FAILED, NO_BITE, NO_HEAL
 from tests.chaos.runner import conclude
 
 TOPIC = "chaos-7"
@@ -128,12 +128,31 @@ def test_a_round_without_a_history_of_metadata_shows_nothing(replicas, metadata)
 
 
 @pytest.mark.parametrize(
-    ("fields", "verdict"), [({"acked": 5}, NO_BITE), ({"unread": 1}, FAILED), ({"too_large": 1}, FAILED)]
+    ("fields", "verdict"), [({"acked": 5}, NO_BITE), ({"unread": 1}, NO_HEAL), ({"too_large": 1}, FAILED)]
 )
 def test_what_is_thin_late_or_unfit_does_not_pass(replicas, metadata, fields, verdict):
     bitten = SimpleNamespace(bit=True, name="n", unseen=[])
     found = judge(TOPIC, report(**fields), replicas, metadata(*SOUND), 6)
     assert conclude([bitten], found, "")[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"), [({}, NO_HEAL), ({"unseen": 3}, NO_HEAL), ({"lost": 1, "unseen": 3}, BROKEN)]
+)
+def test_what_a_round_that_does_not_heal_has_lost_is_looked_for(metadata, counts, verdict):
+    bitten = SimpleNamespace(bit=True, name="n", unseen=[])
+    found = judge_early(TOPIC, "not whole", lambda: report(counts=counts, examples=["1/2/3"]), metadata(*SOUND))
+    assert conclude([bitten], found, "")[0] == verdict
+    assert found.acked == 6
+
+
+def test_clients_that_do_not_answer_any_more_leave_a_round_that_did_not_heal(metadata):
+    def silent():
+        raise TimeoutError("no answer")
+
+    found = judge_early(TOPIC, "not whole", silent, metadata(*SOUND))
+    assert conclude([SimpleNamespace(bit=True, name="n", unseen=[])], found, "")[0] == NO_HEAL
+    assert "no answer" in found.unjudged[0]
 
 
 @pytest.fixture
