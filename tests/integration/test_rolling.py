@@ -51,6 +51,7 @@ class Watcher:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.looks = 0
+        self._seen = threading.Event()
         self.most_away = 0
         self.smallest_isr = 99
         self.pods: dict[str, set[str]] = {}
@@ -58,6 +59,7 @@ class Watcher:
 
     def __enter__(self):
         self._thread.start()
+        assert self._seen.wait(60), "a change before the first look would be compared with nothing"
         return self
 
     def __exit__(self, *_):
@@ -72,6 +74,7 @@ class Watcher:
                 self._look()
         except Exception as error:
             self.failure = error
+            self._seen.set()
 
     def _look(self):
         listed = self._cluster.api.list_namespaced_custom_object(GROUP, VERSION, NAMESPACE, "kafkalitebrokers")
@@ -81,6 +84,7 @@ class Watcher:
         for name, uid in uids(self._cluster).items():
             self.pods.setdefault(name, set()).add(uid)
         self.looks += 1
+        self._seen.set()
 
 
 def test_a_change_that_needs_a_restart_rolls_every_broker_once_under_load(own_cluster, topic_name):
