@@ -191,7 +191,7 @@ def test_a_broker_that_is_scaled_away_with_replicas(healthy) -> None:
     ],
 )
 def test_a_deletion_that_is_answered_and_not_done(healthy, ledger, leader, monkeypatch, answer, broken) -> None:
-    users = UserActions(healthy)
+    users = UserActions(healthy, "test")
     monkeypatch.setattr(users, "_any_ledger", lambda: ledger)
     taken = []
     monkeypatch.setattr(healthy.world, "at", lambda _delay_ms, _process, _action, event: taken.append(event))
