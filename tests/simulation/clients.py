@@ -274,7 +274,9 @@ class Consumer(Client):
     ) -> None:
         if answer.error_code:
             self.refresh()
-            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset:
+            asked_last = self._positions.get((topic, number), (topic_id, 0)) == (topic_id, position)
+            below = answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset
+            if asked_last and below:  # not one that came late or twice
                 self._positions[topic, number] = (topic_id, answer.log_start_offset)
             return
         known_id, reached = self._positions.get((topic, number), ("", 0))

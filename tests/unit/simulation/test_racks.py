@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalite_core.protocol.errors import ErrorCode
-from kafkalite_core.protocol.fetch import FetchRequest
+from kafkalite_core.protocol.fetch import FetchRequest, PartitionData
 from tests.simulation.batches import marks_of
 from tests.simulation.clients import Sent, read_for
 from tests.simulation.swarm import draw
@@ -103,3 +103,14 @@ def test_records_beyond_the_high_watermark_of_who_gives_them(racked) -> None:
     consumer._positions[KEY] = driver.ref.topic_id, 0
     with pytest.raises(Violation, match="the high watermark is"):
         consumer._got_elsewhere(*KEY, driver.ref.topic_id, 0, data, records)
+
+
+@pytest.mark.parametrize(("position", "then"), [(4, 9), (2, 4)])
+def test_an_answer_to_an_earlier_question_sends_nobody_back(racked, position, then) -> None:
+    """That its offset is out of range counts where the consumer is still there; answers come late, and twice."""
+    consumer = racked.consumer
+    topic_id = consumer._positions[KEY][0]
+    consumer._positions[KEY] = (topic_id, 4)
+    answer = PartitionData(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=9)
+    consumer._got(*KEY, topic_id, position, answer, b"")
+    assert consumer._positions[KEY] == (topic_id, then)
