@@ -143,11 +143,7 @@ class Producer(Client):
         """As after the patience of a request: of what was under way to that broker nobody knows whether it arrived."""
         super().connection_lost(host)
         for lane in self._lanes:
-            pipe = lane._pipe
-            if pipe is not None and pipe.broker.host.name == host:
-                if pipe.flying:
-                    self.world.bite("client_reset")
-                lane._time_is_up(pipe, pipe.sent)
+            lane.connection_lost(host)
 
     def bump(self) -> None:
         """The id cannot be used any more."""

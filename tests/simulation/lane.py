@@ -210,6 +210,14 @@ class Lane:
         else:
             self.producer.world.events -= 1  # the answer came long ago
 
+    def connection_lost(self, host: str) -> None:
+        """The connection to that machine broke, if the lane has one: it is given up at once, as after its patience."""
+        pipe = self._pipe
+        if pipe is not None and pipe.broker.host.name == host:
+            if pipe.flying:
+                self.producer.world.bite("client_reset")
+            self._time_is_up(pipe, pipe.sent)
+
     def _break(self, pipe: Pipe) -> None:
         """The connection is given up: of what was under way on it nobody knows whether it arrived."""
         pipe.open = False

@@ -268,6 +268,17 @@ def test_without_idempotence_nothing_is_sent_again() -> None:
     assert crcs(sender) != sent
 
 
+def test_a_connection_that_broke_is_given_up_at_once_and_no_other(sender) -> None:
+    sender.lane.connection_lost("b1")
+    sender.run(5.0)
+    assert all(batch.flying for batch in sender.lane.window)
+    assert not sender.world.effects["client_reset"]
+    sender.lane.connection_lost("b0")
+    assert sender.world.effects["client_reset"] == 1
+    sender.retry()
+    assert sender.broker.sequences()[5:] == sender.broker.sequences()[:5], "long before its patience is over"
+
+
 def test_a_process_that_is_gone_breaks_the_connection(sender) -> None:
     sender.broker.process.alive = False
     sender.stopped = False
