@@ -187,6 +187,7 @@ class Operator:
         if due and balanced(snapshot, actions, now_s):
             self._balanced_s = now_s
         last_resort.decided(self.host.cluster.oracles, snapshot, actions)
+        self.host.cluster.oracles.epochs.decided(snapshot, actions)
         self._dispatch(actions, epoch)
         if self.host.cluster.shape.scales and not removals(snapshot):
             self._run_brokers(len(wanted_brokers(snapshot)))

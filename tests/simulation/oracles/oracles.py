@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.resources.naming import ANNOTATION_ELECT_UNCLEAN, ANNOTATION_RECOVER_STORE
 from tests.simulation.oracles.bounds import Bounded
+from tests.simulation.oracles.epochs import EpochsOnce
 from tests.simulation.oracles.groups import GroupPromises
 from tests.simulation.oracles.lease_justice import LeaseJustice
 from tests.simulation.oracles.ledger import Ledger
@@ -74,6 +75,7 @@ class Oracles:
         self.read_order = ReadOrder()
         self.metadata = MetadataIsHistory()
         self.elections = PermittedElections()
+        self.epochs = EpochsOnce()
         self.justice = LeaseJustice()
         self.removal = Removals()
         self.groups = GroupPromises()
@@ -294,6 +296,7 @@ class Oracles:
             self._wanted_min_isr(ledger, new["spec"], entry)
             if known == entry:
                 continue
+            self.epochs.landed(ledger, after.ref.uid, entry)
             self.metadata.stored(after.ref, number, entry)
             if known is None and before is not None and before.partitions and self._knows_more(ledger, after, entry):
                 # The store went back to before this partition was added, and it was added again as if it had not been.
