@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.network import Network
+    from tests.simulation.silence import Silence
     from tests.simulation.world import Process, World
 
 HOST = API
@@ -98,6 +99,7 @@ class ApiServer:
         throttle: Share of requests that are answered 429.
         late_lists: Share of lists that arrive long after they were read, as large ones do; watches go on meanwhile, so
             that a list may show less than its reader has been told.
+        silences: By host: its patches of topics are not answered for a while.
         lags: How much later than others a host is told, in ms: the server that it watches is behind, and a watch that
             is begun anew is served by the same one. Lists are consistent all the same: nobody asks for another kind.
         on_change: Told every accepted change: kind, old object, new object.
@@ -118,6 +120,7 @@ class ApiServer:
         self.throttle = 0.0
         self.late_lists = 0.0
         self.lags: dict[str, float] = {}
+        self.silences: dict[str, Silence] = {}
         self._starts = 0
         self._edges = world.rng("api edges").random
         self.late: dict[str, int] = {}
@@ -181,7 +184,18 @@ class ApiServer:
             world.bite("api_delayed_request")
             world.at(2000.0 + chance() * 8000.0, None, self._serve, call, False)
             return
+        silence = self.silences.get(call.host)
+        if silence is not None and call.verb == "patch" and silence.takes(self, world.now, *call.args[:3]):
+            self._serve_in_silence(call, silence)
+            return
         world.at(self.delay_ms * (0.5 + chance()), None, self._serve, call, True)
+
+    def _serve_in_silence(self, call: Call, silence: Silence) -> None:
+        self._world.bite("unanswered")
+        if silence.applies():
+            self._verbs[call.verb](*call.args)
+        if silence.broken:
+            self._world.at(0.5, call.process, self._expire, call)
 
     def _serve(self, call: Call, reply: bool) -> None:
         outcome, result = self._verbs[call.verb](*call.args)

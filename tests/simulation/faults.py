@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from kafkalite_broker.log.strays import UNLISTED_MS
 from kafkalite_core.model.cluster import entry_counts
 from tests.simulation.edges import EdgeFaults
+from tests.simulation.silence import Silences
 from tests.simulation.strikes import Strikes
-from tests.simulation.swarm import EDGE_FAULTS, KINDS
+from tests.simulation.swarm import EDGE_FAULTS, KINDS, SILENCES
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import SimCluster
@@ -17,20 +18,24 @@ if TYPE_CHECKING:
 
 
 class Faults(Strikes):
-    """All faults: those of `swarm.FAULTS` are drawn here, those at the edges by `EdgeFaults`, as often for their weight."""
+    """All faults: those of `swarm.FAULTS` are drawn here, others by `EdgeFaults` and `Silences`, as often for their weight."""
 
     def __init__(self, cluster: SimCluster) -> None:
         shape = cluster.shape
-        super().__init__(cluster, KINDS - EDGE_FAULTS.keys(), "faults", shape.fault_every_ms)
+        super().__init__(cluster, KINDS - EDGE_FAULTS.keys() - SILENCES.keys(), "faults", shape.fault_every_ms)
         self._from_clients = cluster.world.rng("isolate")
-        edges = sum(weight for kind, weight in shape.faults.items() if kind in EDGE_FAULTS)
+        edges, silences = (
+            sum(weight for kind, weight in shape.faults.items() if kind in kinds) for kinds in (EDGE_FAULTS, SILENCES)
+        )
         others = sum(self._faults.values())
         self._edges = EdgeFaults(cluster, shape.fault_every_ms * (others or 1.0) / (edges or 1.0))
+        self._silences = Silences(cluster, shape.fault_every_ms * (others or 1.0) / (silences or 1.0))
 
     def begin(self) -> None:
         """The chaos starts."""
         super().begin()
         self._edges.begin()
+        self._silences.begin()
 
     # ------------------------------------------------------------ processes and machines
 
@@ -368,6 +373,7 @@ class Faults(Strikes):
         """No new faults; all that last are ended."""
         self._healed = True
         self._edges.heal()
+        self._silences.heal()
         cluster, world = self._cluster, self._world
         cluster.network.heal()
         api = cluster.api

@@ -64,6 +64,9 @@ EDGE_FAULTS: dict[str, float] = {
 }
 """The same of `EdgeFaults`, which have streams of their own."""
 
+SILENCES: dict[str, float] = {"unanswered": 3.0}
+"""The same of `Silences`, which have a stream of their own as well."""
+
 GROUP_TOPIC = "t0"
 """The topic that members of the group read; every history has it."""
 
@@ -73,7 +76,7 @@ READERS_MAX = 2
 UNDONE = frozenset({"lose_topic", "remake_cluster", "restore"})
 """Faults after which users want back what brokers set aside."""
 
-KINDS = frozenset({*FAULTS, *EDGE_FAULTS, "scale", "remake_cluster", "restore"})
+KINDS = frozenset({*FAULTS, *EDGE_FAULTS, *SILENCES, "scale", "remake_cluster", "restore"})
 """All of them: these three have a stream of their own in `draw`."""
 
 
@@ -168,6 +171,8 @@ def draw(seed: int) -> Shape:
         faults["disk_full"] = max(3.0, faults["disk_full"])
     edges = Random(f"{seed}/edges")
     faults |= {kind: weight * edges.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for kind, weight in EDGE_FAULTS.items()}
+    silences = Random(f"{seed}/silences")
+    faults |= {kind: weight * silences.choice((0.0, 0.5, 1.0, 1.0, 3.0)) for kind, weight in SILENCES.items()}
     places = Random(f"{seed}/racks")
     racks, reader_racks = _racks(places, brokers)
     window = Random(f"{seed}/in_flight")

@@ -40,6 +40,7 @@ LASTING = frozenset(
         "network_reset",
         "power_all",
         "read_error",
+        "unanswered",
         "watch_broken",
         "watch_expired",
         "watch_lag",
