@@ -270,16 +270,11 @@ class Consumer(Client):
     ) -> None:
         if answer.error_code:
             self.refresh()
-            asked_last = self._positions.get((topic, number), (topic_id, 0)) == (topic_id, position)
             below = answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and position < answer.log_start_offset
-            if asked_last and below:  # not one that came late or twice
+            if below and not self._is_late((topic, number), topic_id, position):
                 self._positions[topic, number] = (topic_id, answer.log_start_offset)
             return
-        known_id, reached = self._positions.get((topic, number), ("", 0))
-        if known_id == topic_id:
-            if reached != position:
-                return  # an answer that came late or twice
-        elif known_id and position:
+        if self._is_late((topic, number), topic_id, position):
             return
         if answer.preferred_read_replica in self.cluster.hosts:
             self._preferred[topic, number] = answer.preferred_read_replica, self.world.now + self.ELSEWHERE_MS
@@ -300,6 +295,11 @@ class Consumer(Client):
         self._positions[topic, number] = (topic_id, position)
         if records:
             self._poll(topic, number)
+
+    def _is_late(self, key: tuple[str, int], topic_id: str, position: int) -> bool:
+        """Whether an answer came late or twice; the first one of a topic that was made again is none."""
+        known_id, reached = self._positions.get(key, ("", 0))
+        return reached != position if known_id == topic_id else bool(known_id and position)
 
 
 def read_for(request: Sent, driver: Driver, position: int, *, rack_aware: bool) -> tuple[PartitionData, bytes]:

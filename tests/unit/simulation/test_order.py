@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.protocol.fetch import PartitionData
 from tests.simulation import run
+from tests.simulation.clients import Consumer
 from tests.simulation.oracles import ledger as oracles_ledger
 from tests.simulation.oracles.order import AcknowledgedOrder, ProducerOrder, Told
 from tests.simulation.platter import Mark
@@ -132,6 +135,20 @@ def test_a_consumer_that_is_given_a_batch_again(healthy, ledger, monkeypatch) ->
     healthy.oracles.read_order.read(ledger, "again", first)  # it has read another topic of that name
     with fires():
         healthy.oracles.read_order.read(ledger, "again", first._replace(base=1, next=1))
+
+
+def test_a_consumer_goes_on_where_a_topic_that_was_made_again_begins(healthy, ledger) -> None:
+    """Its first records are deleted already. An answer that came late sends nobody back."""
+    consumer, key = Consumer(healthy, 9), ("t0", 0)
+    gone = PartitionData(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE), log_start_offset=20)
+    consumer._got(*key, ledger.tag[0], 0, gone, b"")
+    assert consumer._positions[key] == (ledger.tag[0], 20)
+    consumer._positions[key] = ledger.tag[0], 30
+    for late in (0, 10):
+        consumer._got(*key, ledger.tag[0], late, gone, b"")
+        assert consumer._positions[key] == (ledger.tag[0], 30)
+    consumer._got(*key, "another topic of that name", 0, gone, b"")
+    assert consumer._positions[key] == ("another topic of that name", 20)
 
 
 # ------------------------------------------------------------ acknowledged
