@@ -93,7 +93,7 @@ def test_two_brokers_go_at_once_and_every_partition_keeps_its_minimum(own_cluste
     with load, rolls, partitions, Watcher(own_cluster, topic_name) as watcher:
         load.wait_acks(RATE, timeout_s=60)
         load.fault("rolling restart", range(len(ASSIGNMENT)))
-        change(own_cluster, {"config": {"max.connections": "5000"}})
+        change(own_cluster, {"config": {"log.retention.check.interval.ms": "5000"}})
         own_cluster.wait_cluster(lambda obj: obj["status"].get("rolling", {}).get("inProgress") is True)
         own_cluster.wait_cluster(lambda obj: obj["status"]["rolling"]["inProgress"] is False)
         load.wait_acks(RATE, timeout_s=60)

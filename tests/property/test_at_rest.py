@@ -13,7 +13,7 @@ from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.snapshot import LeaseView
 from kafkalite_core.model.cluster import BrokerState
-from kafkalite_core.model.topic import FLUSH_CONDITION, Condition, Holding, Stray
+from kafkalite_core.model.topic import FLUSH_CONDITION, Condition, Holding, Stray, flushed_token
 from tests.property.test_controller import IDS, broker, partition
 from tests.unit.controller.builders import NOW, apply, brokers, entry, make_broker, snapshot, topic_view
 
@@ -164,12 +164,23 @@ def calm(names=TOPICS):
 
 
 def tightened():
-    """`flush.messages` was tightened: a while later it says that everything is on disk."""
+    """`flush.messages` was tightened: once all brokers tell that they have flushed it says so, or for those that tell
+    nothing a while later.
+    """
     told = (Condition(type=FLUSH_CONDITION, status="False", reason="Relaxed"),)
     state = calm()
     state = with_topic(state, replace(state.topics["uid-a"], conditions=told, generation_seen=NOW))
     state = apply(state, plan(state, NOW))
-    return [(state, NOW), (state, NOW + 61.0)]
+    flushed = frozenset({flushed_token("uid-a", 1, 0)})
+    waiting = {i: replace(lease, flushed=frozenset()) for i, lease in state.leases.items()}
+    told = {i: replace(lease, flushed=flushed) for i, lease in state.leases.items()}
+    later = {i: replace(lease, changed_at=NOW + 61.0) for i, lease in state.leases.items()}
+    return [
+        (replace(state, leases=waiting), NOW),
+        (replace(state, leases=told), NOW),
+        (state, NOW),
+        (replace(state, leases=later), NOW + 61.0),
+    ]
 
 
 def patience():

@@ -55,6 +55,7 @@ async def test_totals_keep_what_a_topic_counted_that_has_gone(tmp_path):
         counters.appended(3, 100)
         counters.fetched(40, follower=False)
         counters.fetched(50, follower=True)
+        counters.fetch_failed()
         counters.isr_changed(shrunk=1, expanded=1)
         rig.telemetry.produce_failed("orders", ErrorCode.CORRUPT_MESSAGE)
         before = totals(rig)
