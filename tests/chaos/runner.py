@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -79,6 +79,20 @@ def conclude(harms: list[Harm], seen: Verdict, error: str) -> tuple[str, str]:
     return PASSED, ""
 
 
+def figures(harms: list[Harm], seen: Verdict) -> dict[str, Any]:
+    """What every line of the ledger says of a run: how it was harmed, and how much was judged."""
+    return {
+        "injected": len(harms),
+        "bitten": sum(harm.bit for harm in harms),
+        "acked": seen.acked,
+        "read": seen.read,
+        "replica_bytes": seen.replica_bytes,
+        "metadata_changes": seen.metadata_changes,
+        "longest_gap_ms": round(seen.longest_gap_ms, 1),
+        "allowed": seen.allowed,
+    }
+
+
 class Runner:
     """One scenario with one seed in one folder."""
 
@@ -124,15 +138,8 @@ class Runner:
             verdict=verdict,
             reason=reason[:3000],
             minutes=round(self.minutes, 3),
-            injected=len(harms),
-            bitten=sum(harm.bit for harm in harms),
-            acked=self.verdict.acked,
-            read=self.verdict.read,
-            replica_bytes=self.verdict.replica_bytes,
-            metadata_changes=self.verdict.metadata_changes,
-            longest_gap_ms=round(self.verdict.longest_gap_ms, 1),
             counts=dict(run.cluster.log.counts()) if run else {},
-            allowed=self.verdict.allowed,
+            **figures(harms, self.verdict),
         )
 
     def _note(self, problem: Exception) -> str:

@@ -73,6 +73,5 @@ class FlushedTopics:
                     return False
             return True
 
-        waited_for = (topic for topic in cache.topics() if topic.flush_lag_known)
-        told = [flushed_token(t.ref.uid, t.generation, generation) for t in waited_for if flushed(t)]
+        told = [flushed_token(t.ref.uid, t.generation, generation) for t in cache.flush_lags() if flushed(t)]
         self.tokens = tuple(told[:NOTICED_MAX])

@@ -163,6 +163,10 @@ class MetadataCache:
         shown = (*self._visible.values(), *self._shown.values())
         return [topic.ref.uid for topic in shown if not topic.ref.topic_id]
 
+    def flush_lags(self) -> list[Topic]:
+        """Visible topics of which the status says that the disk was not waited for (S4), in the order of names."""
+        return sorted((topic for topic in self._visible.values() if topic.flush_lag_known), key=lambda it: it.ref.name)
+
     def delete_seen(self, ref: TopicRef) -> bool:
         """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
         return self._deletions.get(ref.uid, False)

@@ -23,7 +23,8 @@ def judge(topic: str, report: dict[str, Any], replicas: Mapping[int, Path], meta
         metadata: the recorded history of the custom resources.
         floor: the acknowledged records without which the round shows nothing.
     """
-    verdict = Verdict(acked=report["acked"], read=report["read"], longest_gap_ms=report["longest_ack_gap_ms"])
+    verdict = Verdict()
+    _add(verdict, report)
     if report["counts"]:
         verdict.broken.append(f"{topic}: {report['counts']} {' | '.join(report['examples'])}")
     if report["too_large"]:
@@ -56,8 +57,7 @@ def judge_early(topic: str, problem: str, report: Callable[[], dict[str, Any]], 
     verdict = Verdict(late=[problem])
     with verdict.as_far_as_possible(f"clients of {topic}"):
         seen = report()
-        verdict.acked, verdict.read = seen["acked"], seen["read"]
-        verdict.longest_gap_ms = seen["longest_ack_gap_ms"]
+        _add(verdict, seen)
         if lost := {kind: count for kind, count in seen["counts"].items() if kind not in IN_TIME}:
             verdict.broken.append(f"{topic}: {lost} {' | '.join(seen['examples'])}")
     with verdict.as_far_as_possible("metadata"):
@@ -66,3 +66,11 @@ def judge_early(topic: str, problem: str, report: Callable[[], dict[str, Any]], 
         if not history.ok:
             verdict.broken.append(f"metadata: {history.counts} {history.examples[:5]}")
     return verdict
+
+
+def _add(verdict: Verdict, report: dict[str, Any]) -> None:
+    """The figures; and how many answers came from coordinators that hung, which nobody is blamed for."""
+    verdict.acked, verdict.read = report["acked"], report["read"]
+    verdict.longest_gap_ms = report["longest_ack_gap_ms"]
+    if report["excused"]:
+        verdict.allowed["offset-regressed"] = report["excused"]

@@ -21,7 +21,7 @@ from tests.chaos.kind.site import BITE_LIMIT_S, Site
 from tests.chaos.kind.traffic import PodTraffic
 from tests.chaos.ledger import BROKEN, CUT_OFF, JUDGES, KIND, PASSED, Line, harness_hash
 from tests.chaos.metadata_log import MetadataLog
-from tests.chaos.runner import LINE, commit, conclude
+from tests.chaos.runner import LINE, commit, conclude, figures
 from tests.cluster.processes import StartError
 from tests.e2e.cluster import BROKER_PODS, OPERATOR_PODS, ROOT, CommandError, broker_pod
 from tests.e2e.load import BROKERS, topic_object
@@ -51,7 +51,6 @@ class Round:
         self.verdict = Verdict()
         self.site: Site | None = None
         self.minutes = 0.0
-        self.excused = 0
         self._time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._began_s = time.monotonic()
         self._tree, self._commit, self._harness = tree_hash(), commit(), harness_hash(HARNESS)
@@ -92,21 +91,10 @@ class Round:
             verdict=verdict,
             reason=reason[:REASON_MAX],
             minutes=round(self.minutes, 3),
-            injected=len(harms),
-            bitten=sum(harm.bit for harm in harms),
-            acked=self.verdict.acked,
-            read=self.verdict.read,
-            replica_bytes=self.verdict.replica_bytes,
-            metadata_changes=self.verdict.metadata_changes,
-            longest_gap_ms=round(self.verdict.longest_gap_ms, 1),
-            counts=self._counts(),
+            counts=dict(self.site.log.counts()) if self.site else {},
             where=KIND,
+            **figures(harms, self.verdict),
         )
-
-    def _counts(self) -> dict[str, int]:
-        """What the metadata log counted; and answers of coordinators that hung, which nobody is blamed for."""
-        excused = {"excused/offset-regressed": self.excused} if self.excused else {}
-        return {**(self.site.log.counts() if self.site else {}), **excused}
 
     def say(self, text: str) -> None:
         """A line of what happens, with the seconds since the beginning."""
@@ -172,7 +160,6 @@ class Round:
         """Stop the load; what its clients saw."""
         report = site.load.stop()
         self.minutes = (time.monotonic() - began_s) / 60
-        self.excused = report["excused"]
         self.say("the load has ended and everything was read once more")
         self._whole()
         site.log.sync()

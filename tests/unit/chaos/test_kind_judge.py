@@ -85,7 +85,7 @@ def metadata(tmp_path):
 def report(**fields):
     values = {
         "acked": 6, "read": 12, "unknown": 0, "failed": 0, "longest_ack_gap_ms": 5.0, "counts": {}, "examples": [],
-        "highest": {"0": 5}, "starts": {"0": 0}, "too_large": 0, "unread": 0, "seconds": 1.0,
+        "highest": {"0": 5}, "starts": {"0": 0}, "too_large": 0, "unread": 0, "seconds": 1.0, "excused": 0,
     }  # fmt: skip
     return values | fields
 
@@ -134,6 +134,11 @@ def test_what_is_thin_late_or_unfit_does_not_pass(replicas, metadata, fields, ve
     bitten = SimpleNamespace(bit=True, name="n", unseen=[])
     found = judge(TOPIC, report(**fields), replicas, metadata(*SOUND), 6)
     assert conclude([bitten], found, "")[0] == verdict
+
+
+def test_what_is_excused_is_counted(replicas, metadata):
+    found = judge(TOPIC, report(excused=4), replicas, metadata(*SOUND), 6)
+    assert (found.allowed, found.broken) == ({"offset-regressed": 4}, [])
 
 
 @pytest.mark.parametrize(
