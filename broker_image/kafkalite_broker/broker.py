@@ -22,6 +22,7 @@ from kafkalite_broker.cluster.recovery_report import RecoveryReport
 from kafkalite_broker.cluster.termination import TerminationMessage
 from kafkalite_broker.cluster.topic_writer import TopicWriter
 from kafkalite_broker.data_plane import DataPlane
+from kafkalite_broker.replication.leaving import in_no_isr, leads_nothing
 from kafkalite_broker.telemetry import BrokerTelemetry
 from kafkalite_core.membership.registration import Identity
 from kafkalite_core.model.cluster import BrokerState
@@ -50,6 +51,10 @@ HAND_OVER_BY_OPERATOR_S = 2.0
 HAND_OVER_LIMIT_S = 6.0
 LEAVING_S = 0.3
 """Between the loss of the last leadership and the end: clients and followers hear where to go instead."""
+
+LEAVE_ISR_LIMIT_S = 3.0
+"""Of the wait until every leader has taken the broker out of its ISR. It fetches meanwhile: producers with acks=all wait for
+its acknowledgements until then. A leader that cannot be reached, or reach the API server, does not keep a broker from stopping."""
 
 FLUSH_HANGS_S = 60.0
 FATAL_EXIT_CODE = 70
@@ -242,14 +247,18 @@ class Broker:
     async def _hand_over(self, plane: DataPlane) -> None:
         """Controlled shutdown: the operator moves the leaders; without it the broker does so itself."""
         self._say("handing over leadership")
-        began_s = monotonic()
+        began_s, partitions = monotonic(), plane.partitions
         told = await self._link.set_state(BrokerState.SHUTTING_DOWN, deadline_s=HAND_OVER_BY_OPERATOR_S)
-        if not await plane.partitions.leads_nothing(HAND_OVER_BY_OPERATOR_S if told else 0.0):
-            plane.partitions.hand_over_all("the broker is stopping")
-            await plane.partitions.leads_nothing(HAND_OVER_LIMIT_S)
-        left = plane.partitions.led_count()
+        if not await leads_nothing(partitions, HAND_OVER_BY_OPERATOR_S if told else 0.0):
+            partitions.hand_over_all("the broker is stopping")
+            await leads_nothing(partitions, HAND_OVER_LIMIT_S)
+        left = partitions.led_count()
         log.info("leadership handed over", seconds=round(monotonic() - began_s, 3), partitions_left=left)
-        await asyncio.sleep(LEAVING_S)
+        await asyncio.gather(
+            asyncio.sleep(LEAVING_S),
+            in_no_isr(partitions, LEAVE_ISR_LIMIT_S if told else 0.0),
+        )
+        log.info("left the ISRs", seconds=round(monotonic() - began_s, 3), partitions_left=partitions.awaited_count())
 
     async def _close(self) -> None:
         if self._plane is not None and self._plane.recovering:

@@ -3,6 +3,7 @@
 Pauses are printed and bounded generously here; their distribution is a matter of the benchmark reports.
 """
 
+import json
 import signal
 import time
 
@@ -60,6 +61,10 @@ def test_a_leader_is_stopped_in_order(cluster, load):
     cluster.signal(leader, signal.SIGTERM)
     print(f"pause in s: {load.pause_after(stopped, partitions, timeout_s=30):.3f}")
     cluster.wait_healed()
+    lines = (cluster.home / "logs" / f"broker-{leader}.log").read_text().splitlines()
+    left = [json.loads(line) for line in lines if '"left the ISRs"' in line][-1]
+    # It fetched until no leader waited for it: otherwise every producer would have, until the leaders noticed.
+    assert left["partitions_left"] == 0
 
 
 def test_a_leader_hangs_and_wakes_up_again(cluster, load):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 SELECTOR = "replica.selector.class"
 HAND_OVER_BY_OPERATOR_MS = 2_000.0
 HAND_OVER_LIMIT_MS = 6_000.0
+LEAVE_ISR_LIMIT_MS = 3_000.0
 CLOSE_MS = 300.0
 MAKE_ROOM_INTERVAL_MS = 1_000.0
 STRAY_RETENTION_MS = 7 * 86_400_000
@@ -310,6 +311,12 @@ class Broker:
         if self.partitions.led_count() and self.mono_ms() < deadline_ms:
             self.partitions.hand_over_all("the broker is stopping")
             self.after(250.0, self._hand_over, deadline_ms)
+        else:
+            self._leave(self.mono_ms() + LEAVE_ISR_LIMIT_MS)
+
+    def _leave(self, deadline_ms: float) -> None:
+        if self.partitions.awaited_count() and self.mono_ms() < deadline_ms:
+            self.after(100.0, self._leave, deadline_ms)
         else:
             self.after(CLOSE_MS, self._close)
 

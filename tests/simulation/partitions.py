@@ -272,6 +272,14 @@ class Partitions:
         """Partitions that this broker leads."""
         return sum(driver.is_leader for driver in self.drivers.values())
 
+    def awaited_count(self) -> int:
+        """Partitions that another broker leads, with this one in the ISR."""
+        broker = self.broker
+        held = [driver.replica.partition for driver in self.drivers.values() if driver.replica.role is Role.FOLLOWER]
+        return sum(
+            each is not None and each.leader >= 0 and each.isr_epoch_of(broker.host.id) == broker.broker_epoch for each in held
+        )
+
     def high_watermarks(self) -> dict[Log, int]:
         """For the checkpoint."""
         return {driver.log: driver.replica.high_watermark for driver in self.drivers.values()}

@@ -96,7 +96,8 @@ class PartitionManager:
         """Partitions that could not be brought in step with the metadata: tried again with every tick."""
         self._by_log: dict[Log, PartitionDriver] = {}
         self._fetchers = Fetchers(self._new_fetcher)
-        self._roles_changed = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set with every change of metadata, and of a role."""
         self.on_role_changed: Callable[[PartitionDriver], None] = _ignore
         """Told, in the middle of the partition's step, that its role or its leader epoch changed."""
         self._suspects = SuspectedLeaders(cache)
@@ -149,6 +150,16 @@ class PartitionManager:
             for driver in self._drivers.values()
         )
 
+    def awaited_count(self) -> int:
+        """Replicas here that follow a leader which commits nothing without them: they are in its ISR."""
+        return sum(
+            driver.replica.role is Role.FOLLOWER
+            and driver.replica.partition is not None
+            and driver.replica.partition.leader >= 0
+            and driver.replica.partition.isr_epoch_of(self._broker_id) == self._broker_epoch()
+            for driver in self._drivers.values()
+        )
+
     # ------------------------------------------------------------ metadata
 
     def partitions_changed(self, changed: Iterable[tuple[TopicRef, int]]) -> None:
@@ -156,6 +167,7 @@ class PartitionManager:
         for name, number in sorted({(ref.name, number) for ref, number in changed}):
             self._settle(name, number)
         self._assign_fetchers()
+        self.changed.set()
         self._suspects.look_again()
 
     def brokers_changed(self) -> None:
@@ -371,7 +383,7 @@ class PartitionManager:
 
     def role_changed(self, driver: PartitionDriver) -> None:
         """Fetchers are assigned anew after the change of metadata; positions of this one moved."""
-        self._roles_changed.set()
+        self.changed.set()
         self.on_role_changed(driver)
         fetcher = self._fetchers.get(driver.replica.leader_id)
         if fetcher is not None and driver in fetcher.drivers:
@@ -417,17 +429,6 @@ class PartitionManager:
         for driver in list(self._drivers.values()):
             if driver.is_leader:
                 self._step(driver, partial(driver.step, event))
-
-    async def leads_nothing(self, timeout_s: float) -> bool:
-        """Wait until this broker leads no partition; False when it still does after that time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self.led_count():
-                    self._roles_changed.clear()
-                    await self._roles_changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     def reconfigure(self, broker_config: Mapping[str, str]) -> None:
         """The broker's keys changed: topics that fall back to them follow."""

@@ -1,10 +1,12 @@
 """Which replicas a broker hosts, and what keeps them in step with the metadata."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from kafkalite_broker.log import metadata_files
+from kafkalite_broker.replication.leaving import in_no_isr, leads_nothing
 from kafkalite_broker.replication.suspects import SuspectedLeaders
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.protocol.errors import ErrorCode
@@ -266,14 +268,32 @@ async def test_hand_over_ends_when_nothing_is_led(tmp_path):
         rig.see_broker(0, rig.port)
         rig.see_broker(1, 1)
         rig.see_topic(topic_ref(), {0: entry(0)})
-        assert not await rig.partitions.leads_nothing(0.0)
-        waiting = asyncio.create_task(rig.partitions.leads_nothing(10.0))
+        partitions = rig.partitions
+        assert not await leads_nothing(partitions, 0.0)
+        waiting = asyncio.create_task(leads_nothing(partitions, 10.0))
         rig.partitions.hand_over_all("test")
         await asyncio.sleep(0)
         rig.writer.apply()
         assert await waiting
         assert rig.driver().replica.role is Role.FOLLOWER
-        assert await rig.partitions.leads_nothing(0.0)
+        assert await leads_nothing(partitions, 0.0)
+
+
+@on_uvloop
+async def test_a_follower_is_awaited_as_long_as_its_leader_has_it_in_the_isr(tmp_path):
+    async with Rig(tmp_path) as rig:
+        rig.see_broker(0, rig.port)
+        rig.see_broker(1, 1)
+        partitions = rig.partitions
+        both = entry(1)
+        alone = replace(both, isr=both.isr[1:], partition_epoch=1)
+        rig.see_topic(topic_ref(), {0: both, 1: alone, 2: entry(-1), 3: entry(0)})
+        assert (partitions.awaited_count(), partitions.behind_count()) == (1, 1)
+        waiting = asyncio.create_task(in_no_isr(partitions, 10.0))
+        await asyncio.sleep(0)
+        rig.see_topic(topic_ref(), {0: alone, 1: alone, 2: entry(-1), 3: entry(0)})
+        assert await waiting
+        assert partitions.awaited_count() == 0
 
 
 # ---------------------------------------------------------------------------------------------------- suspects

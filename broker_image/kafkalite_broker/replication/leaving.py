@@ -1,0 +1,36 @@
+"""What a broker that stops waits for: that it leads nothing, then that no leader waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkalite_broker.replication.partitions import Partitions
+
+
+async def leads_nothing(partitions: Partitions, timeout_s: float) -> bool:
+    """Wait until this broker leads no partition; False when it still does after that time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while partitions.led_count():
+                await _changed(partitions)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def in_no_isr(partitions: Partitions, timeout_s: float) -> bool:
+    """Wait until it is in the ISR of no other leader; False when it still is after that time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while partitions.awaited_count():
+                await _changed(partitions)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _changed(partitions: Partitions) -> None:
+    partitions.changed.clear()
+    await partitions.changed.wait()
