@@ -53,8 +53,8 @@ LEAVING_S = 0.3
 """Between the loss of the last leadership and the end: clients and followers hear where to go instead."""
 
 LEAVE_ISR_LIMIT_S = 3.0
-"""Of the wait until every leader has taken the broker out of its ISR. It fetches meanwhile: producers with acks=all wait for
-its acknowledgements until then. A leader that cannot be reached, or reach the API server, does not keep a broker from stopping."""
+"""Of the wait until every leader has taken the broker out of its ISR. It fetches meanwhile, since until then producers
+with acks=all wait for it. A leader that cannot write to the API server does not keep a broker from stopping."""
 
 FLUSH_HANGS_S = 60.0
 FATAL_EXIT_CODE = 70

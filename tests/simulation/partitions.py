@@ -277,7 +277,8 @@ class Partitions:
         broker = self.broker
         held = [driver.replica.partition for driver in self.drivers.values() if driver.replica.role is Role.FOLLOWER]
         return sum(
-            each is not None and each.leader >= 0 and each.isr_epoch_of(broker.host.id) == broker.broker_epoch for each in held
+            each is not None and each.leader >= 0 and each.isr_epoch_of(broker.host.id) == broker.broker_epoch
+            for each in held
         )
 
     def high_watermarks(self) -> dict[Log, int]:

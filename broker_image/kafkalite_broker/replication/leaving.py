@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafkalite_broker.replication.partitions import Partitions
+    from kafkalite_broker.replication.partitions import PartitionManager
 
 
-async def leads_nothing(partitions: Partitions, timeout_s: float) -> bool:
+async def leads_nothing(partitions: PartitionManager, timeout_s: float) -> bool:
     """Wait until this broker leads no partition; False when it still does after that time."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -20,7 +20,7 @@ async def leads_nothing(partitions: Partitions, timeout_s: float) -> bool:
     return True
 
 
-async def in_no_isr(partitions: Partitions, timeout_s: float) -> bool:
+async def in_no_isr(partitions: PartitionManager, timeout_s: float) -> bool:
     """Wait until it is in the ISR of no other leader; False when it still is after that time."""
     try:
         async with asyncio.timeout(timeout_s):
@@ -31,6 +31,6 @@ async def in_no_isr(partitions: Partitions, timeout_s: float) -> bool:
     return True
 
 
-async def _changed(partitions: Partitions) -> None:
+async def _changed(partitions: PartitionManager) -> None:
     partitions.changed.clear()
     await partitions.changed.wait()
