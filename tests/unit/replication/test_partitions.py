@@ -291,6 +291,7 @@ async def test_a_follower_is_awaited_as_long_as_its_leader_has_it_in_the_isr(tmp
         assert (partitions.awaited_count(), partitions.behind_count()) == (1, 1)
         waiting = asyncio.create_task(in_no_isr(partitions, 10.0))
         await asyncio.sleep(0)
+        assert not waiting.done()
         rig.see_topic(topic_ref(), {0: alone, 1: alone, 2: entry(-1), 3: entry(0)})
         assert await waiting
         assert partitions.awaited_count() == 0
