@@ -26,7 +26,13 @@ BATCH = 500
 WAIT_S = 0.2
 QUERY_S = 10.0
 LAG_S = 2.0
+UNASSIGNED_S = 5.0
+"""A group that gives nothing for so long: librdkafka looks for its coordinator without a word."""
 LATEST_MS = 2**63 - 1
+UNASSIGNED = (
+    "the group has given this consumer no partition yet: its coordinator does not answer, or other members read all of"
+    " them (kafkalite groups describe); waiting on"
+)
 OFFSET = re.compile(r"-?\d+")
 FATAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -136,7 +142,8 @@ class Inbox:
 
     def run(self, limits: Limits, *, stop: Stop, meter: Meter) -> bool:
         """Read until a limit or a stop; whether it ended as it should (not by silence before `limits.records`)."""
-        heard = time.monotonic()
+        began = heard = time.monotonic()
+        waits_to_join = self._in_group
         while not stop.requested:
             wanted = BATCH if limits.records is None else min(BATCH, limits.records - self.count)
             if wanted <= 0:
@@ -144,6 +151,11 @@ class Inbox:
             messages = self._consumer.consume(wanted, WAIT_S)
             if self._take(messages):
                 heard = time.monotonic()
+            if waits_to_join and self._consumer.assignment():
+                waits_to_join = False
+            elif waits_to_join and time.monotonic() - began > UNASSIGNED_S:
+                waits_to_join = False
+                self._tell(UNASSIGNED)
             if limits.at_end and self._at_end():
                 return True
             if limits.silence_s is not None and time.monotonic() - heard > limits.silence_s:

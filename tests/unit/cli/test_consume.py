@@ -11,7 +11,7 @@ from kafkalite_cli import kafka
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import Stop
 from kafkalite_cli.main import main
-from kafkalite_cli.records import command
+from kafkalite_cli.records import command, consume
 from kafkalite_cli.records.consume import Inbox, Limits, Position, first_offset, parse_position
 from kafkalite_cli.records.meter import Meter
 from kafkalite_cli.records.show import TextFormat
@@ -126,6 +126,20 @@ def test_silence_ends_it(consuming):
     result = consuming("--timeout", "0.05", "-c", "2", batches=[[record(0, 5)]])
     assert (result.exit_code, result.stdout) == (1, "v\n")
     assert "only 1 of 2 records came: none for 0.05 s" in result.stderr
+
+
+def test_a_group_that_gives_nothing_is_waited_for_with_a_word(consuming, monkeypatch):
+    monkeypatch.setattr(consume, "UNASSIGNED_S", 0.0)
+
+    def nothing(consumer):
+        consumer.assigned = []
+        return []
+
+    result = consuming("-g", "g", "--timeout", "0.05", batches=[nothing])
+    assert result.stderr.count("no partition yet: its coordinator does not answer") == 1
+    # one that had partitions and lost them knows
+    assert "no partition yet" not in consuming("-g", "g", "--timeout", "0.05", batches=[[], nothing]).stderr
+    assert "no partition yet" not in consuming("--timeout", "0.05", batches=[nothing]).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
