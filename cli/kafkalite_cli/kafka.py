@@ -26,6 +26,8 @@ API_DEADLINE_S = 3.0
 CONNECT_S = 2.0
 METADATA_S = 10.0
 UNKNOWN_TOPIC_S = 2.0  # how long a topic that was made just now may be unknown to the broker that is asked
+POLL_UNIT_S = 0.001
+SERVE_S = 0.1
 LOCAL_BROKERS = 3
 DEFAULT_PORT = 9092
 NOT_RUNNING = "is the cluster running? (`kafkalite up` starts it)"
@@ -177,6 +179,17 @@ def sentence(error: KafkaError) -> str:
     return f"{said} ({error.name()})"
 
 
+def serve(client: Serving, limit_s: float) -> None:
+    """Call back what is due, and wait for more, `limit_s` at the longest and never longer than a tenth of a second.
+
+    librdkafka waits whole milliseconds: asked for less it does not wait at all, and who asks again and again spins.
+    """
+    if 0 < limit_s < POLL_UNIT_S:
+        time.sleep(limit_s)
+        limit_s = 0.0
+    client.poll(min(limit_s, SERVE_S))
+
+
 @contextlib.contextmanager
 def plain_errors(what: str = "") -> Iterator[None]:
     """Raise Failure instead of KafkaException, and for settings that librdkafka does not take."""
@@ -201,6 +214,13 @@ def final_codes() -> set[int]:
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.TOPIC_EXCEPTION,
     }
+
+
+class Serving(Protocol):
+    """A producer or a consumer of confluent-kafka."""
+
+    def poll(self, timeout: float, /) -> Any:
+        """Call back."""
 
 
 class HasMetadata(Protocol):

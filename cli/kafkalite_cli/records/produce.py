@@ -8,7 +8,7 @@ import select
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from kafkalite_cli.kafka import sentence
+from kafkalite_cli.kafka import sentence, serve
 from kafkalite_cli.records.parse import LineError, LineSplitter, Record
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class Outbox:
         elif self.failed == FAILURES_TOLD + 1:
             self._tell("more records were not sent; they are counted")
 
-    def poll(self, timeout_s: float = 0.0) -> None:
+    def poll(self, limit_s: float = 0.0) -> None:
         """Serve delivery reports."""
-        self._producer.poll(timeout_s)
+        serve(self._producer, limit_s)
 
     def finish(self, limit: float, stop: Stop, *, tick: Callable[[], None]) -> None:
         """Wait until every record has its delivery report; give up at `limit` (monotonic) or soon after a stop."""
@@ -161,7 +161,7 @@ def pump(
             number += 1
             outbox.send(parse(line), number)
             while rate and not stop.requested and (ahead_s := began + number / rate - time.monotonic()) > 0:
-                outbox.poll(min(ahead_s, WAIT_S))
+                outbox.poll(ahead_s)
                 show()
 
     def show() -> None:

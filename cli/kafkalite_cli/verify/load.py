@@ -25,7 +25,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import os_words
-from kafkalite_cli.kafka import partitions_of, plain_errors
+from kafkalite_cli.kafka import partitions_of, plain_errors, serve
 from kafkalite_cli.verify.acks import Acks
 from kafkalite_cli.verify.checker import Report, check
 from kafkalite_cli.verify.history import (
@@ -350,7 +350,7 @@ class Load:
         index = 0
         while not self._stop_producing.is_set() and (quota is None or index < quota):
             while (delay_s := began + index * interval_s - time.monotonic()) > 0:
-                producer.poll(min(delay_s, 0.1))
+                serve(producer, delay_s)
                 if self._stop_producing.is_set():
                     break
             key = index % self.keys

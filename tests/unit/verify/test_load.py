@@ -96,6 +96,26 @@ def test_a_run_reads_back_what_was_acknowledged(mock_bootstrap, tmp_path):
     assert instant > 0
 
 
+def test_a_load_does_not_ask_again_and_again_between_its_records():
+    waited = []
+
+    class Counting:
+        def __len__(self):
+            return 0
+
+        def poll(self, timeout):
+            waited.append(timeout)
+
+        def produce(self, *_arguments, **_more):
+            pass
+
+    load = Load("h:1", "load", 2000, partitions=1, count=200)
+    load._produce(Counting(), 0)
+    # In whole milliseconds, which is what the client knows: with less it returns at once, and a core is gone.
+    assert [timeout for timeout in waited if 0 < timeout < 0.001] == []
+    assert len(waited) <= 3 * 200, waited
+
+
 class Given:
     """A client that is given messages made by hand."""
 
