@@ -43,6 +43,12 @@ FORGIVEN_S = 11.0
 MOVE_LIMIT_S = 60.0
 
 DEFAULT_CLIENT: dict[str, Any] = {}
+RESTARTED_CLIENT: dict[str, Any] = {
+    # Here every broker is restarted each twelve seconds or so. librdkafka doubles its pause from one attempt to connect
+    # to a broker to the next, also over restarts that are less than ten seconds apart, up to ten seconds: a leader may
+    # then be there for eight seconds before it is asked. This is the limit that Java's client has by default.
+    "reconnect.backoff.max.ms": 1_000,
+}
 QUICK_CLIENT: dict[str, Any] = {
     # A broker that hangs, or whose host is cut off, keeps its connections open: only the client's own time-outs end
     # the wait for its answers, and librdkafka's is 60 s. It also asks for the leaders every 5 minutes only.
@@ -69,7 +75,7 @@ class Kind:
 
     text: str
     harm: Callable[[Lab, int], Any] | None = None
-    client: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=RESTARTED_CLIENT.copy)
     targets: dict[str, float] = field(default_factory=dict)
     least: int = 100
     by_partition: bool = False
