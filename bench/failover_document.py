@@ -60,13 +60,13 @@ FOOT = """\
 - **Silent**: nobody reports anything. The broker's Lease, of 5 s and renewed every second, runs out; the operator
   looks once a second. A client that waits for an answer of a broker that hangs, or whose host is gone, does not ask
   for the new leader until its own time-out is over. The clients of these rows use `{quick}`.
-- **Again and again**: every broker is restarted each twelve seconds or so. librdkafka doubles its pause between two attempts
-  to connect to a broker, up to 10 s, and begins anew only when the last attempt was ten seconds ago: a client may so let
-  a leader wait for seconds that is there: with that default 7 of 619 graceful stops had a pause above 0.9 s, of 8.2 s
-  at most, in which the client's log says `Delaying next reconnect by 7851ms`. All other clients therefore use
-  `{restarted}`, the default of Java's client.
-- **Default client**: as silent ones, with librdkafka's defaults (`socket.timeout.ms` 60 s): what is then waited for is the
-  client.
+- **Again and again**: every broker is restarted each twelve seconds or so. librdkafka doubles its pause between two
+  attempts to connect to a broker, up to 10 s, and begins anew only when the last attempt was ten seconds ago: a client
+  may so let a leader wait for seconds that is there. With that default 7 of 619 graceful stops had a pause above 0.9 s,
+  of 8.2 s at most, in which the client's log says `Delaying next reconnect by 7851ms`. All other clients therefore
+  use `{restarted}`, the default of Java's client.
+- **Default client**: as silent ones, with librdkafka's defaults (`socket.timeout.ms` 60 s): what is then waited for is
+  the client.
 - **Operator too**: nobody elects until the kubelet has started the operator again and it has taken its Lease over.
 - **API server away**: brokers lead on by what they know, and nobody is fenced for a Lease that could not be renewed.
   Nothing of the API server's is in the way of a record: a pause is the longest wait of any partition in that time,
