@@ -254,10 +254,9 @@ class Broker:
             await leads_nothing(partitions, HAND_OVER_LIMIT_S)
         left = partitions.led_count()
         log.info("leadership handed over", seconds=round(monotonic() - began_s, 3), partitions_left=left)
-        await asyncio.gather(
-            asyncio.sleep(LEAVING_S),
-            in_no_isr(partitions, LEAVE_ISR_LIMIT_S if told else 0.0),
-        )
+        # Leaders read it from the registration: without that they do not know that they are to take it out.
+        limit_s = LEAVE_ISR_LIMIT_S if told else 0.0
+        await asyncio.gather(asyncio.sleep(LEAVING_S), in_no_isr(partitions, limit_s))
         log.info("left the ISRs", seconds=round(monotonic() - began_s, 3), partitions_left=partitions.awaited_count())
 
     async def _close(self) -> None:

@@ -273,13 +273,10 @@ class Partitions:
         return sum(driver.is_leader for driver in self.drivers.values())
 
     def awaited_count(self) -> int:
-        """Partitions that another broker leads, with this one in the ISR."""
+        """Replicas here without which a leader elsewhere commits nothing."""
         broker = self.broker
-        held = [driver.replica.partition for driver in self.drivers.values() if driver.replica.role is Role.FOLLOWER]
-        return sum(
-            each is not None and each.leader >= 0 and each.isr_epoch_of(broker.host.id) == broker.broker_epoch
-            for each in held
-        )
+        entries = [driver.replica.partition for driver in self.drivers.values()]
+        return sum(entry is not None and entry.awaits(broker.host.id, broker.broker_epoch) for entry in entries)
 
     def high_watermarks(self) -> dict[Log, int]:
         """For the checkpoint."""

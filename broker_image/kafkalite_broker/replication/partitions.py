@@ -151,14 +151,10 @@ class PartitionManager:
         )
 
     def awaited_count(self) -> int:
-        """Replicas here that follow a leader which commits nothing without them: they are in its ISR."""
-        return sum(
-            driver.replica.role is Role.FOLLOWER
-            and driver.replica.partition is not None
-            and driver.replica.partition.leader >= 0
-            and driver.replica.partition.isr_epoch_of(self._broker_id) == self._broker_epoch()
-            for driver in self._drivers.values()
-        )
+        """Replicas here without which a leader elsewhere commits nothing."""
+        epoch = self._broker_epoch()
+        entries = [driver.replica.partition for driver in self._drivers.values()]
+        return sum(entry is not None and entry.awaits(self._broker_id, epoch) for entry in entries)
 
     # ------------------------------------------------------------ metadata
 

@@ -119,6 +119,10 @@ class Partition:
         """The broker epoch in the ISR entry of that broker, or None when it is no member."""
         return next((entry.epoch for entry in self.isr if entry.id == broker_id), None)
 
+    def awaits(self, broker_id: int, broker_epoch: int) -> bool:
+        """Another broker leads, and commits nothing without this incarnation: it is in the ISR."""
+        return self.has_leader and self.leader != broker_id and self.isr_epoch_of(broker_id) == broker_epoch
+
     def elr_ids(self) -> tuple[int, ...]:
         """Broker ids of the ELR, in its order."""
         return tuple(entry.id for entry in self.elr)
