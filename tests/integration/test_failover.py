@@ -14,6 +14,7 @@ from tests.integration.cluster import in_sync
 
 RATE = 500
 PARTITIONS = 6
+HANDED_OVER = "leadership handed over"
 
 HANGING_BROKER = {"socket.timeout.ms": 10_000}
 """A hung broker keeps its connections open: a client gives it up by its own time-out, 60 s by default."""
@@ -42,6 +43,12 @@ def some_leader(cluster, topic: str) -> int:
     return max(range(3), key=lambda broker: len(led_by(cluster, topic, broker)))
 
 
+def said(cluster, broker: int, event: str) -> list[dict]:
+    """The lines of the broker's log with this event, oldest first."""
+    lines = (cluster.home / "logs" / f"broker-{broker}.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if f'"{event}"' in line]
+
+
 def test_ten_leaders_are_killed_one_after_another(cluster, load):
     pauses = []
     for _ in range(10):
@@ -61,10 +68,24 @@ def test_a_leader_is_stopped_in_order(cluster, load):
     cluster.signal(leader, signal.SIGTERM)
     print(f"pause in s: {load.pause_after(stopped, partitions, timeout_s=30):.3f}")
     cluster.wait_healed()
-    lines = (cluster.home / "logs" / f"broker-{leader}.log").read_text().splitlines()
-    left = [json.loads(line) for line in lines if '"left the ISRs"' in line][-1]
     # It fetched until no leader waited for it: otherwise every producer would have, until the leaders noticed.
-    assert left["partitions_left"] == 0
+    assert said(cluster, leader, "left the ISRs")[-1]["partitions_left"] == 0
+
+
+def test_a_broker_that_is_stopped_waits_for_a_slow_leader(cluster, load):
+    slow = some_leader(cluster, load.topic)
+    stopped = (slow + 1) % 3
+    handed_over, left = len(said(cluster, stopped, HANDED_OVER)), len(said(cluster, stopped, "left the ISRs"))
+    with cluster.frozen(slow):
+        cluster.signal(stopped, signal.SIGTERM)
+        end = time.monotonic() + 30
+        while len(said(cluster, stopped, HANDED_OVER)) == handed_over:
+            assert time.monotonic() < end, f"broker {stopped} does not hand over its leadership"
+            time.sleep(0.02)
+        time.sleep(1)  # longer than it stays without reason, shorter than it waits
+        assert len(said(cluster, stopped, "left the ISRs")) == left, "it did not wait"
+    cluster.wait_healed()
+    assert said(cluster, stopped, "left the ISRs")[-1]["partitions_left"] == 0
 
 
 def test_a_leader_hangs_and_wakes_up_again(cluster, load):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_core.membership.outbox import Outbox, Swap
 from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_core.resources import patches
@@ -34,18 +35,27 @@ ATTEMPT_OF = {
 
 
 class PartitionWriter:
-    """Sends proposals and settles their outcome over all attempts."""
+    """Sends proposals, those of one topic together, and settles their outcome over all attempts."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.unsettled: dict[tuple[str, int], Settlement] = {}
         self.failures: dict[tuple[str, int], int] = {}
+        self._mails: dict[TopicRef, Mail] = {}
 
     def propose(
         self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]
     ) -> None:
         """Begin; `answer` is called once, later."""
-        Swap(self, ref, number, proposal, answer).attempt()
+        Proposal(self, ref, number, proposal, answer).attempt()
+
+    def send(self, proposal: Proposal) -> None:
+        """It is told how that ended, by `Proposal.sent`."""
+        ref = proposal.ref
+        mail = self._mails.get(ref)
+        if mail is None:
+            mail = self._mails[ref] = Mail(self.broker, ref, lambda: self._mails.pop(ref))
+        mail.add(proposal)
 
     def settlement(self, key: tuple[str, int], proposal: ProposePartition) -> Settlement:
         """What is unknown of an earlier sending of the same patch stays unknown (R6)."""
@@ -61,10 +71,67 @@ class PartitionWriter:
         return ceiling * (0.5 + 0.5 * self.broker.chance())
 
 
-class Swap:
+class Mail:
+    """The patches of one topic, one after another, until nothing waits."""
+
+    __slots__ = ("_broker", "_done", "_outbox", "_patch", "_ref")
+
+    def __init__(self, broker: Broker, ref: TopicRef, done: Callable[[], object]) -> None:
+        self._broker = broker
+        self._ref = ref
+        self._done = done
+        self._outbox: Outbox[Proposal] = Outbox()
+        self._patch: list[Swap[Proposal]] = []
+        broker.world.at(0.0, broker.process, self._next)
+
+    def add(self, proposal: Proposal) -> None:
+        """To the next patch."""
+        self._outbox.add(Swap(proposal.number, proposal.settlement, proposal))
+
+    def _next(self) -> None:
+        self._patch = self._outbox.take()
+        if not self._patch:
+            self._done()
+            return
+        changes = {swap.number: swap.change for swap in self._patch}
+        operations = patches.leader_proposals(self._ref, changes)
+        decided_on = DecidedOn(self._ref, {number: change.expected for number, change in changes.items()})
+        self._broker.call("patch", "topics", self._ref.object_name, operations, decided_on, answer=self._sent)
+
+    def _sent(self, outcome: Outcome, result: Any) -> None:
+        attempt = ATTEMPT_OF[outcome]
+        if attempt is Attempt.APPLIED:
+            self._broker.link.absorb_topic(result)
+        if any(swap.settlement.needs_read(attempt) for swap in self._patch):
+            self._broker.call("get", "topics", self._ref.object_name, answer=self._read)
+            return
+        patch, self._patch = self._patch, []
+        for swap in patch:
+            swap.owner.sent(attempt, swap.settlement.proposed if attempt is Attempt.APPLIED else Entry.UNREAD)
+        self._next()
+
+    def _read(self, outcome: Outcome, result: Any) -> None:
+        entries: dict[int, Partition] | Entry = Entry.UNREAD
+        if outcome is Outcome.NOT_FOUND:
+            entries = Entry.GONE
+        elif outcome is Outcome.OK:
+            topic = topic_of(result)
+            entries = Entry.GONE if topic.ref.uid != self._ref.uid else topic.partitions
+            if entries is not Entry.GONE:
+                self._broker.link.absorb_topic(result)
+
+        def entry(number: int) -> Partition | Entry:
+            return entries if isinstance(entries, Entry) else entries.get(number, Entry.UNREAD)
+
+        for swap, found in self._outbox.refused(self._patch, entry):
+            swap.owner.sent(Attempt.REFUSED, found)
+        self._next()
+
+
+class Proposal:
     """One proposal on its way."""
 
-    __slots__ = ("_answer", "_attempts", "_key", "_number", "_proposal", "_ref", "_settlement", "_writer")
+    __slots__ = ("_answer", "_attempts", "_key", "_proposal", "_writer", "number", "ref", "settlement")
 
     def __init__(
         self,
@@ -75,53 +142,29 @@ class Swap:
         answer: Callable[[ProposalAnswered], None],
     ) -> None:
         self._writer = writer
-        self._ref = ref
-        self._number = number
+        self.ref = ref
+        self.number = number
         self._proposal = proposal
         self._answer = answer
         self._key = (ref.uid, number)
-        self._settlement = writer.settlement(self._key, proposal)
+        self.settlement = writer.settlement(self._key, proposal)
         self._attempts = 0
 
     def attempt(self) -> None:
         """Send it, unless the watch was faster."""
-        broker, settlement = self._writer.broker, self._settlement
+        broker, settlement = self._writer.broker, self.settlement
         self._attempts += 1
-        known = broker.cache.partition(self._ref, self._number)
-        if known is not None and known.partition_epoch > settlement.expected.partition_epoch:
+        known = broker.cache.partition(self.ref, self.number)
+        if known is not None and settlement.is_overtaken_by(known):
             outcome = settlement.settle(Attempt.NOT_APPLIED, known)
             broker.world.at(0.0, broker.process, self._ended, outcome, known)
             return
-        decided_on = DecidedOn(self._ref, {self._number: settlement.expected})
-        broker.call("patch", "topics", self._ref.object_name, self._operations(), decided_on, answer=self._sent)
+        self._writer.send(self)
 
-    def _operations(self) -> list[dict[str, Any]]:
-        settlement = self._settlement
-        return patches.leader_proposal(self._ref, self._number, settlement.expected, settlement.proposed)
-
-    def _sent(self, outcome: Outcome, result: Any) -> None:
-        attempt = ATTEMPT_OF[outcome]
-        if attempt is Attempt.APPLIED:
-            self._writer.broker.link.absorb_topic(result)
-            self._settled(self._settlement.settle(attempt), self._settlement.proposed)
-        elif self._settlement.needs_read(attempt):
-            self._writer.broker.call("get", "topics", self._ref.object_name, answer=self._read)
-        else:
-            self._settled(self._settlement.settle(attempt), None)
-
-    def _read(self, outcome: Outcome, result: Any) -> None:
-        entry: Partition | Entry = Entry.UNREAD
-        if outcome is Outcome.NOT_FOUND:
-            entry = Entry.GONE
-        elif outcome is Outcome.OK:
-            topic = topic_of(result)
-            if topic.ref.uid != self._ref.uid:
-                entry = Entry.GONE
-            else:
-                self._writer.broker.link.absorb_topic(result)
-                entry = topic.partitions.get(self._number, Entry.UNREAD)
-        outcome_of_all = self._settlement.settle(Attempt.REFUSED, entry)
-        self._settled(outcome_of_all, None if isinstance(entry, Entry) else entry)
+    def sent(self, attempt: Attempt, entry: Partition | Entry) -> None:
+        """How it ended, and the entry as written or as read since."""
+        outcome = self.settlement.settle(attempt, entry)
+        self._settled(outcome, None if isinstance(entry, Entry) else entry)
 
     def _settled(self, outcome: Settled, entry: Partition | None) -> None:
         writer, broker = self._writer, self._writer.broker
@@ -136,8 +179,8 @@ class Swap:
             broker.world.at(pause, broker.process, self._ended, outcome, entry)
 
     def _ended(self, outcome: Settled, entry: Partition | None) -> None:
-        if self._settlement.ambiguous:
-            self._writer.unsettled[self._key] = self._settlement
+        if self.settlement.ambiguous:
+            self._writer.unsettled[self._key] = self.settlement
         self._answer(
             ProposalAnswered(proposal_id=self._proposal.proposal_id, outcome=CasOutcome(outcome.value), observed=entry)
         )

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter
 
 from kafkalite_broker.background import nobody, watch
-from kafkalite_broker.cluster.attempts import DEADLINE_S, attempt_of, backoff_s
+from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
+from kafkalite_broker.cluster.shared_patches import SharedPatches
 from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
-from kafkalite_core.resources import patches
-from kafkalite_core.resources.fields import ResourceError
-from kafkalite_core.resources.topics import parse_entries
-from kafkalite_runtime.kube import TOPICS, KubeError, KubeNotFound, KubeUnavailable
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -28,15 +24,11 @@ if TYPE_CHECKING:
     from kafkalite_core.replica.events import ProposePartition
     from kafkalite_runtime.kube import KubeClient
 
-CONCURRENT_MAX = 16
-"""Writes under way at once; beyond it the API server only gets slower."""
-
 ATTEMPTS_MAX = 3
 """Sendings of one proposal before the replica is told; it decides whether to go on."""
 
 PENDING_MAX = 4096
 UNSETTLED_KEPT = 4096
-LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 log = get_logger(__name__)
 
@@ -63,24 +55,12 @@ class PartitionWriter:
         deadline_s: float = DEADLINE_S,
         on_failed: Callable[[BaseException], None] = nobody,
     ) -> None:
-        self._client = client
-        self._absorb = absorb
+        self._patches = SharedPatches(client, absorb=absorb, registry=registry, deadline_s=deadline_s)
         self._committed = committed
-        self._deadline_s = deadline_s
         self._on_failed = on_failed
-        self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsettled: OrderedDict[tuple[str, int], Settlement] = OrderedDict()
         self._failures: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._latency = Histogram(
-            "kafkalite_cas_latency_seconds",
-            "Time of one compare-and-swap on a partition entry",
-            registry=registry,
-            buckets=LATENCY_BUCKETS_S,
-        )
-        self._conflicts = Counter(
-            "kafkalite_cas_conflicts", "Compare-and-swaps that the API server refused", registry=registry
-        )
         self._outcomes = Counter(
             "kafkalite_cas_outcomes", "Proposals by outcome", labelnames=["outcome"], registry=registry
         )
@@ -106,6 +86,7 @@ class PartitionWriter:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._patches.stop()
 
     async def _carry_out(
         self, ref: TopicRef, number: int, proposal: ProposePartition, answer: Callable[[ProposalAnswered], None]
@@ -158,50 +139,11 @@ class PartitionWriter:
         self, ref: TopicRef, number: int, settlement: Settlement
     ) -> tuple[Settled, Partition | None, Exception | None]:
         known = self._committed(ref, number)
-        if known is not None and known.partition_epoch > settlement.expected.partition_epoch:
+        if known is not None and settlement.is_overtaken_by(known):
             # The watch was faster: the precondition is gone for good, there is nothing left to send.
             return settlement.settle(Attempt.NOT_APPLIED, known), known, None
-        async with self._slots:
-            started = monotonic()
-            attempt, entry, error = await self._send(ref, number, settlement)
-            self._latency.observe(monotonic() - started)
-        if settlement.needs_read(attempt):
-            self._conflicts.inc()
-            read = await self._read(ref, number)
-            return settlement.settle(attempt, read), None if isinstance(read, Entry) else read, error
-        return settlement.settle(attempt), entry, error
-
-    async def _send(
-        self, ref: TopicRef, number: int, settlement: Settlement
-    ) -> tuple[Attempt, Partition | None, Exception | None]:
-        operations = patches.leader_proposal(ref, number, settlement.expected, settlement.proposed)
-        try:
-            answer = await self._client.json_patch(
-                TOPICS, ref.namespace, ref.object_name, operations, subresource="status", deadline_s=self._deadline_s
-            )
-        except (KubeError, KubeUnavailable) as error:
-            attempt = attempt_of(error)
-            log.info(
-                "partition change failed", topic=ref.name, partition=number, attempt=attempt.value, error=str(error)
-            )
-            return attempt, None, error
-        self._absorb(answer)
-        return Attempt.APPLIED, settlement.proposed, None
-
-    async def _read(self, ref: TopicRef, number: int) -> Partition | Entry:
-        """The entry as a consistent read shows it."""
-        try:
-            found = await self._client.get(TOPICS, ref.namespace, ref.object_name, deadline_s=self._deadline_s)
-            uid, entries = parse_entries(found)
-        except KubeNotFound:
-            return Entry.GONE
-        except (KubeError, KubeUnavailable, ResourceError) as error:
-            log.info("partition not read", topic=ref.name, partition=number, error=str(error))
-            return Entry.UNREAD
-        if uid != ref.uid:
-            return Entry.GONE
-        self._absorb(found)
-        return entries.get(number, Entry.UNREAD)
+        attempt, entry, error = await self._patches.send(ref, number, settlement)
+        return settlement.settle(attempt, entry), None if isinstance(entry, Entry) else entry, error
 
 
 def _remember(memory: OrderedDict[tuple[str, int], Any], key: tuple[str, int], value: object) -> None:

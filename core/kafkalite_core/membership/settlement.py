@@ -75,6 +75,10 @@ class Settlement:
         """Whether a proposal is the same patch, so that what is unknown of the earlier one concerns it."""
         return self.expected == expected and self.proposed == proposed
 
+    def is_overtaken_by(self, entry: Partition | Entry) -> bool:
+        """Whether no copy of the patch can be applied any more, going by an entry that was seen."""
+        return not isinstance(entry, Entry) and entry.partition_epoch > self.expected.partition_epoch
+
     def needs_read(self, attempt: Attempt) -> bool:
         """Whether the entry should be read before `settle`: a refusal tells neither why nor what is there now."""
         return attempt is Attempt.REFUSED
@@ -92,7 +96,7 @@ class Settlement:
         if attempt is Attempt.GONE or entry is Entry.GONE:
             self.ambiguous = False
             return Settled.REJECTED
-        if not isinstance(entry, Entry) and entry.partition_epoch > self.expected.partition_epoch:
+        if self.is_overtaken_by(entry):
             self.ambiguous = False
             # Whoever wrote it: the committed state is the proposal.
             return Settled.APPLIED if entry == self.proposed else Settled.REJECTED

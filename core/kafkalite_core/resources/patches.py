@@ -59,25 +59,23 @@ def isr_change(topic: TopicRef, number: int, expected: Partition, proposed: Part
 
     It does not write `controllerEpoch`, and leader and leaderEpoch stay as they are.
     """
-    return isr_changes(topic, {number: PartitionChange(expected, proposed)})
+    assert proposed.leader == expected.leader, "a broker never names a leader"
+    assert proposed.leader_epoch == expected.leader_epoch, "a broker never raises leaderEpoch"
+    return leader_proposal(topic, number, expected, proposed)
 
 
-def isr_changes(topic: TopicRef, changes: Mapping[int, PartitionChange]) -> list[Operation]:
-    """As `isr_change`, for several partitions of one topic at once: all of them land, or none."""
-    for change in changes.values():
-        assert change.proposed.leader == change.expected.leader, "a broker never names a leader"
-        assert change.proposed.leader_epoch == change.expected.leader_epoch, "a broker never raises leaderEpoch"
+def leader_proposals(topic: TopicRef, changes: Mapping[int, PartitionChange]) -> list[Operation]:
+    """What the leader of partitions proposes: another ISR or ELR, or, when it leaves, its successor.
+
+    All of them land, or none. The latter is the patch of an election but for `controllerEpoch`, which is the
+    controller's. On `/status` of the topic.
+    """
     return _tests_of_topic(topic) + _replacements(changes)
 
 
 def leader_proposal(topic: TopicRef, number: int, expected: Partition, proposed: Partition) -> list[Operation]:
-    """What the leader of a partition proposes: another ISR or ELR, or, when it leaves, its successor.
-
-    The latter is the patch of an election but for `controllerEpoch`, which is the controller's. On `/status`.
-    """
-    if proposed.leader == expected.leader:
-        return isr_change(topic, number, expected, proposed)
-    return _tests_of_topic(topic) + _replacements({number: PartitionChange(expected, proposed)})
+    """As `leader_proposals`, for one partition."""
+    return leader_proposals(topic, {number: PartitionChange(expected, proposed)})
 
 
 def _replacements(changes: Mapping[int, PartitionChange]) -> list[Operation]:

@@ -30,7 +30,7 @@ class Writing:
         self.ref = parse_topic(topic).ref
         self.absorb(topic)
         self.writer = PartitionWriter(
-            self.client, absorb=self.absorb, committed=self.cache.partition, registry=self.registry
+            self.client, absorb=lambda found: self.absorb(found), committed=self.cache.partition, registry=self.registry
         )
         self.count = 0
 
@@ -146,8 +146,8 @@ async def test_a_spec_that_cannot_be_read_leaves_no_doubt(writing, monkeypatch):
         return {**found, "spec": {**found["spec"], "replicaAssignment": {"p0": [0]}}}
 
     monkeypatch.setattr(writing.client, "get", with_a_bad_spec)
-    writing.absorb, absorbed = (lambda _found: None), writing.absorb
-    writing.writer._absorb = lambda found: absorbed({**found, "spec": {}})
+    absorbed = writing.absorb
+    writing.absorb = lambda found: absorbed({**found, "spec": {}})
     await writing.world.set_entry(RIVAL)
     answer = await writing.propose()
     assert answer.outcome is CasOutcome.REJECTED
