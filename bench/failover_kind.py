@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from bench.failover_clauses import first_record
 from bench.failover_document import Page, render
 from bench.failover_first import FIRST, first_records, measured_first
-from bench.failover_lab import HEALED, Result
+from bench.failover_lab import HEALED, ONE_IN_FLIGHT, Result
 from bench.failover_report import BESIDE, ROOT, conditions
 from bench.failover_results import read, write
 from kafkalite_runtime.kube import CLUSTERS
@@ -49,6 +49,7 @@ DOCUMENT = ROOT / "docs" / "failover-kind.md"
 KAFKALITE = Path(sys.executable).parent / "kafkalite"
 SERVED_LIMIT_S = 120
 RETURN_LIMIT_S = 300
+MEASURING_CLIENT = {**CLIENT, **ONE_IN_FLIGHT}
 ROLL_LIMIT_S = 900
 PREFERRED_LIMIT_S = 30
 CLUSTER = "kafkalite"
@@ -85,6 +86,7 @@ class Lab:
     def __init__(self, kind: str, cluster: Cluster, killer: Killer, nodes: Nodes | None, rate: float) -> None:
         self.kind, self.cluster, self.killer, self.nodes = kind, cluster, killer, nodes
         self.load = Load(cluster, f"failover-{kind}", rate=rate)
+        self.load.client = dict(MEASURING_CLIENT)
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -93,7 +95,7 @@ class Lab:
 
     def run(self, count: int) -> dict[str, Any]:
         """So many failures, or as many as there were until something broke; the line for the results."""
-        result = Result(self.kind, self.load.rate, PARTITIONS, CLIENT)
+        result = Result(self.kind, self.load.rate, PARTITIONS, MEASURING_CLIENT)
         for work in (lambda: self._measure(count, result), self._clear):
             try:
                 work()
@@ -303,7 +305,8 @@ moves leaderships away before it restarts a broker; its limit is for the pauses 
 FOOT = f"""\
 The kubelet looks once a second at what its containers do: that is what a SIGKILL takes longer here than on local
 processes. All nodes, the control plane and the clients share the CPUs of one machine. Clients
-use `{", ".join(f"{name}={value}" for name, value in CLIENT.items())}`.
+use `{", ".join(f"{name}={value}" for name, value in MEASURING_CLIENT.items())}`: with more requests under way
+librdkafka's idempotent producer spins while it waits, which took both processors from the brokers.
 
 ```
 make failover-report CONTEXT=kind                          # 30 failures of each kind, about two hours

@@ -43,13 +43,21 @@ FORGIVEN_S = 11.0
 MOVE_LIMIT_S = 60.0
 
 DEFAULT_CLIENT: dict[str, Any] = {}
+ONE_IN_FLIGHT: dict[str, Any] = {
+    # librdkafka's idempotent producer lets a thread of each broker spin while more than five records of a partition are
+    # under way and others wait: rd_kafka_toppar_producer_serve asks to be woken at a time that is over. On a machine
+    # with brokers on it the slow answer that began it takes longer by that, a second and more on two processors.
+    "max.in.flight": 1,
+}
 RESTARTED_CLIENT: dict[str, Any] = {
+    **ONE_IN_FLIGHT,
     # Here every broker is restarted each twelve seconds or so. librdkafka doubles its pause from one attempt to connect
     # to a broker to the next, also over restarts that are less than ten seconds apart, up to ten seconds: a leader may
     # then be there for eight seconds before it is asked. This is the limit that Java's client has by default.
     "reconnect.backoff.max.ms": 1_000,
 }
 QUICK_CLIENT: dict[str, Any] = {
+    **ONE_IN_FLIGHT,
     # A broker that hangs, or whose host is cut off, keeps its connections open: only the client's own time-outs end
     # the wait for its answers, and librdkafka's is 60 s. It also asks for the leaders every 5 minutes only.
     "socket.timeout.ms": 2_000,
