@@ -97,6 +97,7 @@ class ApiServer:
         delay_request: Share of requests that time out and are applied later.
         late: So many patches of the topic of that name are applied later.
         throttle: Share of requests that are answered 429.
+        reject: Share of patches of topics that are refused whatever they say, and of reads of topics that fail.
         late_lists: Share of lists that arrive long after they were read, as large ones do; watches go on meanwhile, so
             that a list may show less than its reader has been told.
         silences: By host: its patches of topics are not answered for a while.
@@ -118,6 +119,7 @@ class ApiServer:
         self.lose_request = 0.0
         self.delay_request = 0.0
         self.throttle = 0.0
+        self.reject = 0.0
         self.late_lists = 0.0
         self.lags: dict[str, float] = {}
         self.silences: dict[str, Silence] = {}
@@ -198,7 +200,7 @@ class ApiServer:
             self._world.at(0.5, call.process, self._expire, call)
 
     def _serve(self, call: Call, reply: bool) -> None:
-        outcome, result = self._verbs[call.verb](*call.args)
+        outcome, result = self._rejected(call) or self._verbs[call.verb](*call.args)
         if not reply:
             return
         if self.lose_answer and self._random() < self.lose_answer:
@@ -209,6 +211,14 @@ class ApiServer:
             self._world.at(100.0 + self._edges() * 1_700.0, None, self._reply_late, call, outcome, result, self._starts)
             return
         self._reply(call, outcome, result)
+
+    def _rejected(self, call: Call) -> tuple[Outcome, Any] | None:
+        if not self.reject or call.verb not in {"get", "patch"} or call.args[0] != "topics":
+            return None
+        if self._edges() >= self.reject:
+            return None
+        self._world.bite("api_reject")
+        return (Outcome.INVALID if call.verb == "patch" else Outcome.THROTTLED), "no reason"
 
     def _reply_late(self, call: Call, outcome: Outcome, result: Any, starts: int) -> None:
         if starts == self._starts and not call.done:  # else the server, or the connection, ended in the middle of it

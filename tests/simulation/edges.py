@@ -88,6 +88,13 @@ class EdgeFaults(Strikes):
         links = [network.link(name, API), network.link(API, name)]
         self._slow(links if self._chance.random() < 0.5 else [self._chance.choice(links)], "api_delay")
 
+    def _api_reject(self) -> None:
+        """Patches of topics are refused whatever they say, as by an admission webhook that fails, and reads fail."""
+        api = self._cluster.api
+        self._world.arm("api_reject")
+        api.reject = self._chance.choice((0.3, 0.8))
+        self._until(4_000.0, setattr, api, "reject", 0.0)
+
     def _late_list(self) -> None:
         api = self._cluster.api
         self._world.arm("late_list")
@@ -118,5 +125,5 @@ class EdgeFaults(Strikes):
         self._healed = True
         for host in self._cluster.host_list:
             host.disk.failing_reads = host.disk.failing_writes = None
-        self._cluster.api.late_lists = 0.0
+        self._cluster.api.late_lists = self._cluster.api.reject = 0.0
         self._cluster.api.lags.clear()

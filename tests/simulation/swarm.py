@@ -59,6 +59,7 @@ EDGE_FAULTS: dict[str, float] = {
     "client_reset": 2.0,
     "api_reset": 1.5,
     "api_delay": 1.0,
+    "api_reject": 1.5,
     "late_list": 1.0,
     "lagging_server": 1.5,
 }

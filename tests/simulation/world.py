@@ -24,6 +24,7 @@ LASTING = frozenset(
         "api_lost_answer",
         "api_lost_request",
         "api_outage",
+        "api_reject",
         "api_reset",
         "api_throttle",
         "churn",

@@ -89,6 +89,8 @@ class Mail:
         self._outbox.add(Swap(proposal.number, proposal.settlement, proposal))
 
     def _next(self) -> None:
+        for swap, known in self._outbox.overtaken(lambda number: self._broker.cache.partition(self._ref, number)):
+            swap.owner.sent(Attempt.NOT_APPLIED, known)
         self._patch = self._outbox.take()
         if not self._patch:
             self._done()
@@ -123,7 +125,10 @@ class Mail:
         def entry(number: int) -> Partition | Entry:
             return entries if isinstance(entries, Entry) else entries.get(number, Entry.UNREAD)
 
-        for swap, found in self._outbox.refused(self._patch, entry):
+        over = self._outbox.refused(self._patch, entry)
+        if not over:
+            self._broker.world.effects["patch_in_halves"] += 1
+        for swap, found in over:
             swap.owner.sent(Attempt.REFUSED, found)
         self._next()
 
@@ -151,14 +156,8 @@ class Proposal:
         self._attempts = 0
 
     def attempt(self) -> None:
-        """Send it, unless the watch was faster."""
-        broker, settlement = self._writer.broker, self.settlement
+        """Send it."""
         self._attempts += 1
-        known = broker.cache.partition(self.ref, self.number)
-        if known is not None and settlement.is_overtaken_by(known):
-            outcome = settlement.settle(Attempt.NOT_APPLIED, known)
-            broker.world.at(0.0, broker.process, self._ended, outcome, known)
-            return
         self._writer.send(self)
 
     def sent(self, attempt: Attempt, entry: Partition | Entry) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import Counter
 from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.cluster.attempts import DEADLINE_S, backoff_s
 from kafkalite_broker.cluster.shared_patches import SharedPatches
-from kafkalite_core.membership.settlement import Attempt, Entry, Settled, Settlement
+from kafkalite_core.membership.settlement import Entry, Settled, Settlement
 from kafkalite_core.replica.events import CasOutcome, ProposalAnswered
 from kafkalite_runtime.logging import get_logger
 
@@ -55,8 +55,9 @@ class PartitionWriter:
         deadline_s: float = DEADLINE_S,
         on_failed: Callable[[BaseException], None] = nobody,
     ) -> None:
-        self._patches = SharedPatches(client, absorb=absorb, registry=registry, deadline_s=deadline_s)
-        self._committed = committed
+        self._patches = SharedPatches(
+            client, absorb=absorb, committed=committed, registry=registry, deadline_s=deadline_s
+        )
         self._on_failed = on_failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsettled: OrderedDict[tuple[str, int], Settlement] = OrderedDict()
@@ -105,7 +106,8 @@ class PartitionWriter:
         settlement = self._settlement(key, proposal)
         outcome, entry = Settled.NOT_ATTEMPTED, None
         for _ in range(ATTEMPTS_MAX):
-            outcome, entry, error = await self._attempt(ref, number, settlement)
+            attempt, found, error = await self._patches.send(ref, number, settlement)
+            outcome, entry = settlement.settle(attempt, found), None if isinstance(found, Entry) else found
             if outcome in {Settled.APPLIED, Settled.REJECTED}:
                 self._failures.pop(key, None)
                 break
@@ -134,16 +136,6 @@ class PartitionWriter:
         failures = self._failures.pop(key, 0) + 1
         _remember(self._failures, key, failures)
         return failures
-
-    async def _attempt(
-        self, ref: TopicRef, number: int, settlement: Settlement
-    ) -> tuple[Settled, Partition | None, Exception | None]:
-        known = self._committed(ref, number)
-        if known is not None and settlement.is_overtaken_by(known):
-            # The watch was faster: the precondition is gone for good, there is nothing left to send.
-            return settlement.settle(Attempt.NOT_APPLIED, known), known, None
-        attempt, entry, error = await self._patches.send(ref, number, settlement)
-        return settlement.settle(attempt, entry), None if isinstance(entry, Entry) else entry, error
 
 
 def _remember(memory: OrderedDict[tuple[str, int], Any], key: tuple[str, int], value: object) -> None:

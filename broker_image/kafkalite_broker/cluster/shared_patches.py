@@ -44,6 +44,7 @@ class SharedPatches:
     Args:
         client: Of the main loop.
         absorb: Takes a topic object as the API server returned it.
+        committed: Looks up an entry in the metadata cache, None when it is not there.
         registry: For the metrics.
         deadline_s: Of a patch, and of the read after one that was refused.
     """
@@ -53,11 +54,13 @@ class SharedPatches:
         client: KubeClient,
         *,
         absorb: Callable[[dict[str, Any]], None],
+        committed: Callable[[TopicRef, int], Partition | None],
         registry: CollectorRegistry,
         deadline_s: float,
     ) -> None:
         self._client = client
         self._absorb = absorb
+        self._committed = committed
         self._deadline_s = deadline_s
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
         self._outboxes: dict[TopicRef, Outbox[Owner]] = {}
@@ -95,21 +98,30 @@ class SharedPatches:
 
     async def _empty(self, ref: TopicRef, outbox: Outbox[Owner]) -> None:
         try:
-            while patch := outbox.take():
-                try:
-                    await self._carry_out(ref, outbox, patch)
-                except Exception as error:  # a defect is every part's, whoever of them is still to be told
-                    for swap in patch:
-                        if not swap.owner.done():
-                            swap.owner.set_exception(error)
+            while outbox:
+                async with self._slots:
+                    # The watch may have been faster: such a part would get the others refused.
+                    for swap, known in outbox.overtaken(lambda number: self._committed(ref, number)):
+                        _tell(swap, Attempt.NOT_APPLIED, known, None)
+                    patch = outbox.take()
+                    await self._try(ref, outbox, patch)
         finally:
             del self._outboxes[ref]
 
+    async def _try(self, ref: TopicRef, outbox: Outbox[Owner], patch: Patch) -> None:
+        if not patch:
+            return
+        try:
+            await self._carry_out(ref, outbox, patch)
+        except Exception as error:  # a defect is every part's, whoever of them is still to be told
+            for swap in patch:
+                if not swap.owner.done():
+                    swap.owner.set_exception(error)
+
     async def _carry_out(self, ref: TopicRef, outbox: Outbox[Owner], patch: Patch) -> None:
-        async with self._slots:
-            began_s = monotonic()
-            attempt, error = await self._send(ref, patch)
-            self._latency.observe(monotonic() - began_s)
+        began_s = monotonic()
+        attempt, error = await self._send(ref, patch)
+        self._latency.observe(monotonic() - began_s)
         if not any(swap.settlement.needs_read(attempt) for swap in patch):
             for swap in patch:
                 _tell(swap, attempt, swap.settlement.proposed if attempt is Attempt.APPLIED else Entry.UNREAD, error)

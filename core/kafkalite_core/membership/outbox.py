@@ -5,8 +5,8 @@ object: with a patch for each the API server would apply them against one anothe
 
 One patch of a topic is under way at a time, and what is proposed meanwhile shares the next. It lands whole or not at
 all, so whatever became of it became of each part, but for a refusal, which does not say whose test failed. The entries
-as read since do: parts that they settle are over, and the others go again. When they settle none, each goes alone, so
-that a part that is refused for what it is does not keep the others.
+as read since do: parts that they refute are over, and the others go again. When they refute none, or could not be read,
+the parts go in two halves, and so on: one that is refused for what it is ends up alone and does not keep the others.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kafkalite_core.membership.settlement import Entry
 from kafkalite_core.model.partition import PartitionChange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafkalite_core.membership.settlement import Settlement
+    from kafkalite_core.membership.settlement import Entry, Settlement
     from kafkalite_core.model.partition import Partition
 
 SHARED_MAX = 250
@@ -37,7 +36,7 @@ class Swap(Generic[Owner]):
         number: Of the partition.
         settlement: What is known of it.
         owner: Who is told what became of it.
-        alone: It shares its patch with no other.
+        share_max: Its patch has so many parts at most.
         change: What it tests for and writes.
 
     Raises:
@@ -47,7 +46,7 @@ class Swap(Generic[Owner]):
     number: int
     settlement: Settlement
     owner: Owner
-    alone: bool = False
+    share_max: int = SHARED_MAX
     change: PartitionChange = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,16 +63,33 @@ class Outbox(Generic[Owner]):
         """It shares the next patch."""
         self._waiting.append(swap)
 
+    def __bool__(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._waiting)
+
+    def overtaken(self, known: Callable[[int], Partition | None]) -> list[tuple[Swap[Owner], Partition]]:
+        """What no longer needs to be sent, going by entries that are known, with these: it waits no more."""
+        over, left = [], []
+        for swap in self._waiting:
+            entry = known(swap.number)
+            if entry is not None and swap.settlement.is_overtaken_by(entry):
+                over.append((swap, entry))
+            else:
+                left.append(swap)
+        self._waiting = left
+        return over
+
     def take(self) -> list[Swap[Owner]]:
         """The parts of the next patch, each of another partition; empty when nothing waits."""
         taken: dict[int, Swap[Owner]] = {}
         left: list[Swap[Owner]] = []
+        most = SHARED_MAX
         for swap in self._waiting:
-            full = len(taken) == SHARED_MAX or (taken and (swap.alone or next(iter(taken.values())).alone))
-            if full or swap.number in taken:
-                left.append(swap)
-            else:
+            if len(taken) < min(most, swap.share_max) and swap.number not in taken:
                 taken[swap.number] = swap
+                most = min(most, swap.share_max)
+            else:
+                left.append(swap)
         self._waiting = left
         return list(taken.values())
 
@@ -86,11 +102,11 @@ class Outbox(Generic[Owner]):
         over, again = [], []
         for swap in patch:
             entry = entries(swap.number)
-            if entry is Entry.GONE or swap.settlement.is_overtaken_by(entry):
+            if swap.settlement.is_refuted_by(entry):
                 over.append((swap, entry))
             else:
                 again.append(swap)
         for swap in again:
-            swap.alone = not over
+            swap.share_max = swap.share_max if over else (len(patch) + 1) // 2
         self._waiting[:0] = again
         return over

@@ -79,6 +79,17 @@ class Settlement:
         """Whether no copy of the patch can be applied any more, going by an entry that was seen."""
         return not isinstance(entry, Entry) and entry.partition_epoch > self.expected.partition_epoch
 
+    def is_refuted_by(self, entry: Partition | Entry) -> bool:
+        """Whether the tests of the patch fail on an entry that was read, or there is nothing to test."""
+        if isinstance(entry, Entry):
+            return entry is Entry.GONE
+        expected = self.expected
+        return (entry.leader, entry.leader_epoch, entry.partition_epoch) != (
+            expected.leader,
+            expected.leader_epoch,
+            expected.partition_epoch,
+        )
+
     def needs_read(self, attempt: Attempt) -> bool:
         """Whether the entry should be read before `settle`: a refusal tells neither why nor what is there now."""
         return attempt is Attempt.REFUSED

@@ -85,7 +85,19 @@ async def test_one_that_is_refused_for_what_it_is_does_not_keep_the_others(writi
     answers = proposed(writing, [0], strange) | proposed(writing, range(1, PARTITIONS))
     wanted = {0: CasOutcome.REJECTED} | dict.fromkeys(range(1, PARTITIONS), CasOutcome.APPLIED)
     assert await outcomes(answers) == wanted
-    assert writing.client.writes == 1 + PARTITIONS
+    assert writing.client.writes == 7, "all, three, two, each of these, and the others in pairs"
+
+
+async def test_one_that_the_watch_shows_overtaken_is_not_sent_with_the_others(writing):
+    writing.client.answer_s = 0.2
+    first = proposed(writing, [0])
+    await asyncio.sleep(0.05)
+    later = proposed(writing, range(1, PARTITIONS))
+    writing.absorb(await set_entries(writing.world, {2: RIVAL}))
+    wanted = dict.fromkeys(ALL, CasOutcome.APPLIED) | {2: CasOutcome.REJECTED}
+    assert await outcomes(first | later) == wanted
+    assert writing.client.writes == 2
+    assert writing.metric("kafkalite_cas_conflicts_total") == 0
 
 
 async def test_one_that_must_not_be_sent_does_not_keep_the_others(writing):

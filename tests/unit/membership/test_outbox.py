@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from kafkalite_core.membership.outbox import SHARED_MAX, Outbox, Swap
 from kafkalite_core.membership.settlement import Entry, Settlement
 from kafkalite_core.model.partition import IsrEntry, Partition
@@ -58,18 +60,40 @@ def test_a_topic_that_is_gone_is_over_for_all():
     assert outbox.take() == []
 
 
-def test_after_a_refusal_that_no_entry_explains_each_goes_alone():
-    outbox = outbox_of(0, 1, 2)
-    assert outbox.refused(outbox.take(), lambda _number: EXPECTED) == []
-    outbox.add(Swap(3, Settlement(EXPECTED, PROPOSED), "later"))
-    outbox.add(Swap(4, Settlement(EXPECTED, PROPOSED), "later"))
-    assert [numbers(outbox.take()) for _ in range(5)] == [[0], [1], [2], [3, 4], []]
-
-
-def test_after_a_refusal_and_no_answer_each_goes_alone():
+@pytest.mark.parametrize("change", [{"partition_epoch": 2}, {"leader_epoch": 2}, {"leader": 1}], ids=str)
+def test_a_part_whose_test_fails_is_over_however_its_entry_differs(change):
     outbox = outbox_of(0, 1)
-    assert outbox.refused(outbox.take(), lambda _number: Entry.UNREAD) == []
-    assert [numbers(outbox.take()) for _ in range(2)] == [[0], [1]]
+    other = replace(EXPECTED, **change)
+    [(swap, entry)] = outbox.refused(outbox.take(), {0: EXPECTED, 1: other}.__getitem__)
+    assert (swap.number, entry) == (1, other)
+    assert numbers(outbox.take()) == [0]
+
+
+def test_what_is_known_to_be_overtaken_is_not_sent():
+    outbox = outbox_of(0, 1, 2)
+    known = {0: EXPECTED, 1: PROPOSED}
+    assert [(swap.number, entry) for swap, entry in outbox.overtaken(known.get)] == [(1, PROPOSED)]
+    assert numbers(outbox.take()) == [0, 2]
+
+
+@pytest.mark.parametrize("read", [EXPECTED, Entry.UNREAD], ids=["unexplained", "unread"])
+def test_the_one_that_is_refused_for_what_it_is_ends_up_alone(read):
+    outbox = outbox_of(*range(8))
+    patches, over = [], []
+    while patch := outbox.take():
+        patches.append(numbers(patch))
+        if 5 in patches[-1]:
+            over += outbox.refused(patch, lambda _number: read)
+    assert patches == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [6, 7]]
+    assert [(swap.number, entry) for swap, entry in over] == [(5, read)]
+
+
+def test_what_comes_later_does_not_make_a_half_whole_again():
+    outbox = outbox_of(0, 1, 2, 3)
+    outbox.refused(outbox.take(), lambda _number: EXPECTED)
+    for number in (4, 5, 6):
+        outbox.add(Swap(number, Settlement(EXPECTED, PROPOSED), "later"))
+    assert [numbers(outbox.take()) for _ in range(4)] == [[0, 1], [2, 3], [4, 5, 6], []]
 
 
 def test_one_that_went_alone_is_over_whatever_is_read():

@@ -17,6 +17,7 @@ from tests.simulation.swarm import EDGE_FAULTS, FAULTS, TopicShape, draw
 from tests.simulation.world import Process, World
 
 TOPIC = TopicShape(name="t0", partitions=1, replicas=3, config={"min.insync.replicas": "2"})
+SIX = replace(TOPIC, partitions=6)
 SHAPE = replace(
     draw(0), brokers=3, operators=1, topics=(TOPIC,), members=0, producers=1, consumers=1, pause_ms=50.0,
     clock_rate_spread=0.0, retention=False, network_ms=1.0, fsync_ms=1.0, scales=False, faults={},
@@ -364,3 +365,27 @@ def test_faults_of_lists_and_watches_bite_in_a_history_that_is_clean(kind) -> No
     )
     assert result.ok, result.violation
     assert result.faults_bitten.get(kind, 0) >= 3
+
+
+# ---------------------------------------------------------------- patches that are refused
+
+
+@pytest.mark.parametrize("seed", [13, 14])
+def test_patches_that_are_refused_for_no_reason_bite_in_a_history_that_is_clean(seed) -> None:
+    shape = replace(SHAPE, topics=(SIX,), faults={"api_reject": 1.0, "stop": 1.0}, fault_every_ms=300.0)
+    result = run_seed(seed, shape=shape)
+    assert result.ok, result.violation
+    assert result.faults_bitten["api_reject"] >= 3
+
+
+def test_a_shared_patch_that_is_refused_for_no_reason_goes_in_halves() -> None:
+    cluster = cluster_of(topics=(SIX,))
+    follower = cluster.hosts[2]
+    cluster.api.reject = 0.7
+    Faults(cluster)._kill(follower, "crash", power=False)
+    while not cluster.world.effects["patch_in_halves"]:
+        run_for(cluster, 100.0)
+        assert cluster.world.now < 60_000.0, "no patch was refused"
+    Faults(cluster).heal()
+    assert cluster.api.reject == 0.0
+    _until(cluster, cluster.world.now + 60_000.0, "whole again")
