@@ -76,7 +76,7 @@ def test_a_broker_that_is_stopped_waits_for_a_slow_leader(cluster, load):
     slow = some_leader(cluster, load.topic)
     stopped = (slow + 1) % 3
     handed_over, left = len(said(cluster, stopped, HANDED_OVER)), len(said(cluster, stopped, "left the ISRs"))
-    with cluster.frozen(slow):
+    with cluster.frozen("operator", slow):  # the operator would take it out instead of the leader
         cluster.signal(stopped, signal.SIGTERM)
         end = time.monotonic() + 30
         while len(said(cluster, stopped, HANDED_OVER)) == handed_over:
