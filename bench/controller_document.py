@@ -47,6 +47,9 @@ From the fence to the last of these elections, {electing_s:.1f} s, the {cpus} CP
   while something planned waits for its turn. It plans at once when the last of that has begun, and for what fences and
   elections follow from (brokers, pods, the cluster, a refused election; Leases, but while elections are under way only
   if somebody is to be fenced).
+- **Elections go alone.** A patch that elects leaders changes no other entry of the topic. Whoever is gone leaves the
+  ISRs of the other partitions by a patch of their leaders, which see it at the same moment; in one patch with that the
+  elections would be refused, and they would cost the API server half as much again. What leaders leave comes after.
 - **What goes out is bounded.** Fewer than 6 actions are under way when one more condition is written, 12 for a
   placement or a move, 40 for an election: a thousand new topics do not hold an election up
   (`core/…/controller/pacing.py`). Looks at what belongs to clusters have 12 turns of their own, first come, first

@@ -232,8 +232,12 @@ def _topic_change(
             verdicts[number] = verdict
     if not verdicts:
         return None
+    if elections := {number: verdict for number, verdict in verdicts.items() if verdict.elected}:
+        # Clients wait for these. The leaders of the others take who is gone out of their ISRs themselves, at this very
+        # moment: in one patch with them the elections would be refused for it. What they leave is the next plan's.
+        verdicts = elections
     consent = "" if unclean else view.unclean_request
-    return _change(view, verdicts, consent=consent, moved=frozenset(moved))
+    return _change(view, verdicts, consent=consent, moved=frozenset(moved & verdicts.keys()))
 
 
 def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, moved: frozenset[int]) -> ChangePartitions:

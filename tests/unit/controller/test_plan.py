@@ -44,6 +44,21 @@ def test_fence_comes_before_the_election():  # R15
     assert of(second, ChangePartitions)[0].changes[0].proposed.leader == 1
 
 
+def test_elections_of_a_topic_go_without_what_the_other_leaders_do_themselves():
+    """In one patch an election would be refused because the leader of another partition was faster."""
+    state = snapshot(
+        topic_view(partitions={0: entry(), 1: entry(leader=1), 2: entry()}),
+        brokers=three() | {0: make_broker(0, fenced=10)},
+    )
+    (election,) = of(plan(state, NOW), ChangePartitions)
+    assert (set(election.changes), election.elected) == ({0, 2}, {0, 2})
+    after = apply(state, [election])
+    (rest,) = of(plan(after, NOW), ChangePartitions)
+    assert (set(rest.changes), rest.elected) == ({1}, set())
+    assert rest.changes[1].proposed.isr_ids() == (1, 2)
+    assert not of(plan(apply(after, [rest]), NOW), ChangePartitions)
+
+
 def test_a_new_topic_is_placed_on_all_brokers():
     state = settle(snapshot(topic_view(spec={"partitions": 3})))
     entries = state.topics["uid-orders"].topic.partitions

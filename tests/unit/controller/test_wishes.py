@@ -85,10 +85,12 @@ def test_an_unclean_election_on_request_needs_a_partition_without_leader():
     assert change.unclean == {1}
     assert change.changes[1].proposed.leader == 1
     assert change.consent == "0,1", "the patch tests the annotation"
-    assert change.changes[0].proposed.leader == 1, "where there is a leader it stays"
-    assert change.changes[0].proposed.leader_epoch == LED_BY_1.leader_epoch
+    assert set(change.changes) == {1}, "elections go first"
     rest = settle(state).topics["uid-orders"]
     assert not rest.elections
+    assert rest.topic.partitions[0].leader == 1, "where there is a leader it stays"
+    assert rest.topic.partitions[0].leader_epoch == LED_BY_1.leader_epoch
+    assert rest.topic.partitions[0].isr_ids() == (1, 2)
     assert rest.topic.partitions[1].leader == 1
 
 

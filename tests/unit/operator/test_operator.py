@@ -143,7 +143,11 @@ async def test_a_container_exit_is_answered_at_once(harness):
     after = await eventually(elected, every_s=0.002)
     took_ms = (time.monotonic() - written_at) * 1000
     assert after.partitions[0].leader_epoch == before.partitions[0].leader_epoch + 1
-    assert all(victim not in entry.isr_ids() for entry in after.partitions.values())
+
+    async def left():
+        return all(victim not in entry.isr_ids() for entry in (await topic(harness)).partitions.values())
+
+    assert await eventually(left)
     fenced = await harness.client.get(BROKERS, NAMESPACE, f"kafkalite-broker-{victim}")
     assert parse_broker(fenced).fenced
     print(f"exit to election: {took_ms:.0f} ms")
