@@ -214,13 +214,7 @@ def client_pod(name: str, *command: str) -> dict[str, Any]:
 
     Where it may, it runs beside the control plane: nodes of brokers are harmed and drained.
     """
-    container: dict[str, Any] = {
-        "name": "client",
-        "image": f"{image('kafkalite-e2e-client')}:0.1.0",
-        # Without a share of its own it stands still whenever the API server beside it has much to do, and what it
-        # measures is that.
-        "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}},
-    }
+    container: dict[str, Any] = {"name": "client", "image": f"{image('kafkalite-e2e-client')}:0.1.0"}
     role = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
     preferred = {"weight": 100, "preference": {"matchExpressions": [role]}}
     return {

@@ -47,6 +47,10 @@ CLIENT = {
 }
 
 
+RESOURCES = {"requests": {"cpu": "250m", "memory": "256Mi"}}
+"""Without a share of its own it stands still whenever the API server beside it has much to do, and measures that."""
+
+
 class Load:
     """The clients of `kafkalite verify run` in a pod, on one topic."""
 
@@ -59,7 +63,9 @@ class Load:
     def start(self) -> None:
         """Returns when records are acknowledged."""
         settings = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "rate": self.rate, "client": self.client}
-        self.cluster.apply(client_pod(self.pod, "python3", "/opt/kafkalite/load.py", "run", json.dumps(settings)))
+        pod = client_pod(self.pod, "python3", "/opt/kafkalite/load.py", "run", json.dumps(settings))
+        pod["spec"]["containers"][0]["resources"] = RESOURCES
+        self.cluster.apply(pod)
         self.cluster.wait("condition=Ready", f"pod/{self.pod}", limit_s=STARTED_LIMIT_S)
         self.acknowledged(round(self.rate))
 
