@@ -46,7 +46,7 @@ async def test_of_a_topic_without_a_record_none_is_begun(api, ns):
     summary = {"conditions": [{"type": "Ready", "status": "True"}]}
     writes = [
         (f"{path}/status", patches.elections(found.ref, election, controller_epoch=3)),
-        (f"{path}/status", patches.isr_change(found.ref, 1, found.partitions[1], shrinking)),
+        (f"{path}/status", patches.leader_proposal(found.ref, 1, found.partitions[1], shrinking)),
         (f"{path}/status", [{"op": "add", "path": f"/status/{name}", "value": each} for name, each in summary.items()]),
         (path, [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]),
         (path, [{"op": "replace", "path": "/spec/partitions", "value": 5}]),

@@ -127,7 +127,7 @@ class Machinery:
 
     async def _write(self, topic: Topic, number: int, entry: Partition, isr: tuple[IsrEntry, ...]) -> None:
         proposed = replace(entry, isr=isr, partition_epoch=entry.partition_epoch + 1)
-        operations = patches.isr_change(topic.ref, number, entry, proposed)
+        operations = patches.leader_proposal(topic.ref, number, entry, proposed)
         with contextlib.suppress(KubeNotFound):
             await self._client.json_patch(TOPICS, self._world.ns, topic.ref.name, operations, subresource="status")
 

@@ -127,7 +127,7 @@ async def _leaders_take_them_in(world: World) -> None:
                 continue
             joined = tuple(IsrEntry(broker, world.brokers[broker].registration.broker_epoch) for broker in missing)
             proposed = replace(entry, isr=(*entry.isr, *joined), partition_epoch=entry.partition_epoch + 1)
-            operations = patches.isr_change(found.ref, number, entry, proposed)
+            operations = patches.leader_proposal(found.ref, number, entry, proposed)
             # The operator may have been faster.
             with contextlib.suppress(KubeError):
                 await world.client.json_patch(TOPICS, world.ns, "moving", operations, subresource="status")

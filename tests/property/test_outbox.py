@@ -85,7 +85,7 @@ def test_each_part_ends_as_it_would_alone(entries, strange, known, later, unread
             attempt = Attempt.AMBIGUOUS
         if attempt is Attempt.REFUSED:
             blind = unread.pop() if unread else False
-            read = (lambda _number: Entry.UNREAD) if blind else server.entries.__getitem__
+            read = Entry.UNREAD if blind else server.entries
             for swap, entry in outbox.refused(patch, read):
                 tell(swap, attempt, entry)
             continue

@@ -122,10 +122,7 @@ class Mail:
             if entries is not Entry.GONE:
                 self._broker.link.absorb_topic(result)
 
-        def entry(number: int) -> Partition | Entry:
-            return entries if isinstance(entries, Entry) else entries.get(number, Entry.UNREAD)
-
-        over = self._outbox.refused(self._patch, entry)
+        over = self._outbox.refused(self._patch, entries)
         if not over:
             self._broker.world.effects["patch_in_halves"] += 1
         for swap, found in over:

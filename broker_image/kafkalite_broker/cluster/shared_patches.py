@@ -127,8 +127,7 @@ class SharedPatches:
                 _tell(swap, attempt, swap.settlement.proposed if attempt is Attempt.APPLIED else Entry.UNREAD, error)
             return
         self._conflicts.inc()
-        entries = await self._read(ref)
-        for swap, entry in outbox.refused(patch, lambda number: _entry(entries, number)):
+        for swap, entry in outbox.refused(patch, await self._read(ref)):
             _tell(swap, attempt, entry, error)
 
     async def _send(self, ref: TopicRef, patch: Patch) -> tuple[Attempt, Exception | None]:
@@ -165,10 +164,6 @@ class SharedPatches:
             return Entry.GONE
         self._absorb(found)
         return entries
-
-
-def _entry(entries: dict[int, Partition] | Entry, number: int) -> Partition | Entry:
-    return entries if isinstance(entries, Entry) else entries.get(number, Entry.UNREAD)
 
 
 def _tell(swap: Swap[Owner], attempt: Attempt, entry: Partition | Entry, error: Exception | None) -> None:

@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kafkalite_core.membership.settlement import Entry
 from kafkalite_core.model.partition import PartitionChange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from kafkalite_core.membership.settlement import Entry, Settlement
+    from kafkalite_core.membership.settlement import Settlement
     from kafkalite_core.model.partition import Partition
 
 SHARED_MAX = 250
@@ -94,15 +95,16 @@ class Outbox(Generic[Owner]):
         return list(taken.values())
 
     def refused(
-        self, patch: list[Swap[Owner]], entries: Callable[[int], Partition | Entry]
+        self, patch: list[Swap[Owner]], read: Mapping[int, Partition] | Entry
     ) -> list[tuple[Swap[Owner], Partition | Entry]]:
-        """The parts of a refused patch that are over, with their entries as read since; the others wait again."""
-        if len(patch) == 1:
-            return [(patch[0], entries(patch[0].number))]
+        """The parts of a refused patch that are over, with their entries as read since; the others wait again.
+
+        `read`: the entries of the topic, or what is known instead of them.
+        """
         over, again = [], []
         for swap in patch:
-            entry = entries(swap.number)
-            if swap.settlement.is_refuted_by(entry):
+            entry = read if isinstance(read, Entry) else read.get(swap.number, Entry.UNREAD)
+            if len(patch) == 1 or swap.settlement.is_refuted_by(entry):
                 over.append((swap, entry))
             else:
                 again.append(swap)

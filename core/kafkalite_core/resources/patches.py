@@ -54,22 +54,15 @@ def _tests_of_topic(topic: TopicRef) -> list[Operation]:
     return [_test("/metadata/uid", topic.uid), _test("/status/topicId", topic.topic_id)]
 
 
-def isr_change(topic: TopicRef, number: int, expected: Partition, proposed: Partition) -> list[Operation]:
-    """A leader's proposal of another ISR for one partition (KIP-497's AlterPartition). On `/status` of the topic.
-
-    It does not write `controllerEpoch`, and leader and leaderEpoch stay as they are.
-    """
-    assert proposed.leader == expected.leader, "a broker never names a leader"
-    assert proposed.leader_epoch == expected.leader_epoch, "a broker never raises leaderEpoch"
-    return leader_proposal(topic, number, expected, proposed)
-
-
 def leader_proposals(topic: TopicRef, changes: Mapping[int, PartitionChange]) -> list[Operation]:
-    """What the leader of partitions proposes: another ISR or ELR, or, when it leaves, its successor.
+    """What the leader of partitions proposes (KIP-497's AlterPartition): another ISR or ELR, or, when it leaves, its
+    successor. All of them land, or none. On `/status` of the topic.
 
-    All of them land, or none. The latter is the patch of an election but for `controllerEpoch`, which is the
-    controller's. On `/status` of the topic.
+    It does not write `controllerEpoch`, which is the controller's.
     """
+    for change in changes.values():
+        old, new = change.expected, change.proposed
+        assert new.leader != old.leader or new.leader_epoch == old.leader_epoch, "a leader never raises its own epoch"
     return _tests_of_topic(topic) + _replacements(changes)
 
 

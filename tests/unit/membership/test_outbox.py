@@ -47,7 +47,7 @@ def test_parts_that_others_overtook_are_over_and_the_others_share_another():
     outbox = outbox_of(0, 1, 2, 3)
     patch = outbox.take()
     entries = {0: EXPECTED, 1: replace(EXPECTED, partition_epoch=4), 2: EXPECTED, 3: PROPOSED}
-    over = outbox.refused(patch, entries.__getitem__)
+    over = outbox.refused(patch, entries)
     assert [(swap.number, entry) for swap, entry in over] == [(1, entries[1]), (3, PROPOSED)]
     outbox.add(Swap(4, Settlement(EXPECTED, PROPOSED), "later"))
     assert numbers(outbox.take()) == [0, 2, 4]
@@ -55,7 +55,7 @@ def test_parts_that_others_overtook_are_over_and_the_others_share_another():
 
 def test_a_topic_that_is_gone_is_over_for_all():
     outbox = outbox_of(0, 1)
-    over = outbox.refused(outbox.take(), lambda _number: Entry.GONE)
+    over = outbox.refused(outbox.take(), Entry.GONE)
     assert [(swap.number, entry) for swap, entry in over] == [(0, Entry.GONE), (1, Entry.GONE)]
     assert outbox.take() == []
 
@@ -64,7 +64,7 @@ def test_a_topic_that_is_gone_is_over_for_all():
 def test_a_part_whose_test_fails_is_over_however_its_entry_differs(change):
     outbox = outbox_of(0, 1)
     other = replace(EXPECTED, **change)
-    [(swap, entry)] = outbox.refused(outbox.take(), {0: EXPECTED, 1: other}.__getitem__)
+    [(swap, entry)] = outbox.refused(outbox.take(), {0: EXPECTED, 1: other})
     assert (swap.number, entry) == (1, other)
     assert numbers(outbox.take()) == [0]
 
@@ -83,14 +83,14 @@ def test_the_one_that_is_refused_for_what_it_is_ends_up_alone(read):
     while patch := outbox.take():
         patches.append(numbers(patch))
         if 5 in patches[-1]:
-            over += outbox.refused(patch, lambda _number: read)
+            over += outbox.refused(patch, read if isinstance(read, Entry) else dict.fromkeys(range(8), read))
     assert patches == [[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [6, 7]]
     assert [(swap.number, entry) for swap, entry in over] == [(5, read)]
 
 
 def test_what_comes_later_does_not_make_a_half_whole_again():
     outbox = outbox_of(0, 1, 2, 3)
-    outbox.refused(outbox.take(), lambda _number: EXPECTED)
+    outbox.refused(outbox.take(), dict.fromkeys(range(8), EXPECTED))
     for number in (4, 5, 6):
         outbox.add(Swap(number, Settlement(EXPECTED, PROPOSED), "later"))
     assert [numbers(outbox.take()) for _ in range(4)] == [[0, 1], [2, 3], [4, 5, 6], []]
@@ -99,6 +99,6 @@ def test_what_comes_later_does_not_make_a_half_whole_again():
 def test_one_that_went_alone_is_over_whatever_is_read():
     for entry in (EXPECTED, PROPOSED, Entry.UNREAD, Entry.GONE):
         outbox = outbox_of(5)
-        [(swap, found)] = outbox.refused(outbox.take(), lambda _number, entry=entry: entry)
+        [(swap, found)] = outbox.refused(outbox.take(), entry if isinstance(entry, Entry) else {5: entry})
         assert (swap.number, found) == (5, entry)
         assert outbox.take() == []

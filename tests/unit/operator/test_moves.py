@@ -24,7 +24,7 @@ async def catch_up(harness, broker_id):
     entry = found.partitions[0]
     joined = IsrEntry(broker_id, harness.brokers[broker_id].registration.broker_epoch)
     proposed = replace(entry, isr=(*entry.isr, joined), partition_epoch=entry.partition_epoch + 1)
-    operations = patches.isr_change(found.ref, 0, entry, proposed)
+    operations = patches.leader_proposal(found.ref, 0, entry, proposed)
     await harness.client.json_patch(TOPICS, NAMESPACE, "orders", operations, subresource="status")
 
 

@@ -169,7 +169,7 @@ async def in_sync(harness):
                     TOPICS,
                     NAMESPACE,
                     found.ref.object_name,
-                    patches.isr_change(found.ref, number, old, new),
+                    patches.leader_proposal(found.ref, number, old, new),
                     subresource="status",
                 )
         return not wanted and all(len(each.isr) == 3 for each in found.partitions.values())

@@ -54,9 +54,6 @@ def test_a_leader_that_leaves_names_its_successor_without_the_controllers_epoch(
     assert parse_topic(after).partitions[0] == successor
     assert after["status"]["controllerEpoch"] == 3
     assert refused(after, operations)
-    assert patches.leader_proposal(topic.ref, 0, entry, shrunk(entry)) == patches.isr_change(
-        topic.ref, 0, entry, shrunk(entry)
-    )
 
 
 def test_consent_to_a_recovery_of_the_store_is_tested(obj):  # S11
@@ -73,7 +70,7 @@ def test_consent_to_a_recovery_of_the_store_is_tested(obj):  # S11
 def test_isr_change_lands_on_the_state_it_was_decided_on_only(obj):
     topic = parse_topic(obj)
     entry = topic.partitions[0]
-    operations = patches.isr_change(topic.ref, 0, entry, shrunk(entry))
+    operations = patches.leader_proposal(topic.ref, 0, entry, shrunk(entry))
     after = apply(obj, operations)
     assert parse_topic(after).partitions[0] == shrunk(entry)
     assert after["status"]["controllerEpoch"] == 3
@@ -87,22 +84,24 @@ def test_isr_change_lands_on_the_state_it_was_decided_on_only(obj):
 
 def test_a_delayed_patch_misses_the_topic_that_was_made_again(obj):
     topic = parse_topic(obj)
-    operations = patches.isr_change(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
+    operations = patches.leader_proposal(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
     assert refused({**obj, "metadata": {**obj["metadata"], "uid": "uid-2"}}, operations)
     assert refused({**obj, "status": {**obj["status"], "topicId": "id-2"}}, operations)
 
 
 def test_changes_of_other_partitions_do_not_conflict(obj):
     topic = parse_topic(obj)
-    one = patches.isr_change(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
-    two = patches.isr_change(topic.ref, 1, topic.partitions[1], shrunk(topic.partitions[1]))
+    one = patches.leader_proposal(topic.ref, 0, topic.partitions[0], shrunk(topic.partitions[0]))
+    two = patches.leader_proposal(topic.ref, 1, topic.partitions[1], shrunk(topic.partitions[1]))
     assert parse_topic(apply(apply(obj, one), two)).partitions[1].partition_epoch == 12
 
 
-def test_a_broker_may_not_elect(obj):
+def test_a_leader_does_not_raise_its_own_epoch(obj):
     topic = parse_topic(obj)
-    with pytest.raises(AssertionError, match="never names a leader"):
-        patches.isr_change(topic.ref, 0, topic.partitions[0], elected(topic.partitions[0]))
+    entry = topic.partitions[0]
+    raised = replace(entry, leader_epoch=entry.leader_epoch + 1, partition_epoch=entry.partition_epoch + 1)
+    with pytest.raises(AssertionError, match="never raises its own epoch"):
+        patches.leader_proposal(topic.ref, 0, entry, raised)
 
 
 def test_election_writes_the_controller_epoch_and_is_all_or_nothing(obj):
