@@ -58,7 +58,7 @@ class Host:
         self.damaged = False
         self.damage_untold = False
         self.unnoted = False
-        self._damage_told = self._forgot_told = -1
+        self.damage_told = self._forgot_told = -1
         self.forgot_unsynced = False
         self.silent = False
         self.late_completions = 0
@@ -112,12 +112,12 @@ class Host:
         if self.forgot_unsynced:
             self._forgot_told = epoch
         if self.damage_untold or (self.broker is not None and not self.broker.started_undamaged):
-            self._damage_told = epoch
+            self.damage_told = epoch
         self.forgot_unsynced = self.damage_untold = False
 
     def untold(self, epoch: int) -> None:
         """The store went back to the registration with that broker epoch: what was told later is not known to it."""
-        self.damage_untold = self.damage_untold or epoch < self._damage_told
+        self.damage_untold = self.damage_untold or epoch < self.damage_told
         self.forgot_unsynced = self.forgot_unsynced or epoch < self._forgot_told
 
     def died(self, death: ProcessDied) -> None:

@@ -256,6 +256,12 @@ class Oracles:
             if ledger.entry is not None and broker_id in ledger.entry.replicas:
                 ledger.damaged = True
 
+    def placed_on_a_lost_disk(self, entry: Partition) -> bool:
+        """Whether a new partition counts on a disk whose loss was told already: who placed it did not know yet, and it
+        was stored after that. Nobody but a person can say that nothing was on it.
+        """
+        return any(self.hosts[member.id].damage_told > member.epoch for member in entry.isr)
+
     def _passed_over(self, ref: TopicRef) -> None:
         """Of several topics of one name whose data are still there, one is taken over (S10).
 
@@ -296,6 +302,7 @@ class Oracles:
             self._wanted_min_isr(ledger, new["spec"], entry)
             if known == entry:
                 continue
+            ledger.damaged |= known is None and self.placed_on_a_lost_disk(entry)
             self.epochs.landed(ledger, after.ref.uid, entry)
             self.metadata.stored(after.ref, number, entry)
             if known is None and before is not None and before.partitions and self._knows_more(ledger, after, entry):

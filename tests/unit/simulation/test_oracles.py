@@ -248,6 +248,13 @@ def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledge
         assert ledger.damaged is damaged
 
 
+def test_a_placement_that_is_stored_after_the_loss_of_a_disk_was_told(healthy, ledger, monkeypatch) -> None:
+    member = ledger.entry.isr[-1]
+    for told, lost in ((-1, False), (member.epoch, False), (member.epoch + 1, True)):
+        monkeypatch.setattr(healthy.hosts[member.id], "damage_told", told)
+        assert healthy.oracles.placed_on_a_lost_disk(ledger.entry) is lost
+
+
 def test_a_loss_that_a_restored_store_does_not_know_is_unheard_of(healthy) -> None:  # S11
     host = healthy.hosts[0]
     host.forgot_unsynced = True
