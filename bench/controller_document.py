@@ -26,6 +26,7 @@ All of it, and the program that measures, share one machine.
 | a broker falls silent: fenced after (its Lease lasts 5 s) | {detected_s:.1f} s |
 | its {led:,} leaderships are elsewhere, after the fence | median {median_s:.2f} s, last {max_s:.2f} s |
 | the last of them in all {runs} runs, each on a control plane of its own | {lasts}{target} |
+| CPU seconds of all processes from the fence to that, run by run | {costs} |
 | the Lease of the operators changed hands meanwhile | {hands} times |
 | the operator that acts is killed: the other controls the cluster after | {take_over_s:.1f} s |
 
@@ -105,7 +106,9 @@ def render(result: dict[str, Any]) -> str:
     """The whole document."""
     place, rest, fail = result["place"], result["rest"], result["fail"]
     writes = ", ".join(f"{name}: {count:.0f}" for name, count in sorted(rest["writes"].items())) or "none"
-    lasts = [fail["max_s"], *result["again"]]
+    runs = [fail, *result["again"]]
+    lasts = [each["max_s"] for each in runs]
+    costs = [sum(each["electing"]["cpu_s"].values()) for each in runs]
     used = {
         f"{name}_{what}": pair(phase["cpu_s" if what == "cpu" else "peak_mb"], " s" if what == "cpu" else " MB", digits)
         for name, phase in (("place", place), ("rest", rest), ("fail", fail))
@@ -123,9 +126,10 @@ def render(result: dict[str, Any]) -> str:
         place_s=place["seconds"],
         fail_s=fail["seconds"],
         writes=writes,
-        runs=len(lasts),
+        runs=len(runs),
         lasts=", ".join(f"{last:.2f} s" for last in lasts),
         target=wanted(lasts),
+        costs=", ".join(f"{cost:.1f} s" for cost in costs),
         hands=result["hands"],
         take_over_s=result["take_over"]["s"],
     )

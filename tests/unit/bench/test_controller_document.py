@@ -33,7 +33,7 @@ RESULT = {
     },
     "hands": 0,
     "take_over": {"s": 6.2},
-    "again": [4.5],
+    "again": [{"max_s": 4.5, "electing": {"seconds": 4.6, "cpu_s": {"one": 1.5, "kube-apiserver": 5.6}, "cpus": 2}}],
 }
 
 
@@ -43,6 +43,7 @@ def test_figures_machine_and_commit():
         assert part in text
     assert "| median 1.25 s, last 3.75 s |" in text
     assert "in all 2 runs, each on a control plane of its own | 3.75 s, 4.50 s (wanted: 5 s) |" in text
+    assert "to that, run by run | 5.6 s, 7.1 s |" in text
     assert "| at rest, 61 s | 3.0 s, 0.4 s | 91 MB, 70 MB |" in text
 
 
