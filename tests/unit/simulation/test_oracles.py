@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -249,10 +251,18 @@ def test_a_disk_of_which_the_store_knows_an_earlier_one_is_a_loss(healthy, ledge
 
 
 def test_a_placement_that_is_stored_after_the_loss_of_a_disk_was_told(healthy, ledger, monkeypatch) -> None:
+    now = next(obj for obj in healthy.api.objects["topics"].values() if obj["status"]["topicId"] == ledger.tag[0])
+    before = copy.deepcopy(now)
+    del before["status"]["partitions"][str(ledger.number)]
     member = ledger.entry.isr[-1]
+    # The first of the oracles that are asked about the entry; the placement itself is made up.
+    monkeypatch.setattr(healthy.oracles, "epochs", SimpleNamespace(landed=Mock(side_effect=InterruptedError)))
     for told, lost in ((-1, False), (member.epoch, False), (member.epoch + 1, True)):
         monkeypatch.setattr(healthy.hosts[member.id], "damage_told", told)
-        assert healthy.oracles.placed_on_a_lost_disk(ledger.entry) is lost
+        monkeypatch.setattr(ledger, "damaged", False)
+        with pytest.raises(InterruptedError):
+            healthy.oracles.store_changed("topics", before, now)
+        assert ledger.damaged is lost
 
 
 def test_a_loss_that_a_restored_store_does_not_know_is_unheard_of(healthy) -> None:  # S11
