@@ -1,9 +1,8 @@
 """kopf as transport: handlers that write nothing and hand every object over to the controller's event loop.
 
-kopf runs in a thread with a loop of its own: it cancels every task that was made after its start in its loop, takes
-five seconds to stop, and gives up on some errors of a stream. None of that may touch the controller, so its end only
-leads to another start. kopf can be blind for a minute on a half-open connection; the controller's own lists and the
-Lease reader make up for that.
+kopf runs in a thread with a loop of its own: it gives up on some errors of a stream, and every task of its loop is
+cancelled then. None of that may touch the controller, so its end only leads to another start. kopf can be blind for a
+minute on a half-open connection; the controller's own lists and the Lease reader make up for that.
 """
 
 from __future__ import annotations
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
 RESTART_S = 1.0
 IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
+STREAMS = "watcher for "
+"""How the names of kopf's tasks begin that have others of their own to end, in order."""
+
 STEADY_S = 60.0
 """When kopf ran that long, its next end is a new trouble."""
 
@@ -131,6 +133,7 @@ def configure(settings: kopf.OperatorSettings, **_: Any) -> None:
     settings.persistence.progress_storage = NoProgress()
     settings.persistence.finalizer = f"{GROUP}/finalizer"
     settings.queueing.worker_limit = None
+    settings.process.ultimate_exiting_timeout = None  # it would kill the process long after kopf was started again
 
 
 def first_attempt(record: logging.LogRecord) -> bool:
@@ -216,7 +219,7 @@ class Watcher:
     async def _operate(self) -> None:
         self._running = asyncio.current_task()
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._served(), self._loop))
-        await kopf.operator(
+        roots = await kopf.spawn_tasks(
             registry=build_registry(self._deliver),
             settings=kopf.OperatorSettings(),
             # Without it kopf asks for the user's name, and in a container the user has none.
@@ -225,6 +228,31 @@ class Watcher:
             clusterwide=not self._namespaces,
             namespaces=self._namespaces,
         )
+        try:
+            ended, _ = await asyncio.wait(roots, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()  # none of them ends by itself, so this raises what ended it
+        finally:
+            await _end(lambda task: task.get_name().startswith(STREAMS))
+            await _end(roots.__contains__)
+            await _end(lambda _: True)
+
+
+async def _end(these: Callable[[asyncio.Task[Any]], bool]) -> None:
+    """Cancel those of the other tasks of this loop until none of them is left.
+
+    kopf's own end (`kopf.run_tasks`) lets streams run for five seconds, cancels them once and waits for ever. One that
+    is asking the server at that moment takes its cancellation for one of kopf's pauses and begins anew: kopf never
+    ended, did not watch the kind any more whose stream had failed, and killed the process ten minutes later.
+    """
+    while found := {task for task in asyncio.all_tasks() - {asyncio.current_task()} if these(task)}:
+        for task in found:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # the same is wanted
+            await asyncio.wait(found, timeout=CANCEL_AGAIN_S)
+        for task in found:
+            if task.done() and not task.cancelled():
+                task.exception()  # kopf has told of it; unasked it would be told again
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
