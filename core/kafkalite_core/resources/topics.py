@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kafkalite_core.model.limits import NO_LEADER, PARTITION_DIGITS_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, STORE_WENT_BACK, TopicSpec
@@ -93,8 +95,43 @@ def parse_entries(obj: Mapping[str, Any]) -> tuple[str, dict[int, Partition]]:
     return metadata.text("uid", ""), _partitions(fields.map("status"))
 
 
+class _Entry(msgspec.Struct, rename="camel", gc=False):
+    """An entry of `status.partitions` as it nearly always is."""
+
+    leader_epoch: int
+    partition_epoch: int
+    leader: int = NO_LEADER
+    min_isr: int = 1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[IsrEntry, ...] = ()
+    elr: tuple[IsrEntry, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    leader_recovery_state: str = RECOVERED
+
+
 def parse_partition(fields: Fields) -> Partition:
     """One entry of `status.partitions`. Raises `ResourceError`."""
+    try:
+        entry = msgspec.convert(fields.raw, _Entry)
+    except msgspec.ValidationError:
+        return _read_partition(fields)
+    return Partition(
+        leader=entry.leader,
+        leader_epoch=entry.leader_epoch,
+        partition_epoch=entry.partition_epoch,
+        min_isr=entry.min_isr,
+        replicas=entry.replicas,
+        isr=entry.isr,
+        elr=entry.elr,
+        adding=entry.adding,
+        removing=entry.removing,
+        recovering=entry.leader_recovery_state == RECOVERING,
+    )
+
+
+def _read_partition(fields: Fields) -> Partition:
+    # Field by field, at five times the price: it knows null, and its errors name the object and the field.
     return Partition(
         leader=fields.integer("leader", NO_LEADER),
         leader_epoch=fields.integer("leaderEpoch"),
