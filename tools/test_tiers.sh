@@ -148,8 +148,8 @@ run() {
     lint) make --no-print-directory lint ;; # with tests/test_tidy.py
     search) "$BIN/pytest" "tests/$1" ;;
     # One process of these leaves half of two cores unused. A file's tests stay together: they share what it has started.
-    integration | ha) "$BIN/pytest" -n 2 --dist loadfile "tests/$1" ;;
-    contract) "$BIN/pytest" tests/cluster tests/contract ;; # the embedded server, then a real one
+    unit | integration | helm | ha) "$BIN/pytest" -n 2 --dist loadfile "tests/$1" ;;
+    contract) "$BIN/pytest" -n 2 --dist loadfile tests/cluster tests/contract ;; # the embedded server and a real one
     e2e)
       if [[ -n ${KUBECONFIG:-} ]]; then
         # a cluster of `make kind-up` gets images of the present sources; the tests see whether others have any
