@@ -28,7 +28,7 @@ from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterator
 
     Deliver = Callable[[Kind, str, dict[str, Any]], None]
 
@@ -36,7 +36,12 @@ RESTART_S = 1.0
 IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
 STREAMS = "watcher for "
-"""How the names of kopf's tasks begin that have others of their own to end, in order."""
+"""How the names of kopf's tasks begin that watch one kind in one namespace; they end others of their own, in order."""
+
+COUNTED_S = 5.0
+"""How often they are counted."""
+
+KINDS = 4
 
 STEADY_S = 60.0
 """When kopf ran that long, its next end is a new trouble."""
@@ -93,7 +98,7 @@ def build_registry(deliver: Deliver) -> kopf.OperatorRegistry:
     """Handlers for topics, clusters, brokers and the brokers' pods; all they do is call `deliver`."""
     registry = kopf.OperatorRegistry()
     kopf.on.startup(registry=registry)(configure)
-    kopf.on.login(registry=registry)(login)
+    kopf.on.login(registry=registry, backoff=RESTART_S)(login)  # its own choice is a minute
     for kind in (TOPICS, CLUSTERS, BROKERS):
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=kind.plural)(_handler(kind, deliver))
     labels: dict[str, Any] = {LABEL_CLUSTER: kopf.PRESENT, LABEL_COMPONENT: "broker"}
@@ -185,7 +190,6 @@ class Watcher:
             everything = True
 
     def _cancel(self, *, everything: bool) -> None:
-        # An orderly stop waits five seconds for streams that have nothing to say.
         running = self._running
         if running is not None:
             loop = running.get_loop()
@@ -218,6 +222,8 @@ class Watcher:
 
     async def _operate(self) -> None:
         self._running = asyncio.current_task()
+        if self._stop.is_set():
+            return  # before there was something to cancel
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._served(), self._loop))
         roots = await kopf.spawn_tasks(
             registry=build_registry(self._deliver),
@@ -229,13 +235,30 @@ class Watcher:
             namespaces=self._namespaces,
         )
         try:
-            ended, _ = await asyncio.wait(roots, return_when=asyncio.FIRST_COMPLETED)
-            for task in ended:
-                task.result()  # none of them ends by itself, so this raises what ended it
+            await self._until_it_ends(roots)
         finally:
             await _end(lambda task: task.get_name().startswith(STREAMS))
             await _end(roots.__contains__)
             await _end(lambda _: True)
+
+    async def _until_it_ends(self, roots: Collection[asyncio.Task[Any]]) -> None:
+        """Wait for what ends kopf, and raise it. The invariant: each kind is watched in each namespace, or kopf ends.
+
+        kopf looks once which kinds there are, and passes over one that the server already lists and does not name yet.
+        It passes over a stream, too, that ends by a cancellation, as all do that look a name up when a session closes.
+        """
+        wanted = KINDS * max(1, len(set(self._namespaces)))
+        most = 0
+        while True:
+            ended, _ = await asyncio.wait(roots, timeout=COUNTED_S, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                task.result()  # none of them ends by itself, so this raises what ended it
+            if ended:
+                return
+            streams = sum(task.get_name().startswith(STREAMS) for task in asyncio.all_tasks())
+            most = max(most, streams)  # none ever: it still looks, or names them otherwise
+            if most and streams < wanted:
+                raise RuntimeError(f"kopf watches {streams} of {wanted} kinds and namespaces")
 
 
 async def _end(these: Callable[[asyncio.Task[Any]], bool]) -> None:

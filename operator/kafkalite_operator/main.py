@@ -182,5 +182,5 @@ def main() -> None:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # kopf's thread holds nothing that needs an orderly end, and its own takes five seconds.
+    # kopf's thread holds nothing that needs an orderly end.
     os._exit(code)

@@ -48,3 +48,8 @@ def test_in_one_go_and_field_by_field_are_the_same(entry):
     found, wanted = told(topics.parse_partition, entry), told(topics._read_partition, entry)
     assert found == wanted
     assert repr(found) == repr(wanted)  # True == 1
+
+
+def test_half_of_a_surrogate_pair_in_a_name_is_no_reason_to_fail():
+    entry = {"leaderEpoch": 1, "partitionEpoch": 2, "\ud800": 3}
+    assert told(topics.parse_partition, entry) == told(topics._read_partition, entry)

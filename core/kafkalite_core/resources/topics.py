@@ -114,7 +114,7 @@ def parse_partition(fields: Fields) -> Partition:
     """One entry of `status.partitions`. Raises `ResourceError`."""
     try:
         entry = msgspec.convert(fields.raw, _Entry)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # half of a surrogate pair in the name of a field
         return _read_partition(fields)
     return Partition(
         leader=entry.leader,
