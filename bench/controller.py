@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from bench.controller_document import render
 from bench.controller_world import CLUSTER, NAMESPACE, Observer, SimulatedBroker, TimeUpError, until
 from bench.failover_report import commit
-from bench.processes import cpu_s, memory_mb
+from bench.processes import cpu_s, memory_mb, python_of_images
 from kafkalite_core.resources.leases import parse_lease
 from kafkalite_core.resources.naming import OPERATOR_LEASE
 from kafkalite_local.pytest_plugin import free_ports
@@ -126,14 +126,15 @@ class Bench:
 
     async def _begin(self) -> None:
         ports = free_ports()
+        python, imported, _ = python_of_images()
         for number, name in enumerate(OPERATORS):
             environment = {
                 "KUBECONFIG": str(self.plane.kubeconfig),
                 "KAFKALITE_METRICS_PORT": str(ports.broker(number)),
                 "POD_NAME": name,
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+                "PYTHONPATH": imported,
             }
-            command = [sys.executable, "-c", "from kafkalite_operator.main import main; main()"]
+            command = [python, "-c", "from kafkalite_operator.main import main; main()"]
             arguments = ["env", *(f"{key}={value}" for key, value in environment.items()), *command]
             self.operators[name] = Program(f"operator {name}", arguments, self.folder / f"{name}.log")
         spec = {
@@ -312,6 +313,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "when": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": revision,
         "machine": machine(),
+        "python": python_of_images()[2],
         "load": load,
         "topics": options.topics,
         "partitions": options.topics * options.partitions,

@@ -15,6 +15,7 @@ All of it, and the program that measures, share one machine.
 |---|---|
 | when, commit | {when}, `{commit}` |
 | machine | {machine}; load before: {load:.1f} |
+| the operators run with Python | {python} |
 
 | what | measured |
 |---|---|
@@ -115,7 +116,10 @@ def render(result: dict[str, Any]) -> str:
         for what, digits in (("cpu", 1), ("mb", 0))
     }
     return TEXT.format(
-        **{name: result[name] for name in ("when", "commit", "machine", "load", "topics", "partitions", "brokers")},
+        **{
+            name: result[name]
+            for name in ("when", "commit", "machine", "python", "load", "topics", "partitions", "brokers")
+        },
         **{name: place[name] for name in ("created_s", "placed_s", "ready_s")},
         **{name: fail[name] for name in ("led", "detected_s", "median_s", "max_s")},
         **used,

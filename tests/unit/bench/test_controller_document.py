@@ -16,6 +16,7 @@ RESULT = {
     "when": "2026-01-01 00:00 UTC",
     "commit": "abc1234",
     "machine": "2 cores",
+    "python": "3.11.2",
     "load": 0.4,
     "topics": 1000,
     "partitions": 10_000,
