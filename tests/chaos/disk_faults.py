@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 END_LIMIT_S = 30.0
 TORN_BYTES = 3000
 ENDS = '"msg": "ending at once"'
+# what a file system whose device takes no more blocks answers with, as it comes to know of it; read-only after a
+# failure in its journal
+FLUSH_ERRORS = "Input/output error|No space left on device|Read-only file system"
 SLOW_S = 0.25  # a bound of the buckets in which the broker counts its flushes
 
 
@@ -132,7 +135,7 @@ def disk_flush_fails(run: Run) -> None:
     """The leader's device fails writes that were accepted, when they are flushed: it must end by itself."""
     broker = run.leader()
     record = run.cluster.record(broker)
-    bites = (run.incarnation(broker), logged(run, broker, ENDS, "Input/output error"))
+    bites = (run.incarnation(broker), logged(run, broker, ENDS, FLUSH_ERRORS))
     run.harm(f"flush fails (broker {broker})", [broker], *bites)
     with run.cluster.launcher.held(broker_pod(broker)):
         with disk(run, broker).failing():
