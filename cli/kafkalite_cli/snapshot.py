@@ -106,7 +106,7 @@ def describe_topic(topic: JsonObject) -> JsonObject:
                 "leaderEpoch": entry["leaderEpoch"],
                 "partitionEpoch": entry["partitionEpoch"],
                 "replicas": list(entry["replicas"]),
-                "isr": [member["id"] for member in entry["isr"]],
+                "isr": list(entry["isr"]),
             }
             for number, entry in sorted(partitions.items(), key=lambda item: int(item[0]))
         ],

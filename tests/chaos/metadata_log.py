@@ -63,7 +63,7 @@ def changes(plural: str, old: Json | None, new: Json) -> Counter[str]:
 
 def members(entry: Json) -> set[int]:
     """Broker ids in the ISR of a partition's entry."""
-    return {int(each["id"]) for each in entry["isr"]}
+    return set(entry["isr"])
 
 
 def _epoch(status: Json) -> int:

@@ -311,8 +311,10 @@ def entry(leader: int = 0, leader_epoch: int = 0, partition_epoch: int = 0, isr:
         "partitionEpoch": partition_epoch,
         "minIsr": 2,
         "replicas": [0, 1, 2],
-        "isr": [{"id": number, "epoch": 7} for number in isr],
+        "isr": list(isr),
+        "isrBrokerEpochs": [7 for _ in isr],
         "elr": [],
+        "elrBrokerEpochs": [],
         "adding": [],
         "removing": [],
     }

@@ -19,6 +19,14 @@ from tests.contract.conftest import (
 )
 
 
+def isr(*ids, epoch=7):
+    return {"isr": list(ids), "isrBrokerEpochs": [epoch for _ in ids]}
+
+
+def elr(*ids, epoch=7):
+    return {"elr": list(ids), "elrBrokerEpochs": [epoch for _ in ids]}
+
+
 def replaced(**changes):
     return lambda status: status["partitions"].__setitem__("0", {**status["partitions"]["0"], **changes})
 
@@ -42,7 +50,7 @@ STALE_WRITERS = {
     "an entry removed": (lambda status: status["partitions"].pop("1"), "a partition never disappears"),
     "all entries removed": (lambda status: status.pop("partitions"), "a partition never disappears"),
     "the ISR alone, without raising partitionEpoch": (
-        replaced(isr=[{"id": 0, "epoch": 7}]),
+        replaced(**isr(0)),
         "every change raises partitionEpoch; leaderEpoch never falls, and rises when the leader changes",
     ),
     "a lower partitionEpoch": (replaced(partitionEpoch=10), "every change raises partitionEpoch"),
@@ -50,28 +58,48 @@ STALE_WRITERS = {
     "another leader in the same leaderEpoch": (replaced(partitionEpoch=12, leader=1), "rises when the leader changes"),
     "no leader in the same leaderEpoch": (replaced(partitionEpoch=12, leader=-1), "rises when the leader changes"),
     "a leader outside the ISR": (
-        replaced(partitionEpoch=12, leaderEpoch=5, leader=2, isr=[{"id": 0, "epoch": 7}]),
+        replaced(partitionEpoch=12, leaderEpoch=5, leader=2, **isr(0)),
         "the leader must be a member of the ISR",
     ),
     "an ISR member that is no replica": (
-        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}, {"id": 9, "epoch": 7}]),
+        replaced(partitionEpoch=12, **isr(0, 9)),
         "the ISR must be a subset of the replicas",
+    ),
+    "a member of the ISR without its epoch": (
+        replaced(partitionEpoch=12, isrBrokerEpochs=[7, 7]),
+        "isrBrokerEpochs must have one number for each broker of isr",
+    ),
+    "more epochs than members of the ISR": (
+        replaced(partitionEpoch=12, isr=[0, 1]),
+        "isrBrokerEpochs must have one number for each broker of isr",
+    ),
+    "the epochs of the ISR dropped": (
+        lambda status: status["partitions"]["0"].pop("isrBrokerEpochs"),
+        "Required value",
+    ),
+    "an eligible replica without its epoch": (
+        replaced(partitionEpoch=12, **isr(0), elr=[1, 2], elrBrokerEpochs=[7]),
+        "elrBrokerEpochs must have one number for each broker of elr",
     ),
     "minIsr alone": (replaced(minIsr=1), "every change raises partitionEpoch"),
     "the ELR alone, without raising partitionEpoch": (
-        replaced(isr=[{"id": 0, "epoch": 7}, {"id": 1, "epoch": 7}], elr=[{"id": 2, "epoch": 7}]),
+        replaced(**isr(0, 1), **elr(2)),
         "every change raises partitionEpoch",
     ),
     "an eligible replica that is no replica": (
-        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], elr=[{"id": 9, "epoch": 7}]),
+        replaced(partitionEpoch=12, **isr(0), **elr(9)),
         "the ELR must be a subset of the replicas without the ISR",
     ),
     "a replica in the ISR and eligible": (
-        replaced(partitionEpoch=12, elr=[{"id": 2, "epoch": 7}]),
+        replaced(partitionEpoch=12, **elr(2)),
         "the ELR must be a subset of the replicas without the ISR",
     ),
     "an eligible replica that was not in sync": (
-        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], elr=[{"id": 2, "epoch": 8}]),
+        replaced(partitionEpoch=12, **isr(0), **elr(2, epoch=8)),
+        "a replica becomes eligible only by having been in sync",
+    ),
+    "one of two eligible replicas was not in sync": (
+        replaced(partitionEpoch=12, **isr(0), elr=[2, 1], elrBrokerEpochs=[7, 8]),
         "a replica becomes eligible only by having been in sync",
     ),
     "a replica to be added that is none": (
@@ -88,7 +116,7 @@ STALE_WRITERS = {
     ),
     "every replica is to be removed": (replaced(partitionEpoch=12, removing=[0, 1, 2]), "some replica must stay"),
     "a replica that leaves in the same leaderEpoch": (
-        replaced(partitionEpoch=12, replicas=[0, 1], isr=[{"id": 0, "epoch": 7}, {"id": 1, "epoch": 7}]),
+        replaced(partitionEpoch=12, replicas=[0, 1], **isr(0, 1)),
         "a replica leaves the list only with a new leaderEpoch",
     ),
     "a leader that recovers beside others": (
@@ -96,7 +124,7 @@ STALE_WRITERS = {
         "a leader recovers alone in the ISR",
     ),
     "a leader that recovers without an election": (
-        replaced(partitionEpoch=12, isr=[{"id": 0, "epoch": 7}], leaderRecoveryState="Recovering"),
+        replaced(partitionEpoch=12, **isr(0), leaderRecoveryState="Recovering"),
         "a leader recovers alone in the ISR, and only after its election",
     ),
 }
@@ -124,16 +152,14 @@ async def test_eligible_replicas_and_recovery_as_correct_writers_change_them(api
     """Shrink below min ISR, an election from the ELR, an unclean one, its confirmation, an expansion, a move."""
     await placed_topic(api, ns)
     path = f"{TOPICS.format(ns=ns)}/orders/status"
-    member = [{"id": number, "epoch": 7} for number in range(3)]
     steps = [
-        {"partitionEpoch": 12, "isr": member[:1], "elr": member[1:]},
-        {"partitionEpoch": 13, "leader": 1, "leaderEpoch": 5, "isr": [{"id": 1, "epoch": 9}], "elr": member[:1]},
-        {"partitionEpoch": 14, "leader": 2, "leaderEpoch": 6, "isr": member[2:], "elr": [],
-         "leaderRecoveryState": "Recovering"},
+        {"partitionEpoch": 12, **isr(0), **elr(1, 2)},
+        {"partitionEpoch": 13, "leader": 1, "leaderEpoch": 5, **isr(1, epoch=9), **elr(0)},
+        {"partitionEpoch": 14, "leader": 2, "leaderEpoch": 6, **isr(2), **elr(), "leaderRecoveryState": "Recovering"},
         {"partitionEpoch": 15, "leader": -1, "leaderEpoch": 7},
         {"partitionEpoch": 16, "leader": 2, "leaderEpoch": 8},
         {"partitionEpoch": 17, "leaderRecoveryState": "Recovered"},
-        {"partitionEpoch": 18, "isr": member[1:]},
+        {"partitionEpoch": 18, **isr(1, 2)},
         {"partitionEpoch": 19, "replicas": [0, 1, 2, 3], "adding": [3], "removing": [0]},
         {"partitionEpoch": 20, "leaderEpoch": 9, "replicas": [1, 2, 3], "adding": [], "removing": []},
     ]  # fmt: skip
@@ -142,7 +168,7 @@ async def test_eligible_replicas_and_recovery_as_correct_writers_change_them(api
         entry = {**entry, **step}
         answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/0", "value": entry}])
         assert answer.status == 200, (step, answer.body)
-    again = {**entry, "partitionEpoch": 21, "elr": [{"id": 3, "epoch": 7}]}
+    again = {**entry, "partitionEpoch": 21, **elr(3)}
     answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/0", "value": again}])
     assert any("having been in sync" in message for _, message in causes(answer))
 
@@ -150,9 +176,7 @@ async def test_eligible_replicas_and_recovery_as_correct_writers_change_them(api
 async def test_the_fence_of_one_entry_names_it(api, ns):
     await placed_topic(api, ns)
     path = f"{TOPICS.format(ns=ns)}/orders/status"
-    answer = await api.patch(
-        path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [{"id": 1, "epoch": 7}]}]
-    )
+    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [1]}])
     assert [field for field, _ in causes(answer)] == ["status.partitions[1]"]
 
 

@@ -162,7 +162,7 @@ class Cluster:
         return len(entries) == partitions and all(
             entry["leader"] >= 0
             and len(entry["replicas"]) == len(entry["isr"]) == replicas
-            and all(epochs.get(member["id"]) == member["epoch"] for member in entry["isr"])
+            and [epochs.get(member) for member in entry["isr"]] == entry["isrBrokerEpochs"]
             for entry in entries.values()
         )
 

@@ -200,11 +200,11 @@ async def summary(world: World) -> dict[str, Any]:
                 "partitions": {
                     number: {
                         "replicas": sorted(entry["replicas"]),
-                        "isr": sorted(member["id"] for member in entry["isr"]),
-                        "elr": sorted(member["id"] for member in entry.get("elr") or []),
+                        "isr": sorted(entry["isr"]),
+                        "elr": sorted(entry.get("elr") or []),
                         "moving": [entry.get("adding") or [], entry.get("removing") or []],
                         "minIsr": entry["minIsr"],
-                        "led": entry["leader"] in {member["id"] for member in entry["isr"]},
+                        "led": entry["leader"] in entry["isr"],
                     }
                     for number, entry in ((kind is TOPICS and status.get("partitions")) or {}).items()
                 },

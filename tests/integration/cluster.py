@@ -179,8 +179,7 @@ class Cluster:
             return False
         status = self.topic(topic).get("status", {})
         wanted = {
-            number: (entry["leader"], sorted(member["id"] for member in entry["isr"]))
-            for number, entry in status.get("partitions", {}).items()
+            number: (entry["leader"], sorted(entry["isr"])) for number, entry in status.get("partitions", {}).items()
         }
         found = {str(each.partition_index): (each.leader_id, sorted(each.isr_nodes)) for each in answered.partitions}
         return str(answered.topic_id) == status.get("topicId") and len(found) == partitions and found == wanted

@@ -22,7 +22,7 @@ def produce(cluster, topic, *values):
 
 
 def isr(topic):
-    return [member["id"] for member in topic["status"]["partitions"]["0"]["isr"]]
+    return topic["status"]["partitions"]["0"]["isr"]
 
 
 @contextlib.contextmanager

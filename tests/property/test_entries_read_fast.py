@@ -12,13 +12,7 @@ WHOLE = st.integers(-(2**70), 2**70)
 ODD = st.one_of(
     st.none(), st.booleans(), WHOLE, st.floats(allow_nan=False), st.text(max_size=3), st.just([]), st.just({})
 )
-MEMBER = st.one_of(
-    ODD, st.fixed_dictionaries({}, optional={"id": st.one_of(WHOLE, ODD), "epoch": st.one_of(WHOLE, ODD), "x": ODD})
-)
-MEMBERS = st.one_of(
-    st.lists(st.fixed_dictionaries({"id": WHOLE, "epoch": WHOLE}), max_size=3), st.lists(MEMBER, max_size=3), ODD
-)
-NUMBERS = st.one_of(st.lists(WHOLE, max_size=3), st.lists(ODD, max_size=3), ODD)
+NUMBERS = st.one_of(st.lists(WHOLE, max_size=3), st.lists(WHOLE, max_size=1), st.lists(ODD, max_size=3), ODD)
 NUMBER = st.one_of(WHOLE, WHOLE, WHOLE, ODD)
 ENTRIES = st.fixed_dictionaries(
     {"leaderEpoch": NUMBER, "partitionEpoch": NUMBER},
@@ -26,8 +20,10 @@ ENTRIES = st.fixed_dictionaries(
         "leader": NUMBER,
         "minIsr": NUMBER,
         "replicas": NUMBERS,
-        "isr": MEMBERS,
-        "elr": MEMBERS,
+        "isr": NUMBERS,
+        "isrBrokerEpochs": NUMBERS,
+        "elr": NUMBERS,
+        "elrBrokerEpochs": NUMBERS,
         "adding": NUMBERS,
         "removing": NUMBERS,
         "leaderRecoveryState": st.one_of(st.sampled_from(["Recovered", "Recovering"]), ODD),

@@ -106,7 +106,7 @@ def _topic(before: Json, after: Json) -> None:
 
 
 def _partition(old: Json | None, new: Json) -> None:
-    members = [member["id"] for member in new["isr"]]
+    members = new["isr"]
     _need(new["leader"] == -1 or new["leader"] in members, "the leader must be a member of the ISR", FenceHelped)
     _need(all(member in new["replicas"] for member in members), "the ISR must be a subset of the replicas", FenceHelped)
     if old is None or old == new:

@@ -84,10 +84,14 @@ def _lets_join(found: Json | None, operations: list[Json]) -> bool:
     for operation in operations:
         parts = pointer(operation["path"])
         if operation["op"] == "replace" and parts[:2] == ["status", "partitions"]:
-            present = entries.get(parts[2], {}).get("isr", ())
-            if any(member not in present for member in operation["value"]["isr"]):
+            if _incarnations(operation["value"]) - _incarnations(entries.get(parts[2])):
                 return True
     return False
+
+
+def _incarnations(entry: Json | None) -> set[tuple[int, int]]:
+    """Broker id and broker epoch of each member of the ISR."""
+    return set(zip(entry["isr"], entry["isrBrokerEpochs"], strict=True)) if entry else set()
 
 
 class Silences(Strikes):

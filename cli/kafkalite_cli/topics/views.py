@@ -78,16 +78,15 @@ def description(topic: JsonObject, sizes: Sizes, cluster: JsonObject | None = No
 
 
 def _partition(topic: str, number: int, entry: JsonObject, sizes: Sizes) -> JsonObject:
-    replicas, leader = list(entry["replicas"]), entry["leader"]
-    isr = [member["id"] for member in entry["isr"]]
+    leader = entry["leader"]
     return {
         "partition": number,
         "leader": leader if leader >= 0 else None,
         "leaderEpoch": entry["leaderEpoch"],
         "partitionEpoch": entry["partitionEpoch"],
-        "replicas": replicas,
-        "isr": isr,
-        "elr": [member["id"] for member in entry.get("elr") or []],
+        "replicas": list(entry["replicas"]),
+        "isr": list(entry["isr"]),
+        "elr": list(entry.get("elr") or ()),
         "adding": list(entry.get("adding") or []),
         "removing": list(entry.get("removing") or []),
         "minIsr": entry.get("minIsr"),

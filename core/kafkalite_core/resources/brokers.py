@@ -9,6 +9,7 @@ from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding, Stray
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+from kafkalite_core.resources.members import read_members, render_members
 from kafkalite_core.resources.naming import ANNOTATION_REPLACE
 
 if TYPE_CHECKING:
@@ -150,16 +151,14 @@ def _holding(fields: Fields) -> Holding:
 
 
 def _isr(fields: Fields) -> tuple[IsrEntry, ...]:
-    ids = fields.integers("isr")
-    epochs = fields.integers("isrBrokerEpochs") or (-1,) * len(ids)
-    if len(epochs) != len(ids):
-        raise ResourceError(f"{fields.where('isrBrokerEpochs')} has not one number for each broker of isr: {epochs}")
-    return tuple(IsrEntry(broker_id, epoch) for broker_id, epoch in zip(ids, epochs, strict=True))
+    if fields.has("isrBrokerEpochs"):
+        return read_members(fields, "isr")
+    return tuple(IsrEntry(broker_id, -1) for broker_id in fields.integers("isr"))
 
 
 def _render_isr(isr: tuple[IsrEntry, ...]) -> dict[str, list[int]]:
-    ids = {"isr": [member.id for member in isr]}
-    return ids | {"isrBrokerEpochs": [member.epoch for member in isr]} if any(one.epoch >= 0 for one in isr) else ids
+    both = render_members("isr", isr)
+    return both if any(one.epoch >= 0 for one in isr) else {"isr": both["isr"]}
 
 
 def render_holding(holding: Holding) -> dict[str, Any]:

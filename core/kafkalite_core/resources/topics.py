@@ -11,6 +11,7 @@ from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, STORE_WENT_BACK, TopicSpec
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
+from kafkalite_core.resources.members import read_members, render_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,8 +104,10 @@ class _Entry(msgspec.Struct, rename="camel", gc=False):
     leader: int = NO_LEADER
     min_isr: int = 1
     replicas: tuple[int, ...] = ()
-    isr: tuple[IsrEntry, ...] = ()
-    elr: tuple[IsrEntry, ...] = ()
+    isr: tuple[int, ...] = ()
+    isr_broker_epochs: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    elr_broker_epochs: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     leader_recovery_state: str = RECOVERED
@@ -116,14 +119,16 @@ def parse_partition(fields: Fields) -> Partition:
         entry = msgspec.convert(fields.raw, _Entry)
     except (msgspec.ValidationError, UnicodeEncodeError):  # half of a surrogate pair in the name of a field
         return _read_partition(fields)
+    if len(entry.isr) != len(entry.isr_broker_epochs) or len(entry.elr) != len(entry.elr_broker_epochs):
+        return _read_partition(fields)
     return Partition(
         leader=entry.leader,
         leader_epoch=entry.leader_epoch,
         partition_epoch=entry.partition_epoch,
         min_isr=entry.min_isr,
         replicas=entry.replicas,
-        isr=entry.isr,
-        elr=entry.elr,
+        isr=tuple(map(IsrEntry, entry.isr, entry.isr_broker_epochs)),
+        elr=tuple(map(IsrEntry, entry.elr, entry.elr_broker_epochs)),
         adding=entry.adding,
         removing=entry.removing,
         recovering=entry.leader_recovery_state == RECOVERING,
@@ -138,16 +143,12 @@ def _read_partition(fields: Fields) -> Partition:
         partition_epoch=fields.integer("partitionEpoch"),
         min_isr=fields.integer("minIsr", 1),
         replicas=fields.integers("replicas"),
-        isr=_entries(fields, "isr"),
-        elr=_entries(fields, "elr"),
+        isr=read_members(fields, "isr"),
+        elr=read_members(fields, "elr"),
         adding=fields.integers("adding"),
         removing=fields.integers("removing"),
         recovering=fields.text("leaderRecoveryState", RECOVERED) == RECOVERING,
     )
-
-
-def _entries(fields: Fields, key: str) -> tuple[IsrEntry, ...]:
-    return tuple(IsrEntry(entry.integer("id"), entry.integer("epoch")) for entry in fields.maps(key))
 
 
 def render_partition(partition: Partition) -> dict[str, Any]:
@@ -161,12 +162,14 @@ def render_partition(partition: Partition) -> dict[str, Any]:
         "partitionEpoch": partition.partition_epoch,
         "minIsr": partition.min_isr,
         "replicas": list(partition.replicas),
-        "isr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.isr],
+        **render_members("isr", partition.isr),
     }
-    seldom = {
-        "elr": [{"id": entry.id, "epoch": entry.epoch} for entry in partition.elr],
-        "adding": list(partition.adding),
-        "removing": list(partition.removing),
-    }
-    entry |= {name: members for name, members in seldom.items() if members}
-    return {**entry, "leaderRecoveryState": RECOVERING} if partition.recovering else entry
+    if partition.elr:
+        entry |= render_members("elr", partition.elr)
+    if partition.adding:
+        entry["adding"] = list(partition.adding)
+    if partition.removing:
+        entry["removing"] = list(partition.removing)
+    if partition.recovering:
+        entry["leaderRecoveryState"] = RECOVERING
+    return entry

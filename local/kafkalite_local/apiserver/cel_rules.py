@@ -56,7 +56,7 @@ class Expression:
         import cel
 
         context = cel.Context(variables=variables)
-        for name, function in _STRINGS.items():
+        for name, function in _LIBRARIES.items():
             context.add_function(name, function)
         return self.program.execute(context)
 
@@ -105,7 +105,7 @@ def compile_rules(sources: Iterable[Json]) -> tuple[Rule, ...]:
 def _compiled(text: str) -> Expression:
     import cel
 
-    extended = any(f".{name}(" in text for name in _STRINGS)
+    extended = any(f".{name}(" in text for name in _LIBRARIES)
     return Expression(program=cel.compile(text), views=views(text), extended=extended)
 
 
@@ -122,7 +122,15 @@ def _lower_ascii(text: str) -> str:
     return text.encode().lower().decode()
 
 
-_STRINGS: dict[str, Callable[..., Any]] = {
+def _index_of(items: Any, item: Any) -> int:
+    """Of the lists and of the strings library: -1 where it is not there."""
+    if isinstance(items, str):
+        return items.find(item)
+    return next((index for index, each in enumerate(items) if each == item), -1)
+
+
+_LIBRARIES: dict[str, Callable[..., Any]] = {
+    "indexOf": _index_of,
     "lowerAscii": _lower_ascii,
     "replace": lambda text, old, new: text.replace(old, new),
     "substring": _substring,

@@ -100,7 +100,7 @@ def test_errors_read_as_those_of_kubernetes(spec, expected):
 
 def entry(isr: int, leader: int = 1, **changes):
     base = {"leader": leader, "leaderEpoch": 4, "partitionEpoch": 11, "replicas": [1, 2, 0]}
-    return {**base, "isr": [{"id": isr, "epoch": 7}], **changes}
+    return {**base, "isr": [isr], "isrBrokerEpochs": [7], **changes}
 
 
 def test_rules_read_as_those_of_kubernetes():

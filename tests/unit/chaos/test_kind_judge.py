@@ -54,7 +54,7 @@ def replicas(tmp_path):
 def partition(leader=0, leader_epoch=1, partition_epoch=1, isr=(0, 1, 2)):
     return {
         "leader": leader, "leaderEpoch": leader_epoch, "partitionEpoch": partition_epoch, "minIsr": 2, "elr": [],
-        "replicas": [0, 1, 2], "isr": [{"id": number, "epoch": 1} for number in isr],
+        "replicas": [0, 1, 2], "isr": list(isr), "isrBrokerEpochs": [1 for _ in isr],
     }  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from tests.chaos.metadata_log import MetadataLog, WatchError, changes
 
 
 def topic(isr=(0, 1, 2), epoch=4, name="chaos", version="1", uid="u", **partitions) -> dict:
-    entry = {"leader": isr[0], "leaderEpoch": epoch, "replicas": [0, 1, 2], "isr": [{"id": n, "epoch": 1} for n in isr]}
+    entry = {"leader": isr[0], "leaderEpoch": epoch, "replicas": [0, 1, 2], "isr": list(isr)}
+    entry |= {"isrBrokerEpochs": [1 for _ in isr]}
     metadata = {"name": name, "uid": uid, "resourceVersion": version}
     return {"metadata": metadata, "status": {"partitions": {"0": entry} | partitions}}
 

@@ -14,8 +14,8 @@ REFUSED = "424242"
 
 
 def topic_object(name, *, partitions=1, generation=1, namespace="default", config=None, topic_name=None, **spec):
-    entry = {"leader": 0, "leaderEpoch": 3, "partitionEpoch": 5, "minIsr": 1, "replicas": [0, 1, 2], "isr": []}
-    entry["isr"] = [{"id": number, "epoch": 10 + number} for number in (0, 1, 2)]
+    entry = {"leader": 0, "leaderEpoch": 3, "partitionEpoch": 5, "minIsr": 1, "replicas": [0, 1, 2], "isr": [0, 1, 2]}
+    entry["isrBrokerEpochs"] = [10, 11, 12]
     body = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": generation},
         "spec": {"partitions": partitions, "replicas": 3, **spec},

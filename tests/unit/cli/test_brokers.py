@@ -49,7 +49,7 @@ def comes_back(world, number, *, topic="orders"):
 
     def in_sync():
         isr = [each for each in (0, 1, 2) if each != number]
-        members = [{"id": i, "epoch": world.epochs.get(i, 10 + i)} for i in isr] + [{"id": number, "epoch": epoch}]
+        members = [(i, world.epochs.get(i, 10 + i)) for i in isr] + [(number, epoch)]
         before = world.get(TOPICS, topic)["status"]["partitions"]["0"]
         after = entry([0, 1, 2], isr=members, epoch=before["partitionEpoch"] + 1, minIsr=2)
         world.patch(TOPICS, topic, {"status": {"partitions": {"0": after}}}, status=True)
@@ -117,8 +117,8 @@ def test_the_next_one_waits_until_it_is_not_needed(orders, run):
     def another_one_falls_behind():
         orders.pod(1)
         before = orders.get(TOPICS, "orders")["status"]["partitions"]["0"]
-        members = [{"id": 1, "epoch": 21}, {"id": 2, "epoch": 12}]
-        after = {**before, "isr": members, "leader": 1, "leaderEpoch": 90, "partitionEpoch": 90}
+        members = {"isr": [1, 2], "isrBrokerEpochs": [21, 12]}
+        after = {**before, **members, "leader": 1, "leaderEpoch": 90, "partitionEpoch": 90}
         orders.patch(TOPICS, "orders", {"status": {"partitions": {"0": after}}}, status=True)
 
     steps = [*comes_back(orders, 1)[:-1], another_one_falls_behind]

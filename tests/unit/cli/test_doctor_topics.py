@@ -26,7 +26,7 @@ def test_a_partition_without_a_leader_and_why_no_candidate_counts(world, doctor)
     world.fence(1)
     # Broker 0 has lost its disk since epoch 10, broker 2 runs and was not in sync.
     world.tell(0, brokerEpoch=20, trustedSince=20)
-    lost = entry([0, 1, 2], isr=[{"id": 0, "epoch": 10}], leader=-1, elr=[{"id": 1, "epoch": 11}])
+    lost = entry([0, 1, 2], isr=[(0, 10)], leader=-1, elr=[1], elrBrokerEpochs=[11])
     world.topic("orders", lost, {**lost})
     finding = one(doctor(), "OfflinePartitions")
     assert finding["what"] == "2 partitions without a leader: orders-0, orders-1"
@@ -62,7 +62,7 @@ def test_why_a_replica_is_missing(world, doctor):
     world.topic(
         "orders",
         entry([1, 2], isr=[1]),
-        entry([1, 0], isr=[1, {"id": 0, "epoch": 10}]),
+        entry([1, 0], isr=[1, (0, 10)]),
         entry([1, 3], isr=[1]),
         entry([1, 0], isr=[1], removing=[0]),
         entry([0, 1], isr=[1], adding=[0]),

@@ -36,7 +36,8 @@ def broker(number, epoch):
 def ready():
     entry = {
         "leader": 1, "leaderEpoch": 4, "partitionEpoch": 7, "replicas": [1, 0],
-        "isr": [{"id": 1, "epoch": 12}, {"id": 0, "epoch": 11}],
+        "isr": [1, 0],
+        "isrBrokerEpochs": [12, 11],
     }  # fmt: skip
     return Snapshot(
         clusters=[
@@ -243,7 +244,7 @@ def another(ready, name, namespace="default"):
     topic["metadata"] |= {"name": "u", "namespace": namespace}
     topic["spec"] = {"clusterRef": {"name": name}}
     for entry in topic["status"]["partitions"].values():
-        entry["isr"] = [{"id": 1, "epoch": 32}, {"id": 0, "epoch": 31}]
+        entry["isrBrokerEpochs"] = [32, 31]
     ready.topics.append(topic)
 
 

@@ -81,7 +81,7 @@ def entry(replicas, *, adding=(), removing=(), isr=None, epoch=5):
     members = replicas if isr is None else isr
     return {
         "leader": members[0], "leaderEpoch": 3, "partitionEpoch": epoch, "minIsr": 1, "replicas": list(replicas),
-        "isr": [{"id": i, "epoch": 5} for i in members], "elr": [], "adding": list(adding), "removing": list(removing),
+        "isr": list(members), "isrBrokerEpochs": [5 for _ in members], "adding": list(adding), "removing": list(removing),
     }  # fmt: skip
 
 

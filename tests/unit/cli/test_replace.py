@@ -61,7 +61,7 @@ def test_without_yes_it_says_what_it_would_do(orders, run):
 
 
 def test_what_speaks_against_it_is_named(orders, run):
-    orders.topic("alone", entry([1], isr=[{"id": 1, "epoch": 11}], leader=1), replicas=1)
+    orders.topic("alone", entry([1], isr=[(1, 11)], leader=1), replicas=1)
     result = run("1")
     assert "the operator would wait, and delete nothing, as long as\n" in result.stdout
     assert "  alone-0 would lose its last copy" in result.stdout

@@ -79,7 +79,7 @@ def test_describing(run, monkeypatch):
 )
 def test_describing_only_what_has_a_problem(run, option, leader, isr, found):
     topic = topic_object("t", partitions=2)
-    topic["status"]["partitions"]["1"] |= {"leader": leader, "isr": [{"id": n, "epoch": 1} for n in isr], "minIsr": 2}
+    topic["status"]["partitions"]["1"] |= {"leader": leader, "isr": list(isr), "minIsr": 2}
     documents = json.loads(run(Api(topic), "describe", option, "-o", "json").output)
     assert [entry["partition"] for each in documents for entry in each["partitions"]] == ([1] if found else [])
 

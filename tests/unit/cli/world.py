@@ -76,16 +76,18 @@ def ago(seconds: float) -> str:
 
 def entry(replicas, *, isr=None, leader=None, epoch=1, **more):
     members = list(replicas if isr is None else isr)
-    pairs = [each if isinstance(each, dict) else {"id": each, "epoch": 10 + each} for each in members]
-    first = pairs[0]["id"] if pairs else -1
+    pairs = [each if isinstance(each, tuple) else (each, 10 + each) for each in members]
+    first = pairs[0][0] if pairs else -1
     return {
         "leader": first if leader is None else leader,
         "leaderEpoch": epoch,
         "partitionEpoch": epoch,
         "minIsr": 1,
         "replicas": list(replicas),
-        "isr": pairs,
+        "isr": [broker_id for broker_id, _ in pairs],
+        "isrBrokerEpochs": [broker_epoch for _, broker_epoch in pairs],
         "elr": [],
+        "elrBrokerEpochs": [],
         "adding": [],
         "removing": [],
         **more,

@@ -50,7 +50,7 @@ def objects(namespace, *, leader=0):
         "spec": {"clusterRef": {"name": "c"}, "partitions": 1, "replicas": 3},
         "status": {
             "topicId": "tid", "controllerEpoch": 1,
-            "partitions": {"0": entry | {"isr": [{"id": i, "epoch": i + 1} for i in range(3)]}},
+            "partitions": {"0": entry | {"isr": [0, 1, 2], "isrBrokerEpochs": [1, 2, 3]}},
         },
     }  # fmt: skip
     return {CLUSTERS: [cluster], BROKERS: brokers, TOPICS: [topic], PODS: []}

@@ -32,7 +32,8 @@ def partition_json(
         "partitionEpoch": partition_epoch,
         "minIsr": min_isr,
         "replicas": list(replicas),
-        "isr": [{"id": i, "epoch": e} for i, e in isr],
+        "isr": [i for i, _ in isr],
+        "isrBrokerEpochs": [e for _, e in isr],
     }
 
 

@@ -74,14 +74,23 @@ def test_topic_spec_with_manual_assignment():
 def test_partition_round_trip():
     value = partition_json()
     assert render_partition(parse_partition(Fields(value, "p"))) == value
-    moving = value | {"elr": [{"id": 2, "epoch": 9}], "adding": [2], "removing": [0]}
+    moving = value | {"elr": [2], "elrBrokerEpochs": [9], "adding": [2], "removing": [0]}
     assert render_partition(parse_partition(Fields(moving, "p"))) == moving
 
 
 def test_empty_lists_of_a_partition_are_read_and_not_written():
     """An operator of before wrote them."""
     value = partition_json()
-    assert render_partition(parse_partition(Fields(value | {"elr": [], "adding": [], "removing": []}, "p"))) == value
+    empty = dict.fromkeys(("elr", "elrBrokerEpochs", "adding", "removing"), [])
+    assert render_partition(parse_partition(Fields(value | empty, "p"))) == value
+
+
+@pytest.mark.parametrize("name", ["isr", "elr"])
+@pytest.mark.parametrize("epochs", [[], [7], [7, 8, 9]])
+def test_members_and_their_epochs_have_to_fit(name, epochs):
+    entry = partition_json() | {name: [0, 1], f"{name}BrokerEpochs": epochs}
+    with pytest.raises(ResourceError, match=rf"p\.{name}BrokerEpochs has not one number for each broker of {name}"):
+        parse_partition(Fields(entry, "p"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +106,11 @@ def test_empty_lists_of_a_partition_are_read_and_not_written():
         {"metadata": {"name": "x"}, "spec": {"replicaAssignment": {"a": [1]}}},
         {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": {"leader": 1}}}},
         {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": 7}}},
-        {"metadata": {"name": "x"}, "spec": {}, "status": {"partitions": {"0": partition_json() | {"isr": [4]}}}},
+        {
+            "metadata": {"name": "x"},
+            "spec": {},
+            "status": {"partitions": {"0": partition_json() | {"isr": [{"id": 0, "epoch": 4}]}}},
+        },
         {
             "metadata": {"name": "x"},
             "spec": {},

@@ -103,7 +103,8 @@ RENDERED = {
     "partitionEpoch": 0,
     "minIsr": 1,
     "replicas": [0],
-    "isr": [{"id": 0, "epoch": 1}],
+    "isr": [0],
+    "isrBrokerEpochs": [1],
 }
 
 

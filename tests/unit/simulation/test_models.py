@@ -348,7 +348,7 @@ def test_a_patch_changes_a_copy_or_nothing() -> None:
 
 
 def test_the_fences_of_the_schemas() -> None:
-    entry = {"leader": 1, "leaderEpoch": 3, "partitionEpoch": 5, "replicas": [1, 2], "isr": [{"id": 1}]}
+    entry = {"leader": 1, "leaderEpoch": 3, "partitionEpoch": 5, "replicas": [1, 2], "isr": [1]}
 
     def topic(**changes):
         return {"status": {"topicId": "x", "controllerEpoch": 2, "partitions": {"0": {**entry, **changes}}}}
@@ -357,9 +357,9 @@ def test_the_fences_of_the_schemas() -> None:
     for lie in (
         {"leaderEpoch": 4},
         {"partitionEpoch": 6, "leaderEpoch": 2},
-        {"partitionEpoch": 6, "leader": 2, "isr": [{"id": 2}]},
-        {"partitionEpoch": 6, "isr": [{"id": 2}]},
-        {"partitionEpoch": 6, "isr": [{"id": 1}, {"id": 9}]},
+        {"partitionEpoch": 6, "leader": 2, "isr": [2]},
+        {"partitionEpoch": 6, "isr": [2]},
+        {"partitionEpoch": 6, "isr": [1, 9]},
     ):
         with pytest.raises(FenceHelped):
             check("topics", topic(), topic(**lie))

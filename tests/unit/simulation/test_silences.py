@@ -82,7 +82,7 @@ def test_a_leader_does_not_know_what_became_of_a_change(fresh, monkeypatch, brok
 
 
 def test_it_is_the_patches_of_topics_of_one_broker_and_ends(fresh) -> None:
-    patch = [{"op": "replace", "path": "/status/partitions/0", "value": {"isr": [{"id": 0, "epoch": 9}]}}]
+    patch = [{"op": "replace", "path": "/status/partitions/0", "value": {"isr": [0], "isrBrokerEpochs": [9]}}]
     silent = silence("b0", Length(True, 100.0, 0.0))
     assert not silent.takes(fresh.api, 0.0, "brokers", "b0", patch)
     assert silent.takes(fresh.api, 50.0, "topics", "t0", patch)
@@ -95,15 +95,16 @@ def test_it_is_the_patches_of_topics_of_one_broker_and_ends(fresh) -> None:
 def test_a_patch_lets_somebody_join(fresh) -> None:
     (found,) = [obj for name, obj in fresh.api.objects["topics"].items() if name == "t0"]
     entry = found["status"]["partitions"]["0"]
-    first, *rest = entry["isr"]
+    first, *rest = zip(entry["isr"], entry["isrBrokerEpochs"], strict=True)
 
-    def lets_join(isr) -> bool:
-        value = {**entry, "isr": isr}
+    def lets_join(members) -> bool:
+        ids, epochs = ([member[index] for member in members] for index in range(2))
+        value = {**entry, "isr": ids, "isrBrokerEpochs": epochs}
         return _lets_join(found, [{"op": "replace", "path": "/status/partitions/0", "value": value}])
 
     assert not lets_join(rest)
-    assert lets_join([first, *rest, {"id": 9, "epoch": 1}])
-    assert lets_join([{**first, "epoch": 99}, *rest])
+    assert lets_join([first, *rest, (9, 1)])
+    assert lets_join([(first[0], 99), *rest])
     assert not _lets_join(None, [{"op": "test", "path": "/status/partitions/0", "value": 1}])
 
 

@@ -8,20 +8,21 @@ import pytest
 from kafkalite_cli.verify.history import HistoryError
 from kafkalite_cli.verify.metadata_checker import check_changes, check_metadata
 from kafkalite_cli.verify.metadata_history import Change, in_store_order
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.resources.members import render_members
 
 SECOND_US = 1_000_000
 
 
 def entry(leader=0, leader_epoch=1, partition_epoch=1, isr=((0, 1), (1, 2), (2, 3)), elr=(), replicas=(0, 1, 2)):
-    members = [[{"id": number, "epoch": epoch} for number, epoch in pairs] for pairs in (isr, elr)]
     return {
         "leader": leader,
         "leaderEpoch": leader_epoch,
         "partitionEpoch": partition_epoch,
         "minIsr": 2,
         "replicas": list(replicas),
-        "isr": members[0],
-        "elr": members[1],
+        **render_members("isr", [IsrEntry(*each) for each in isr]),
+        **render_members("elr", [IsrEntry(*each) for each in elr]),
     }
 
 

@@ -14,6 +14,20 @@ REPLICAS = (0, 1, 2)
 MIN_ISR = 2
 
 
+def members(name, epochs):
+    """The two fields of the ISR or ELR, of broker epochs by broker id."""
+    ids = sorted(epochs)
+    return {name: ids, f"{name}BrokerEpochs": [epochs[broker] for broker in ids]}
+
+
+def isr(epochs):
+    return members("isr", epochs)
+
+
+def elr(epochs):
+    return members("elr", epochs)
+
+
 class World(Store):
     """Three brokers that die, come back with or without their data, and one partition that follows the rules."""
 
@@ -109,9 +123,9 @@ class World(Store):
         self.put_topic(self.entry())
 
     def entry(self, **changes):
-        isr, elr = ([{"id": b, "epoch": e} for b, e in sorted(x.items())] for x in (self.isr, self.elr))
+        shown = {**isr(self.isr), **elr(self.elr)}
         made = {"leader": self.leader, "leaderEpoch": self.leader_epoch, "partitionEpoch": self.partition_epoch}
-        return {**made, "minIsr": MIN_ISR, "replicas": list(REPLICAS), "isr": isr, "elr": elr, **changes}
+        return {**made, "minIsr": MIN_ISR, "replicas": list(REPLICAS), **shown, **changes}
 
     def put_topic(self, entry, **options):
         self.topic(entry, controller=self.controller, **options)
@@ -121,8 +135,8 @@ class World(Store):
         return self.entry(partitionEpoch=self.partition_epoch + 1, **changes)
 
     def elected(self, broker, epoch=None):
-        pair = {"id": broker, "epoch": self.epoch[broker] if epoch is None else epoch}
-        return self.next(leader=broker, leaderEpoch=self.leader_epoch + 1, isr=[pair], elr=[])
+        alone = {broker: self.epoch[broker] if epoch is None else epoch}
+        return self.next(leader=broker, leaderEpoch=self.leader_epoch + 1, **isr(alone), **elr({}))
 
 
 class Bad:
@@ -161,8 +175,7 @@ class Bad:
         if world.leader == -1:
             return None
         other = (world.leader + 1) % 3
-        isr = [{"id": other, "epoch": world.epoch[other]}]
-        world.put_topic(world.entry(leader=other, isr=isr, elr=[]), uid="again")
+        world.put_topic(world.entry(leader=other, **isr({other: world.epoch[other]}), **elr({})), uid="again")
         return "two-leaders"
 
     @staticmethod
@@ -200,9 +213,7 @@ class Bad:
 
     @staticmethod
     def the_isr_names_an_epoch_that_nobody_had(world):
-        isr = [{"id": b, "epoch": e} for b, e in sorted(world.isr.items())]
-        isr[0]["epoch"] = 10_000
-        world.put_topic(world.next(isr=isr))
+        world.put_topic(world.next(**isr(world.isr | {min(world.isr): 10_000})))
         return "never-registered"
 
     @staticmethod
@@ -210,16 +221,16 @@ class Bad:
         strangers = set(REPLICAS) - set(world.isr) - set(world.elr)
         if not strangers:
             return None
-        world.put_topic(world.next(elr=[{"id": b, "epoch": world.epoch[b]} for b in strangers]))
+        world.put_topic(world.next(**elr({b: world.epoch[b] for b in strangers})))
         return "elr-from-nowhere"
 
     @staticmethod
     def the_leader_is_outside_the_isr(world):
         other = next(broker for broker in REPLICAS if broker != world.leader)
-        keep = [{"id": b, "epoch": e} for b, e in world.isr.items() if b != other]
+        keep = {b: e for b, e in world.isr.items() if b != other}
         if not keep:
             return None
-        world.put_topic(world.next(leader=other, leaderEpoch=world.leader_epoch + 1, isr=keep, elr=[]))
+        world.put_topic(world.next(leader=other, leaderEpoch=world.leader_epoch + 1, **isr(keep), **elr({})))
         return "leader-outside-isr"
 
     @staticmethod
@@ -229,12 +240,12 @@ class Bad:
 
     @staticmethod
     def the_isr_is_empty(world):
-        world.put_topic(world.next(leader=-1, leaderEpoch=world.leader_epoch + 1, isr=[], elr=[]))
+        world.put_topic(world.next(leader=-1, leaderEpoch=world.leader_epoch + 1, **isr({}), **elr({})))
         return "empty-isr"
 
     @staticmethod
     def the_elr_overlaps_the_isr(world):
-        world.put_topic(world.next(elr=[{"id": b, "epoch": e} for b, e in world.isr.items()]))
+        world.put_topic(world.next(**elr(world.isr)))
         return "elr-wrong"
 
     @staticmethod
