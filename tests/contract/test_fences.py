@@ -176,7 +176,7 @@ async def test_eligible_replicas_and_recovery_as_correct_writers_change_them(api
 async def test_the_fence_of_one_entry_names_it(api, ns):
     await placed_topic(api, ns)
     path = f"{TOPICS.format(ns=ns)}/orders/status"
-    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/1/isr", "value": [1]}])
+    answer = await api.patch(path, [{"op": "replace", "path": "/status/partitions/1/minIsr", "value": 1}])
     assert [field for field, _ in causes(answer)] == ["status.partitions[1]"]
 
 

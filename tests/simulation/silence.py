@@ -83,9 +83,9 @@ def _lets_join(found: Json | None, operations: list[Json]) -> bool:
     entries = ((found or {}).get("status") or {}).get("partitions") or {}
     for operation in operations:
         parts = pointer(operation["path"])
-        if operation["op"] == "replace" and parts[:2] == ["status", "partitions"]:
-            if _incarnations(operation["value"]) - _incarnations(entries.get(parts[2])):
-                return True
+        replaces = operation["op"] == "replace" and parts[:2] == ["status", "partitions"]
+        if replaces and _incarnations(operation["value"]) - _incarnations(entries.get(parts[2])):
+            return True
     return False
 
 

@@ -20,8 +20,8 @@ Json = dict[str, Any]
 MESSAGE_MAX_BYTES = 5 * 1024
 """Of a messageExpression."""
 
-FAILURES = (KeyError, RuntimeError, TypeError, ValueError)
-"""What the interpreter raises: a KeyError for a member that is not there."""
+FAILURES = (LookupError, RuntimeError, TypeError, ValueError)
+"""What the interpreter raises: a KeyError for a member, an IndexError for a place in a list, that is not there."""
 
 _REASONS = {
     "": "FieldValueInvalid",

@@ -212,12 +212,15 @@ def test_a_rule_is_shown_what_it_can_see(rule, seen):
         ("self.name.substring(0) == 'b'", "no"),
         ("self.name.substring(4) == ''", "index out of range: 4"),
         ("self.name.substring(2, 1) == ''", "index out of range: 2"),
+        ("self.name.indexOf('c') == 2 && self.name.indexOf('x') == -1", None),
+        ("self.numbers.indexOf(4) == 1 && self.numbers.indexOf(9) == -1", None),
+        ("self.numbers[self.numbers.indexOf(9)] == 3", "index out of bounds: -1"),
     ],
 )
-def test_parts_of_texts_as_the_strings_library_has_them(rule, told):
+def test_functions_of_the_libraries(rule, told):
     schema = Schema(type="object", rules=compile_rules([{"rule": rule, "message": "no"}]), has_rules=True)
     errors: list[FieldError] = []
-    check_rules(schema, {"name": "abc"}, MISSING, errors)
+    check_rules(schema, {"name": "abc", "numbers": [3, 4, 4]}, MISSING, errors)
     assert [told in str(error) for error in errors] == ([] if told is None else [True])
 
 

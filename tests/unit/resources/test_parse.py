@@ -81,7 +81,7 @@ def test_partition_round_trip():
 def test_empty_lists_of_a_partition_are_read_and_not_written():
     """An operator of before wrote them."""
     value = partition_json()
-    empty = dict.fromkeys(("elr", "elrBrokerEpochs", "adding", "removing"), [])
+    empty = {name: [] for name in ("elr", "elrBrokerEpochs", "adding", "removing")}
     assert render_partition(parse_partition(Fields(value | empty, "p"))) == value
 
 
