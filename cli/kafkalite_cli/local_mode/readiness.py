@@ -172,9 +172,8 @@ def _topics(snapshot: Snapshot, live: Names, crashed: Collection[tuple[str, str]
             return _topic_sentence(topic)
         for number, entry in ((topic.get("status") or {}).get("partitions") or {}).items():
             epoch = epochs.get((*place_of(topic), int(entry["leader"])))
-            if epoch is None or (entry["leader"], epoch) not in zip(
-                entry["isr"], entry["isrBrokerEpochs"], strict=True
-            ):
+            members = zip(entry["isr"], entry.get("isrBrokerEpochs") or (), strict=False)
+            if epoch is None or (entry["leader"], epoch) not in members:
                 return f"topic {topic_name(topic)}: partition {number} waits for a leader"
     return ""
 
