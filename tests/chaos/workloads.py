@@ -198,6 +198,7 @@ class Traffic:
             self._load.wait_acks(WARM_UP_RECORDS, timeout_s=60)
             if self._group:
                 self._group.wait_stable(w.members, timeout_s=GROUP_SETTLE_S)
+                self._group.wait_committed(timeout_s=GROUP_SETTLE_S)
         except LoadError as error:
             raise NotHealedError(f"topic {self.topic}: {error}") from error
 

@@ -263,6 +263,19 @@ class GroupLoad:
             time.sleep(0.1)  # the coordinator offers no event for this
         raise LoadError(f"group {self.group} is not stable with {members} members after {timeout_s:.0f} s: {seen}")
 
+    def wait_committed(self, timeout_s: float) -> None:
+        """Wait until the observer saw a committed offset of every partition. Raises LoadError in the end.
+
+        A member asks the log for a position where nothing is committed yet. If its partition is taken away before the
+        answer has come, librdkafka (2.16) asks once more half a second later, and goes there with a later assignment
+        too: a member that was stopped in that moment reads from the beginning, whatever was committed meanwhile.
+        """
+        limit = time.monotonic() + timeout_s
+        while lacking := [number for number in range(self.log.partitions) if self._last.get(number, 0) <= 0]:
+            if time.monotonic() > limit:
+                raise LoadError(f"group {self.group} has committed nothing of partitions {lacking}")
+            time.sleep(OBSERVE_S)
+
     # --- faults and observations
 
     def fault(self, name: str, partitions: Iterable[int]) -> float:

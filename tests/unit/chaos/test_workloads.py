@@ -28,6 +28,9 @@ class Load:
     def wait_stable(self, members, timeout_s):
         pass
 
+    def wait_committed(self, timeout_s):
+        self.committed = True
+
     def report(self):
         return SimpleNamespace(counts=self.counts, examples=[], acked=300, read=600, longest_ack_gap_ms=1.0)
 
@@ -53,6 +56,10 @@ def traffic(tmp_path, monkeypatch):
 @pytest.mark.parametrize("workload", ["steady", "group"])
 def test_a_client_keeps_asking_for_the_ends_of_the_log(traffic, workload):
     assert traffic(workload).load.observe_s == workloads.OBSERVE_S > 0
+
+
+def test_a_group_is_harmed_only_when_all_its_members_have_a_position(traffic):
+    assert traffic("group").load.committed
 
 
 @pytest.mark.parametrize("workload", ["steady", "group"])

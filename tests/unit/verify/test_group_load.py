@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -39,6 +40,7 @@ from kafkalite_cli.verify.history import (
     Unnamed,
     encode_value,
 )
+from kafkalite_cli.verify.load import LoadError
 from tests.unit.verify.test_load import message
 
 EVENTS = [
@@ -173,6 +175,8 @@ def test_a_group_of_processes_reads_and_commits_everything(mock_bootstrap, tmp_p
     with load:
         load.log.wait_acks(50, 20)
         wait_assigned(tmp_path, members=2, partitions=4)
+        load.wait_committed(20)
+        assert {partition for partition, offset in load._last.items() if offset > 0} == set(range(4))
         load.fault("nothing happened", [0])
         load.leave_member(1)
         load.wait_left()
@@ -187,6 +191,12 @@ def test_a_group_of_processes_reads_and_commits_everything(mock_bootstrap, tmp_p
     assert verdict.group.commits > 0
     assert verdict.group.observations > 0
     assert msgspec.json.decode(msgspec.json.encode(verdict))["ok"] is True
+
+
+def test_partitions_of_which_nothing_is_committed_are_named():
+    load = SimpleNamespace(group="verify-1", log=SimpleNamespace(partitions=4), _last={0: 5, 1: -1, 3: 7})
+    with pytest.raises(LoadError, match=r"has committed nothing of partitions \[1, 2\]"):
+        GroupLoad.wait_committed(load, timeout_s=0)
 
 
 def test_a_member_is_frozen_for_a_while_and_leaves_in_order_at_sigterm(mock_bootstrap, tmp_path):
