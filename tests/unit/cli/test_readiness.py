@@ -227,6 +227,13 @@ def test_people_are_told_why_a_topic_has_no_partitions(ready):
     assert without_partitions(ready)[0]["message"] == "not yet seen by the operator"
 
 
+def test_an_entry_of_an_earlier_version_waits_for_a_leader(ready):
+    entry = ready.topics[0]["status"]["partitions"]["10"]
+    del entry["isrBrokerEpochs"]
+    entry["isr"] = [{"id": 1, "epoch": 12}, {"id": 0, "epoch": 11}]
+    assert verdict(ready).topics == "topic T: partition 10 waits for a leader"
+
+
 def another(ready, name, namespace="default"):
     """A second cluster of two brokers and a topic, listed before the first."""
     cluster = copy.deepcopy(ready.clusters[-1])

@@ -8,6 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kafkalite_cli.verify.metadata_checker import check_changes
+from kafkalite_core.model.partition import IsrEntry
+from kafkalite_core.resources.members import render_members
 from tests.unit.verify.test_metadata_checker import Store
 
 REPLICAS = (0, 1, 2)
@@ -16,8 +18,7 @@ MIN_ISR = 2
 
 def members(name, epochs):
     """The two fields of the ISR or ELR, of broker epochs by broker id."""
-    ids = sorted(epochs)
-    return {name: ids, f"{name}BrokerEpochs": [epochs[broker] for broker in ids]}
+    return render_members(name, tuple(IsrEntry(broker, epoch) for broker, epoch in sorted(epochs.items())))
 
 
 def isr(epochs):
