@@ -225,4 +225,5 @@ done
 echo
 echo "=== tiers"
 printf '%s\n' "${summary[@]}"
+printf '%-12s %d min %d s\n' "in all" $((SECONDS / 60)) $((SECONDS % 60))
 exit $failed

@@ -107,6 +107,46 @@ def test_a_docker_that_cannot_pull_is_not_used(monkeypatch, capsys):
     assert isinstance(cluster.choose(enclosed=True), cluster.EnclosedDocker)
 
 
+class NetworkedDocker:
+    """A Docker of the machine, as the words of its command line show it."""
+
+    def __init__(self, *networks):
+        self.networks = set(networks)
+        self.in_use = False
+
+    def __call__(self, *command, **_):
+        match command:
+            case ("docker", "network", "ls", *_):
+                return "\n".join(f"id-{name}" for name in self.networks)
+            case ("docker", "network", "rm", name):
+                if self.in_use:
+                    raise StartError("docker network rm: exit code 1\nhas active endpoints")
+                self.networks.remove(name)
+            case ("docker", "image", "ls", *_):
+                return "python:3.12-slim\nkafkalite-broker:0.1.0\nkafkalite.io/addons:1\n"
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("before", "in_use", "after"), [((), False, set()), ((), True, {"kind"}), (("kind",), False, {"kind"})]
+)
+def test_a_docker_of_the_machine_keeps_no_network_that_came_by_us(before, in_use, after, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cluster, "CACHE", tmp_path / "kind")
+    machine = NetworkedDocker(*before)
+    monkeypatch.setattr(cluster, "call", machine)
+    cluster.MachineDocker().start()
+    machine.networks.add("kind")  # kind has made its cluster
+    cluster.MachineDocker().start()  # a second `up` finds it there
+    machine.in_use = in_use
+    cluster.MachineDocker().stop()
+    assert machine.networks == after
+    said = capsys.readouterr().err
+    assert ("has active endpoints" in said) is in_use
+    assert "docker image rm kafkalite-broker:0.1.0 kafkalite.io/addons:1\n" in said
+    cluster.MachineDocker().stop()  # a second `down` has nothing to take away
+    assert machine.networks == after
+
+
 def test_a_cluster_of_another_checkout_is_left_alone(tmp_path, monkeypatch):
     place = enclosure.Enclosure(tmp_path)
     monkeypatch.setattr(enclosure, "DEVICE", "lo")  # is there

@@ -1,4 +1,4 @@
-"""A namespace with everything in it is deleted under load, and is gone."""
+"""A namespace with everything in it is deleted under load, and is gone; a cluster in another one notices nothing."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import pytest
 
 from tests.e2e.cluster import PATIENCE
 from tests.e2e.installation import install, namespace
-from tests.e2e.load import BROKERS, PARTITIONS, Load, topic_object
+from tests.e2e.load import BROKERS, PARTITIONS, Load, topic_object, under_load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(600 * PATIENCE)
 GONE_LIMIT_S = 180
 
 
-def test_nothing_of_a_namespace_stays_terminating(cluster: Cluster, release: float):
-    """Operator, brokers, topics and load end in any order."""
+def test_nothing_of_a_namespace_stays_terminating(cluster: Cluster, release: float, tmp_path: Path):
+    """Operator, brokers, topics and load end in any order. What is judged is the load on the neighbour."""
     other = dataclasses.replace(cluster, namespace="kafkalite-e2e-gone")
-    with namespace(other):
+    with under_load(cluster, "neighbour", tmp_path) as neighbour, namespace(other):
         install(other, "crds.enabled=false")
         other.apply(topic_object("gone"))
         other.until(lambda: other.whole("gone", PARTITIONS, BROKERS), "every ISR full", 120)
@@ -30,6 +32,7 @@ def test_nothing_of_a_namespace_stays_terminating(cluster: Cluster, release: flo
         load.start()
         volumes = [claim["spec"]["volumeName"] for claim in other.items("pvc")]
         assert len(volumes) == BROKERS
+        neighbour.fault("the other namespace is deleted", range(PARTITIONS))
         other.kubectl("delete", "namespace", other.namespace, "--wait=false")
         other.until(lambda: gone(other), "the namespace is gone", GONE_LIMIT_S)
         for volume in volumes:

@@ -84,6 +84,10 @@ SMALL: dict[str, Config] = {
         about="compare-and-swaps whose answer is lost: applied, applied later, never applied",
         records=1, leader_epochs=2, changes=3, lost_answers=2, late_answers=True,
     ),
+    "unsettled": Config(
+        about="a leader whose compare-and-swap was not answered dies, is fenced, or comes back, also with an empty disk",
+        records=1, leader_epochs=3, changes=3, lost_answers=1, crashes=1, wipes=1, fences=1, preferred=False,
+    ),
     "operator": Config(
         about="patches of the controller that land late or never",
         records=1, leader_epochs=3, changes=3, fences=1, operator_lags=True,
@@ -120,6 +124,7 @@ LARGE: dict[str, Config] = {
     "isr-large": replace(SMALL["isr"], isr=3, records=2, changes=5),
     "restart-large": replace(SMALL["restart"], records=2, changes=4),
     "ambiguous-large": replace(SMALL["ambiguous"], leader_epochs=3, changes=4, copies=2),
+    "unsettled-large": replace(SMALL["unsettled"], records=2, changes=4, late_answers=True),
     "operator-large": replace(SMALL["operator"], changes=4, crashes=1),
     "watch-large": replace(SMALL["watch"], records=2, changes=4),
     "returns-large": replace(SMALL["returns"], records=2, changes=3, watch_lags=2),

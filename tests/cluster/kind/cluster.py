@@ -23,6 +23,8 @@ ZONES = ("zone-a", "zone-b", "zone-c")
 API_PORT = 6443
 READY_LIMIT_S = 300
 KUBECONFIG = CACHE / "kubeconfig"
+NETWORK = "kind"
+"""Docker's network that kind makes where there is none, and never takes away."""
 
 
 class EnclosedDocker:
@@ -74,14 +76,29 @@ class MachineDocker:
 
     api_address = "127.0.0.1"
 
+    def __init__(self) -> None:
+        self._made_network = CACHE / "made-network"
+
     def end_with_us(self) -> None:
         """It was there before."""
 
     def start(self) -> None:
-        """It runs."""
+        """It runs; note whether kind's network, a bridge with its rules, comes by us."""
+        if not call("docker", "network", "ls", "--quiet", f"--filter=name=^{NETWORK}$").strip():
+            self._made_network.parent.mkdir(parents=True, exist_ok=True)
+            self._made_network.touch()
 
     def stop(self) -> None:
-        """It was there before."""
+        """Docker was there before, and goes on without the network that came by us, unless others are in it now."""
+        if self._made_network.exists():
+            try:
+                call("docker", "network", "rm", NETWORK)
+            except StartError as error:
+                say(f"Docker's network {NETWORK} stays ({str(error).splitlines()[-1]})")
+            self._made_network.unlink()
+        said = call("docker", "image", "ls", "--format={{.Repository}}:{{.Tag}}").split()
+        if images := [image for image in said if image.startswith(("kafkalite-", "kafkalite.io/"))]:
+            say(f"images that were built stay in Docker: docker image rm {' '.join(sorted(images))}")
 
     def node_image(self) -> list[str]:
         """kind's default."""
