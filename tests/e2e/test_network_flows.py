@@ -57,7 +57,7 @@ def connections(cluster: Cluster) -> set[tuple[str, str, str]]:
             ours[each["metadata"]["name"]] = who
             names[each["status"]["podIP"]] = who
     names[cluster.get("--namespace=default", "service/kubernetes")["spec"]["clusterIP"]] = API_SERVER
-    nodes = {address["address"] for node in cluster.items("nodes") for address in node["status"]["addresses"]}
+    nodes = of_nodes(cluster)
     found = set()
     for pod, who in ours.items():
         for inward, address, port in sockets(cluster.kubectl("exec", pod, "--", "python3", "-c", READ)):
@@ -67,6 +67,15 @@ def connections(cluster: Cluster) -> set[tuple[str, str, str]]:
                 found.add((names.get(address, CLIENTS), who, f"TCP {port}"))
             else:
                 found.add((who, names.get(address, address), f"TCP {port}"))
+    return found
+
+
+def of_nodes(cluster: Cluster) -> set[str]:
+    """By which a kubelet may ask its pods: those of its node, and the node's end of the pods' network."""
+    found = set()
+    for node in cluster.items("nodes"):
+        found |= {each["address"] for each in node["status"]["addresses"]}
+        found |= {str(ipaddress.ip_network(pods)[1]) for pods in node["spec"].get("podCIDRs", [])}
     return found
 
 
