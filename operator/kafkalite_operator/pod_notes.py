@@ -34,8 +34,8 @@ class Exit:
 
 @dataclass(slots=True)
 class _Notes:
-    places: dict[str, tuple[PodPlace, int]] = field(default_factory=dict)
-    """By name of the pod, with its version."""
+    places: dict[str, tuple[PodPlace, int, float]] = field(default_factory=dict)
+    """By name of the pod, with its version, and when it was seen."""
     exits: OrderedDict[tuple[int, str], Exit] = field(default_factory=OrderedDict)
     """By broker id and incarnation."""
 
@@ -74,20 +74,31 @@ class PodNotes:
             self.forget_place(*key, place)
             return changed  # whoever needs an address keeps the last one until there is another
         before = notes.places.get(place.name)
-        notes.places[place.name] = (place, version)
+        notes.places[place.name] = (place, version, self._clock())
         return changed or before is None or before[0] != place
 
     def listed(
-        self, uids: Container[str], version: int, namespace: str | None, clusters: Container[ClusterKey]
+        self,
+        uids: Container[str],
+        version: int,
+        namespace: str | None,
+        clusters: Container[ClusterKey],
+        *,
+        asked_at: float = float("-inf"),
     ) -> None:
-        """A consistent list of that version: pods that are older than it and not in it are gone.
+        """A consistent list of that version: pods that are older than it, or were seen before it was asked for, and not
+        in it are gone.
 
         An exit outlives its pod, unless it is of none of these clusters.
         """
         for key, notes in list(self._notes.items()):
             if namespace not in {None, key[0]}:
                 continue
-            gone = [name for name, (place, at) in notes.places.items() if place.uid not in uids and at <= version]
+            gone = [
+                name
+                for name, (place, at, seen_at) in notes.places.items()
+                if place.uid not in uids and (at <= version or seen_at < asked_at)
+            ]
             for name in gone:
                 del notes.places[name]
             if not notes.places and key not in clusters:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 REMEMBERED_MAX = 1024
 """Uids of deleted pods that are remembered, against late events."""
 
+NOT_LISTED = float("-inf")
+
 _log = get_logger(__name__)
 
 
@@ -29,6 +31,7 @@ class _Known:
     broker_id: int
     version: int
     pod: Pod
+    seen_at: float
 
 
 class PodStore:
@@ -37,23 +40,28 @@ class PodStore:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[str, _Known] = {}
-        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._deleted: OrderedDict[str, float] = OrderedDict()
 
-    def apply(self, type_: str, obj: Mapping[str, Any]) -> bool:
-        """An event, or a pod as listed; True when something changed that decisions look at."""
+    def apply(self, type_: str, obj: Mapping[str, Any], *, listed_at: float = NOT_LISTED) -> bool:
+        """An event, or a pod as listed; True when something changed that decisions look at.
+
+        What a consistent list shows that was asked for at `listed_at` holds against all that was seen before, also if
+        that was a newer version or the end of the pod: then the store went back in time (S11).
+        """
         metadata = obj.get("metadata") or {}
         uid = str(metadata.get("uid", ""))
         if type_ == "DELETED":
-            self._deleted[uid] = None
+            self._deleted[uid] = self._clock()
             while len(self._deleted) > REMEMBERED_MAX:
                 self._deleted.popitem(last=False)
             return self._known.pop(uid, None) is not None
         cluster = str((metadata.get("labels") or {}).get(LABEL_CLUSTER, ""))
         broker_id = broker_id_of(cluster, str(metadata.get("name", "")))
-        if not uid or broker_id is None or uid in self._deleted:
+        if not uid or broker_id is None or (uid in self._deleted and self._deleted[uid] >= listed_at):
             return False
+        self._deleted.pop(uid, None)  # a restored store has it again
         before, version = self._known.get(uid), as_number(metadata.get("resourceVersion"))
-        if before is not None and version < before.version:
+        if before is not None and version < before.version and before.seen_at >= listed_at:
             return False
         try:
             now = self._clock()
@@ -65,19 +73,30 @@ class PodStore:
             pod = replace(pod, unready_since=before.pod.unready_since)
         if before is not None and before.pod.deleting:
             pod = replace(pod, deleting_since=before.pod.deleting_since)
-        self._known[uid] = _Known(str(metadata.get("namespace", "")), cluster, broker_id, version, pod)
+        self._known[uid] = _Known(str(metadata.get("namespace", "")), cluster, broker_id, version, pod, self._clock())
         return before is None or before.pod != pod
 
-    def relist(self, items: Iterable[Mapping[str, Any]], resource_version: str, namespace: str | None) -> bool:
-        """A consistent list: pods that are older than it and not in it are gone. True when something changed."""
+    def relist(
+        self,
+        items: Iterable[Mapping[str, Any]],
+        resource_version: str,
+        namespace: str | None,
+        *,
+        asked_at: float = NOT_LISTED,
+    ) -> bool:
+        """A consistent list: pods that are older than it, or were seen before it was asked for, and not in it are gone.
+
+        True when something changed.
+        """
         listed: set[str] = set()
         changed = False
         for item in items:
             listed.add(str((item.get("metadata") or {}).get("uid", "")))
-            changed |= self.apply("ADDED", item)
+            changed |= self.apply("ADDED", item, listed_at=asked_at)
         for uid, known in list(self._known.items()):
             elsewhere = namespace is not None and known.namespace != namespace
-            if uid not in listed and not elsewhere and known.version <= as_number(resource_version):
+            past = known.version <= as_number(resource_version) or known.seen_at < asked_at
+            if uid not in listed and not elsewhere and past:
                 del self._known[uid]
                 changed = True
         return changed

@@ -180,13 +180,17 @@ class Store:
         *,
         asked_at: float = NOT_LISTED,
     ) -> None:
-        """A consistent list, asked for at that time: objects that are older than it and not in it are gone."""
+        """A consistent list, asked for at that time: objects that are older than it and not in it are gone.
+
+        So are those that were seen before it was asked for, whatever their version: after a restore that does not bump
+        the revision, those of objects that were lost with the store are above all that it gives out for hours (S11).
+        """
         if kind is PODS:
-            self.pods.relist(items := list(items), resource_version, namespace)
+            self.pods.relist(items := list(items), resource_version, namespace, asked_at=asked_at)
             for item in items:
                 self.pod_notes.note("ADDED", item)
             uids = {str((item.get("metadata") or {}).get("uid")) for item in items}
-            self.pod_notes.listed(uids, as_number(resource_version), namespace, self.clusters())
+            self.pod_notes.listed(uids, as_number(resource_version), namespace, self.clusters(), asked_at=asked_at)
             return
         if kind is BROKERS:
             self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
@@ -199,7 +203,14 @@ class Store:
         self._readings.listed(kind, listed, namespace)
         for uid, entry in list(self._objects[kind.plural].items()):
             elsewhere = namespace is not None and entry.obj["metadata"].get("namespace") != namespace
-            if uid not in listed and not elsewhere and version_of(entry.obj) <= as_number(resource_version):
+            if uid in listed or elsewhere:
+                continue
+            if version_of(entry.obj) <= as_number(resource_version):
+                self.forget(kind, uid)
+            elif entry.seen_at < asked_at:
+                name = entry.obj["metadata"].get("name")
+                _log.error("the store went back in time: it has this object no more", kind=kind.kind, name=name)
+                self._went_back_at = self._clock()
                 self.forget(kind, uid)
 
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:

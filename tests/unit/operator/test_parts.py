@@ -257,6 +257,36 @@ def test_what_brokers_reported_before_the_backup_is_told_from_what_they_report_s
     assert told().outdated == {1}
 
 
+@pytest.mark.parametrize("kind", [TOPICS, BROKERS, CLUSTERS])
+def test_what_was_made_after_the_backup_is_gone_also_where_versions_begin_anew(kind):  # S11
+    clock = Clock()
+    store = Store(clock, "image")
+    made = {TOPICS: topic_object, BROKERS: lambda **k: broker_object(3, **k), CLUSTERS: cluster_object}[kind](
+        version="903"
+    )
+    uid = made["metadata"]["uid"]
+    store.apply(kind, "ADDED", made)
+    store.relist(kind, [], "805", None, asked_at=clock.now)
+    assert store.raw(kind, uid) is not None, "it may have been made after the list was read"
+    clock.now += 5.0
+    store.relist(kind, [], "805", "elsewhere", asked_at=clock.now - 1.0)
+    assert store.raw(kind, uid) is not None
+    store.relist(kind, [], "805", None, asked_at=clock.now - 1.0)
+    assert store.raw(kind, uid) is None
+
+
+def test_reports_of_brokers_are_doubted_when_an_object_is_gone_that_no_list_could_know():  # S11
+    clock = Clock()
+    store = Store(clock, "image")
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+    store.apply(BROKERS, "ADDED", broker_object(0, version="60"))
+    store.apply(TOPICS, "ADDED", topic_object(version="90"))
+    clock.now += 5.0
+    store.relist(TOPICS, [], "70", None, asked_at=clock.now - 1.0)
+    told = store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+    assert told.outdated == {0}
+
+
 def test_a_restored_store_has_what_was_deleted():  # S11
     clock = Clock()
     store = Store(clock, "image")

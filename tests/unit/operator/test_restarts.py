@@ -343,6 +343,26 @@ def test_a_list_takes_away_what_is_older_than_it_and_not_in_it():
     assert known(store).keys() == {1, 2}
 
 
+def test_a_list_of_a_store_that_went_back_holds_against_all_that_was_seen_before():  # S11
+    now = [10.0]
+    store = PodStore(lambda: now[0])
+    store.apply("ADDED", pod(90))
+    store.apply("ADDED", pod(91, uid="q", name=f"{SET}-1"))
+    store.apply("DELETED", pod(92, uid="q", name=f"{SET}-1"))
+    back = [pod(20, uid="q", name=f"{SET}-1"), pod(30, ready=False)]
+    assert not store.relist(back, "40", None, asked_at=10.0), "it may have been read before"
+    assert known(store) == {0: ("p", True)}
+    now[0] = 20.0
+    assert store.relist(back, "40", None, asked_at=15.0)
+    assert known(store) == {0: ("p", False), 1: ("q", True)}
+    now[0] = 30.0
+    store.apply("MODIFIED", pod(95))  # by a watch of before
+    assert store.relist([], "41", None, asked_at=25.0)
+    assert known(store).keys() == {0}
+    assert store.relist([], "41", None, asked_at=31.0)
+    assert known(store) == {}
+
+
 def test_pods_of_others_are_passed_over_and_a_successor_replaces_one_that_stops():
     store = PodStore(lambda: 0.0)
     assert not store.apply("ADDED", pod(1, name="something-0"))
