@@ -266,7 +266,7 @@ class Broker:
             log.info("stopped while recovering the logs")
             self._exit_now(self._exit_code, "stopped while recovering the logs")
         self._say("closing")
-        epoch, clean = self._link.broker_epoch, self._serving and self._exit_code == 0
+        clean = self._serving and self._exit_code == 0
         self._serving = False
         if self._plane is not None:
             # First of all: of batches that wait for their checks, which are dropped, none behind may be appended.
@@ -274,10 +274,12 @@ class Broker:
         await self._background.stop()
         await self._producer_ids.stop()
         await self._writer.stop()
-        if self._plane is not None:
-            await self._plane.close(clean=clean, broker_epoch=epoch)
-        self._lease.stop()
+        # Before the epoch is read that the clean marker names: nobody registers anew while the logs are closed.
         await self._link.stop()
+        epoch = self._link.broker_epoch
+        if self._plane is not None:
+            await self._plane.close(clean=clean, broker_epoch=None if self._link.in_doubt else epoch)
+        self._lease.stop()
         await self._endpoint.stop()
         await self._client.close()
         reason = "stopped in order" if clean else "stopped"

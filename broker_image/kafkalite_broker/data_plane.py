@@ -316,8 +316,8 @@ class DataPlane:
         self.server.stop_reading()
         self.partitions.aside.end_hosting()
 
-    async def close(self, *, clean: bool, broker_epoch: int) -> None:
-        """Stop serving. A clean end flushes everything and leaves the marker (R9)."""
+    async def close(self, *, clean: bool, broker_epoch: int | None) -> None:
+        """Stop serving. A clean end flushes everything and leaves the marker (R9), unless the epoch is not known."""
         self._stray_removal.close()
         await self.server.stop()
         self.groups.close()
@@ -391,8 +391,11 @@ class DataPlane:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(interval_s)
-            marks = self.partitions.high_watermarks()
-            await loop.run_in_executor(self._io_pool, names_job(marks))
+            named = self.partitions.high_watermarks()
+            await loop.run_in_executor(self._io_pool, names_job(named))
+            # A log may have been cut below its high watermark meanwhile (S11, an unclean election).
+            now = self.partitions.high_watermarks()
+            marks = {each: min(mark, now[each]) for each, mark in named.items() if each in now}
             await loop.run_in_executor(self._io_pool, self.logs.checkpoint_job(marks))
 
     async def _retain(self) -> None:

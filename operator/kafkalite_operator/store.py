@@ -96,6 +96,8 @@ class Store:
         self._went_back_at = float("-inf")
         self._brokers_read_at: dict[str | None, float] = {}
         """By namespace, None for all of them: when the newest consistent list of brokers was asked for."""
+        self._brokers_read_s: dict[str | None, tuple[float, float]] = {}
+        """By the same: how long the last two took; of one alone nothing is known."""
         self._on_forget: list[Callable[[str], object]] = []
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
@@ -194,6 +196,10 @@ class Store:
             return
         if kind is BROKERS:
             self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
+            self._brokers_read_s[namespace] = (
+                self._clock() - asked_at,
+                self._brokers_read_s.get(namespace, (0.0, 0.0))[0],
+            )
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             try:
@@ -342,6 +348,7 @@ class Store:
             outdated=self._outdated(key),
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
             brokers_age_s=self._brokers_age_s(key[0]),
+            brokers_read_s=max(min(self._brokers_read_s.get(where, (0.0,))) for where in (None, key[0])),
             controller_epoch=controller_epoch,
             balance_due=balance_due,
             pods=pods,

@@ -327,7 +327,9 @@ class Broker:
             self.after(2.0, self._close)
             return
         try:
-            self.logs.close(self.partitions.high_watermarks(), broker_epoch=self.broker_epoch, threads=1)
+            in_doubt = self.registrar is not None and self.registrar.in_doubt
+            epoch = None if in_doubt else self.broker_epoch
+            self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, threads=1)
         except StorageError as error:
             self.die(f"no room to close: {error}")
         self.die("stopped in order")

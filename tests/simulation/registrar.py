@@ -52,6 +52,11 @@ class Registrar:
         broker.world.at(LOOK_AGAIN_MS, broker.process, self._watch_predecessor)
 
     @property
+    def in_doubt(self) -> bool:
+        """A registration with a newer epoch than that may be in the store, or get there yet."""
+        return self._machine.in_doubt
+
+    @property
     def broker_epoch(self) -> int:
         """Epoch registered last, -1 before the first registration."""
         return self._machine.broker_epoch

@@ -115,7 +115,6 @@ class ClusterLink:
         self._asked: dict[str, int] = {}
         self.cluster: Cluster | None = None
         self.changes = TopicChanges()
-
         self._silence_limit_s = silence_limit_s
         self._reflectors: dict[str, Reflector] = {}
         self._synced = {kind.plural: asyncio.Event() for kind in (CLUSTERS, BROKERS, TOPICS)}
@@ -282,6 +281,11 @@ class ClusterLink:
     def broker_epoch(self) -> int:
         """This broker's registered epoch, -1 before the first registration."""
         return -1 if self._registrar is None else self._registrar.broker_epoch
+
+    @property
+    def in_doubt(self) -> bool:
+        """A registration with a newer epoch than that may be in the store, or get there yet."""
+        return self._registrar is not None and self._registrar.in_doubt
 
     @property
     def registered(self) -> bool:

@@ -106,6 +106,11 @@ class Registrar:
         return self._machine.broker_epoch
 
     @property
+    def in_doubt(self) -> bool:
+        """A registration with a newer epoch than that may be in the store, or get there yet."""
+        return self._machine.in_doubt
+
+    @property
     def registered(self) -> bool:
         """Registered and not fenced, as far as is known."""
         return self._machine.registered

@@ -422,8 +422,8 @@ class LogManager:
 
     # ------------------------------------------------------------------------------------------------ closing
 
-    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int, threads: int = 4) -> None:
-        """Clean shutdown: every log closed and synced, checkpoints, then the marker (blocking)."""
+    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int | None, threads: int = 4) -> None:
+        """Clean shutdown: every log closed and synced, checkpoints, then the marker of that epoch (blocking)."""
         checkpoint = self.checkpoint_job(high_watermarks)
 
         def close_log(log: Log) -> None:

@@ -51,6 +51,7 @@ PASSED_OVER: Final = frozenset(
         # What `plan` looks at itself.
         "balance_due",
         "brokers_age_s",
+        "brokers_read_s",
         # Restarts and volumes, of which a topic knows nothing but the leaderships that move.
         "pods",
         "revision",

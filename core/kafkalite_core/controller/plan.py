@@ -54,7 +54,12 @@ if TYPE_CHECKING:
     from kafkalite_core.model.topic import Condition
 
 BROKERS_FRESH_S = 1.0
-"""Nobody is elected on a state of the brokers that was read consistently longer ago than this (R14, threat 4)."""
+"""Nobody is elected on a state of the brokers that was read consistently longer ago than this (R14, threat 4).
+
+Where the API server is so slow that no read is younger when its answer comes, an answer has that time from when it came,
+or nobody would be elected for as long as it is slow. What an operator that stood still finds in its socket is no such
+answer: the read before it was quick (`Snapshot.brokers_read_s`).
+"""
 
 
 def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Action]:
@@ -79,7 +84,7 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
     given = _given_to_who_hears(handed, unheard)
     changes = _partition_changes(snapshot, moves, recovery, rest, given, avoided, unheard)
-    if snapshot.brokers_age_s > BROKERS_FRESH_S and any(change.elected for change in changes):
+    if snapshot.brokers_age_s > BROKERS_FRESH_S + snapshot.brokers_read_s and any(change.elected for change in changes):
         return [ReadBrokers(), *(change for change in changes if not change.elected)]
     actions: list[Action] = [*changes]
     if restarts.restarts:

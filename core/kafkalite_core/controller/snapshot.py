@@ -173,7 +173,8 @@ class Snapshot:
         unheard_until: Until when the silence of brokers that were not heard since then counts for nothing.
         outdated: Brokers of which the store may show an earlier report than they have to tell (`store_recovery`).
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
-        brokers_age_s: Time since the last consistent read of the brokers.
+        brokers_age_s: Time since the last consistent read of the brokers was asked for.
+        brokers_read_s: How long such a read takes at least, as far as is known: the shorter one of the last two.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
         pods: The brokers' pods by broker id.
@@ -218,6 +219,7 @@ class Snapshot:
     outdated: frozenset[int] = frozenset()
     expiry_fences: tuple[float, ...] = ()
     brokers_age_s: float = 0.0
+    brokers_read_s: float = 0.0
     controller_epoch: int = 0
     balance_due: bool = False
     pods: Mapping[int, Pod] = field(default_factory=dict)

@@ -112,6 +112,8 @@ class RegistrationMachine:
         self._silent_epoch = -1
         """The registration whose holder is silent, as far as is known after the last call."""
         self.broker_epoch = -1
+        self._sent = -1
+        """The highest epoch of a new registration that was handed out to be written."""
         self.waiting = "not registered yet"
         self.superseded = ""
 
@@ -140,6 +142,11 @@ class RegistrationMachine:
         if self.superseded or seen is None or seen.registration is None or not self._is_foreign(seen):
             return -1
         return seen.registration.broker_epoch
+
+    @property
+    def in_doubt(self) -> bool:
+        """A new registration was handed out to be written and not seen since: it may be applied, or yet be."""
+        return self._sent > self.broker_epoch
 
     @property
     def settled(self) -> bool:
@@ -272,6 +279,7 @@ class RegistrationMachine:
             self._busy = True
             if isinstance(work, WriteRegistration):
                 self._dirty = False
+                self._sent = max(self._sent, work.registration.broker_epoch)
             effects.append(work)
 
     def _next_update(self) -> Work | None:

@@ -125,24 +125,31 @@ class disk_errors:  # noqa: N801 - used as a statement
 def append_all(file: File, data: Buffer, size: int, path: str) -> None:
     """Appends all of `data` to a file of `size` bytes, or nothing.
 
-    Raises `StorageError` when the disk is full (the file has its old length again), `DiskFailure` otherwise.
+    Raises `StorageError` when the disk is full (the file has its old length again), `DiskFailure` otherwise, also where
+    there is no room to cut it: what came behind half a batch would be lost with it at the next start (R12).
     """
     try:
-        written = file.append(data)
-        if written == len(data):
-            return
-        rest = memoryview(data)[written:]
-        while rest:
-            written = file.append(rest)
-            if written <= 0:
-                raise OSError(errno.EIO, "write returned 0 bytes")
-            rest = rest[written:]
+        _append_all(file, data)
     except OSError as error:
         cause = translate(error, f"append to {path}")
         if isinstance(cause, StorageError):
-            with disk_errors(f"cut partial write off {path}"):
+            try:
                 file.truncate(size)
+            except OSError as failed:
+                raise DiskFailure(f"cut partial write off {path}: {failed}") from error
         raise cause from error
+
+
+def _append_all(file: File, data: Buffer) -> None:
+    written = file.append(data)
+    if written == len(data):
+        return
+    rest = memoryview(data)[written:]
+    while rest:
+        written = file.append(rest)
+        if written <= 0:
+            raise OSError(errno.EIO, "write returned 0 bytes")
+        rest = rest[written:]
 
 
 def sync_file(file: File, path: str) -> None:
@@ -185,7 +192,7 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, durable: bool = True) -
         file = disk.open(temporary, create=True)
         try:
             file.truncate(0)
-            append_all(file, data, 0, temporary)
+            _append_all(file, data)  # what a full disk cuts short is cut to nothing by the next attempt
             if durable:
                 sync_file(file, temporary)
         finally:

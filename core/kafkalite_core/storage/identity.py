@@ -105,12 +105,16 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     replace_file(disk, CLEAN_SHUTDOWN_FILE, json.dumps(content).encode())
 
 
-def leave_clean_shutdown(disk: Disk, broker_epoch: int, opened: CleanShutdown) -> None:
+def leave_clean_shutdown(disk: Disk, broker_epoch: int | None, opened: CleanShutdown) -> None:
     """The marker of a process that ends in order: with its own broker epoch, if it was ever registered.
 
     One that never was (the API server was away) has written nothing that counts: it leaves the marker that it found,
-    or none. A marker of an epoch that is not the registered one would look like another past (S11).
+    or none. A marker of an epoch that is not the registered one would look like another past (S11), and have a sound
+    disk distrusted: so there is none without a known epoch (None: a registration with a newer one may be in the store,
+    or not). What the incarnation took when it opened the directory tells then whose past that is.
     """
+    if broker_epoch is None:
+        return
     epoch = broker_epoch if broker_epoch >= 0 else opened.epoch
     if epoch is not None:
         write_clean_shutdown(disk, epoch)

@@ -230,6 +230,9 @@ def test_nobody_is_elected_on_brokers_that_were_read_long_ago():  # R14, threat 
     assert plan(state, NOW) == [ReadBrokers()]
     (action,) = of(plan(replace(state, brokers_age_s=BROKERS_FRESH_S), NOW), ChangePartitions)
     assert action.elected == {0}
+    slow = replace(state, brokers_age_s=BROKERS_FRESH_S + 1.4, brokers_read_s=1.5)
+    assert of(plan(slow, NOW), ChangePartitions), "an answer of a slow API server was as old as that when it came"
+    assert plan(replace(slow, brokers_age_s=BROKERS_FRESH_S + 1.6), NOW) == [ReadBrokers()]
     shrink = snapshot(
         topic_view(partitions={0: entry()}), brokers=three() | {2: make_broker(2, fenced=12)}, brokers_age_s=9e9
     )

@@ -38,6 +38,24 @@ def test_the_draw_asks_for_an_epoch_above_everything_that_was():
     assert machine.step(reg.BrokerRead(replace(BROKER, fenced_epoch=9))) == [reg.DrawEpoch(10)]
 
 
+def test_a_registration_that_is_on_its_way_is_in_doubt_until_it_is_seen():
+    """Meanwhile nobody knows which epoch a clean marker has to name (S11)."""
+    machine = reg.RegistrationMachine(IDENTITY)
+    machine.step(reg.Tick())
+    machine.step(reg.BrokerRead(BROKER))
+    assert not machine.in_doubt
+    [write] = machine.step(reg.EpochDrawn(6))
+    assert machine.in_doubt
+    machine.step(reg.RegistrationAnswered(write.registration, Settled.UNKNOWN))
+    assert machine.in_doubt
+    machine.step(reg.BrokerRead(replace(BROKER, registration=write.registration)))
+    assert (machine.broker_epoch, machine.in_doubt) == (6, False)
+    machine.step(reg.BrokerSeen(replace(BROKER, registration=write.registration, fenced_epoch=6)))
+    machine.step(reg.BrokerRead(replace(BROKER, registration=write.registration, fenced_epoch=6)))
+    machine.step(reg.EpochDrawn(7))
+    assert machine.in_doubt, "of a fenced one, that registers anew, too"
+
+
 def test_the_draw_remembers_what_a_restored_store_does_not_show():  # S11
     machine = reg.RegistrationMachine(IDENTITY)
     machine.step(reg.Tick())

@@ -57,6 +57,19 @@ def test_life_of_a_data_directory(manager, tools, clock):
     assert (mark, log.end_offset, log.flushed_end) == (18, 23, 23)
 
 
+def test_an_end_in_order_without_a_known_epoch_leaves_no_marker(manager, tools):  # S11
+    first = manager()
+    first.open()
+    log, _ = first.obtain(REF, 0, CONFIG)
+    tools.fill(log, 20)
+    tools.flush(log)
+    first.close({log: 20}, broker_epoch=None)
+    second = manager()
+    found = second.open()
+    assert (found.findings.clean_epoch, found.findings.taken, found.findings.trusted) == (None, None, True)
+    assert [report.end_offset for report in found.reports] == [20]
+
+
 def test_a_lost_log_directory_and_a_lost_checkpoint_are_noticed(manager, tools, tmp_path):
     first = manager()
     first.open()

@@ -10,7 +10,7 @@ from kafkalite_core.model.cluster import Registration
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.partition import TopicPartition
 from kafkalite_core.storage.checkpoints import OffsetCheckpoint, decode_offsets, recovery_points_of
-from kafkalite_core.storage.disk import replace_file
+from kafkalite_core.storage.disk import append_all, replace_file
 from kafkalite_core.storage.errors import CorruptCheckpoint, DiskFailure, ForeignDirectory
 from kafkalite_core.storage.identity import (
     CLEAN_SHUTDOWN_FILE,
@@ -216,6 +216,39 @@ def test_who_was_never_registered_leaves_the_marker_that_it_found(registered, fo
         write_clean_shutdown(disk, found)
     leave_clean_shutdown(disk, registered, take_clean_shutdown(disk, "a"))
     assert take_clean_shutdown(disk, "b").epoch == left
+
+
+def test_without_a_known_epoch_the_directory_is_judged_by_the_incarnations_that_opened_it():  # S11
+    """One that is stopped while its first registration is on its way: a marker of the epoch before were a false one."""
+    disk = MemoryDisk()
+    write_clean_shutdown(disk, 5)
+    found = take_clean_shutdown(disk, "a")
+    landed = registration(broker_epoch=6, incarnation="a")
+    assert opened(disk, "b", landed).trusted_since == 3, "no marker"
+    write_clean_shutdown(disk, 5)
+    take_clean_shutdown(disk, "a")
+    leave_clean_shutdown(disk, -1, found)
+    assert opened(disk, "b", landed).trusted_since > 3, "which is why there is none"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_half_a_write_that_cannot_be_cut_off_is_a_failed_disk(code):  # R12
+    """The next batch would stand behind it, and be lost with it at the next start."""
+    disk = MemoryDisk()
+    file = disk.open("log", create=True)
+    append_all(file, bytes(100), 0, "log")
+    disk.capacity = 150
+
+    def fails(operation, _path):
+        if operation == "truncate":
+            raise OSError(code, "no room")
+
+    with pytest.raises(StorageError):
+        append_all(file, bytes(100), 100, "log")
+    assert file.size() == 100
+    disk.hook = fails
+    with pytest.raises(DiskFailure, match="cut partial write off log"):
+        append_all(file, bytes(100), 100, "log")
 
 
 def registration(**fields):
