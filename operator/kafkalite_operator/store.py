@@ -195,11 +195,7 @@ class Store:
             self.pod_notes.listed(uids, as_number(resource_version), namespace, self.clusters(), asked_at=asked_at)
             return
         if kind is BROKERS:
-            self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
-            self._brokers_read_s[namespace] = (
-                self._clock() - asked_at,
-                self._brokers_read_s.get(namespace, (0.0, 0.0))[0],
-            )
+            self._note_read(namespace, asked_at)
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             try:
@@ -218,6 +214,12 @@ class Store:
                 _log.error("the store went back in time: it has this object no more", kind=kind.kind, name=name)
                 self._went_back_at = self._clock()
                 self.forget(kind, uid)
+
+    def _note_read(self, namespace: str | None, asked_at: float) -> None:
+        self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
+        if asked_at > NOT_LISTED:
+            before = self._brokers_read_s.get(namespace, (0.0, 0.0))
+            self._brokers_read_s[namespace] = (self._clock() - asked_at, before[0])
 
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
         return version_of(obj) > version_of(known)
