@@ -57,8 +57,8 @@ BROKERS_FRESH_S = 1.0
 """Nobody is elected on a state of the brokers that was read consistently longer ago than this (R14, threat 4).
 
 Where the API server is so slow that no read is younger when its answer comes, an answer has that time from when it
-came, or nobody would be elected for as long as it is slow. What an operator that stood still finds in its socket is no such
-answer: the read before it was quick (`Snapshot.brokers_read_s`).
+came, or nobody would be elected for as long as it is slow. What an operator that stood still finds in its socket is no
+such answer: the read before it was quick (`Snapshot.brokers_read_s`).
 """
 
 
