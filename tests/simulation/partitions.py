@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kafkalite_core.storage.log import Log
     from tests.simulation.broker import Broker
 
-_CONFIGS: dict[tuple[tuple[tuple[str, str], ...], bool], TopicConfig] = {}
+_CONFIGS: dict[tuple[tuple[tuple[str, str], ...], bool, bool], TopicConfig] = {}
 
 
 def config_of(topic: Topic) -> TopicConfig:
     """What the replicas of a topic go by; the same object for the same text."""
-    key = (tuple(sorted(topic.config.items())), topic.flush_lag_known)
+    key = (tuple(sorted(topic.config.items())), topic.flush_lag_known, topic.flush_may_lag)
     found = _CONFIGS.get(key)
     if found is None:
         found = _CONFIGS[key] = config_of_replicas(topic)

@@ -14,7 +14,7 @@ from kafkalite_core.controller.recovering import describe_recovery, recovers
 from kafkalite_core.controller.scale_down import scale_down_progress
 from kafkalite_core.model.cluster import entry_counts, entry_lost
 from kafkalite_core.model.config import check_broker_config, check_topic_config
-from kafkalite_core.model.topic import FLUSH_CONDITION, Condition
+from kafkalite_core.model.topic import FLUSH_CONDITION, FLUSH_DONE, FLUSH_RELAXED, FLUSH_TIGHTENING, Condition
 
 if TYPE_CHECKING:
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
@@ -48,11 +48,12 @@ def topic_conditions(
     )
     if snapshot.topic_config(view).relaxed_flush:
         message = "flush.messages is above 1: acknowledged records may be lost when brokers lose power at once"
-        return (*conditions, _condition(FLUSH_CONDITION, False, "Relaxed", message))
+        return (*conditions, _condition(FLUSH_CONDITION, False, FLUSH_RELAXED, message))
     if was_relaxed(view):
         settled = flush_settled(snapshot, view, now)
         message = "" if settled else "flush.messages was tightened; waiting until every in-sync replica has flushed"
-        return (*conditions, _condition(FLUSH_CONDITION, settled, "Flushed" if settled else "Tightening", message))
+        reason = FLUSH_DONE if settled else FLUSH_TIGHTENING
+        return (*conditions, _condition(FLUSH_CONDITION, settled, reason, message))
     return conditions
 
 

@@ -7,14 +7,16 @@ every member of every ISR and ELR has told the token of the present specs, and e
 with what it has not flushed as well, whatever was acknowledged is on as many disks as the entries say.
 
 A generation rises with every change of a spec. A token that was told before the flush was relaxed and tightened again
-is therefore another one, however late it is read.
+is therefore another one, however late it is read. A token is told only by who has seen that the operator knows of the
+tightening, and the flush is relaxed again only by who has seen that it knows of that: an operator that hears late of
+a cluster's spec, which no version of the topic's status tells, would take the tokens of before for those of now.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from kafkalite_core.model.config import config_of_replicas
+from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.limits import NOTICED_MAX
 from kafkalite_core.model.topic import flushed_token
 
@@ -63,7 +65,7 @@ class FlushedTopics:
         """
 
         def flushed(topic: Topic) -> bool:
-            if config_of_replicas(topic, broker_config).relaxed_flush:
+            if resolve_topic_config(topic.config, broker_config).relaxed_flush:
                 return False
             for number in topic.partitions:
                 log = log_of(topic.ref, number)

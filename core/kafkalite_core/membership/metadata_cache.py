@@ -164,8 +164,11 @@ class MetadataCache:
         return [topic.ref.uid for topic in shown if not topic.ref.topic_id]
 
     def flush_lags(self) -> list[Topic]:
-        """Visible topics of which the status says that the disk was not waited for (S4), in the order of names."""
-        return sorted((topic for topic in self._visible.values() if topic.flush_lag_known), key=lambda it: it.ref.name)
+        """Visible topics of which the status says that the disk was waited for no more until of late (S4), in the order
+        of names.
+        """
+        lagging = (it for it in self._visible.values() if it.flush_lag_known and not it.flush_may_lag)
+        return sorted(lagging, key=lambda it: it.ref.name)
 
     def delete_seen(self, ref: TopicRef) -> bool:
         """Whether an event told that this very topic was deleted; absence from a list is not such an event (S10)."""
@@ -421,4 +424,8 @@ def _changed_partitions(before: Topic | None, after: Topic | None) -> set[tuple[
 
 def _is_another(before: Topic, after: Topic) -> bool:
     """What all its partitions go by is different."""
-    return (before.ref, before.config, before.flush_lag_known) != (after.ref, after.config, after.flush_lag_known)
+    return _governing(before) != _governing(after)
+
+
+def _governing(topic: Topic) -> tuple[object, ...]:
+    return topic.ref, topic.config, topic.flush_lag_known, topic.flush_may_lag

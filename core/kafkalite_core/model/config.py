@@ -367,10 +367,10 @@ def config_of_replicas(topic: Topic, broker: Mapping[str, str] | None = None) ->
     """What the replicas of a topic go by: a relaxed flush begins when the operator is known to reckon with it (S4).
 
     A period of relaxed flush of which the operator never knew would leave brokers that restarted uncleanly in it among
-    those that may lead.
+    those that may lead. That it still reckons with one that was tightened says nothing: it may be about to end that.
     """
     config = resolve_topic_config(topic.config, broker)
-    return config if topic.flush_lag_known or not config.relaxed_flush else replace(config, flush_messages=1)
+    return config if topic.flush_may_lag or not config.relaxed_flush else replace(config, flush_messages=1)
 
 
 def valid_broker_config(config: Mapping[str, str]) -> dict[str, str]:

@@ -177,8 +177,9 @@ class Topic:
         cluster: Name of the `KafkaLiteCluster` that it belongs to.
         replica_assignment: `spec.replicaAssignment`, broker ids by partition number.
         store_went_back: The operator's condition says that the store shows less than is known (S11).
-        flush_lag_known: The operator's condition says that records may be acknowledged before they are on disk: from
-            then on it takes unclean restarts into account, and before that no broker may do so (S4).
+        flush_lag_known: The operator's condition says that records may have been acknowledged before they are on disk:
+            it takes unclean restarts into account (S4).
+        flush_may_lag: It says so because a relaxed flush is wanted: before that no broker may have one (S4).
     """
 
     ref: TopicRef
@@ -193,3 +194,4 @@ class Topic:
     replica_assignment: dict[int, tuple[int, ...]] = field(default_factory=dict)
     store_went_back: bool = False
     flush_lag_known: bool = False
+    flush_may_lag: bool = False

@@ -47,6 +47,9 @@ STORE_WENT_BACK = "StoreWentBack"
 FLUSH_CONDITION = "DurableFlush"
 """False while acknowledgements need not wait for the disk, and until the ISR has flushed after a tightening (S4)."""
 
+FLUSH_RELAXED, FLUSH_TIGHTENING, FLUSH_DONE = "Relaxed", "Tightening", "Flushed"
+"""Its reasons: the operator reckons with a relaxed flush that is wanted, that was, or with none any more."""
+
 
 def flushed_token(uid: str, generation: int, cluster_generation: int) -> str:
     """How a broker tells that it has flushed a topic whose `flush.messages` was tightened (S4).

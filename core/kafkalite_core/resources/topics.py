@@ -8,7 +8,7 @@ import msgspec
 
 from kafkalite_core.model.limits import NO_LEADER, PARTITION_DIGITS_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
-from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, STORE_WENT_BACK, TopicSpec
+from kafkalite_core.model.topic import DEFAULT_CLUSTER_NAME, FLUSH_CONDITION, FLUSH_RELAXED, STORE_WENT_BACK, TopicSpec
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields, ResourceError, open_object
 from kafkalite_core.resources.members import read_members, render_members
@@ -38,6 +38,7 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
         name=spec.topic_name,
     )
     conditions = parse_conditions(status.raw)
+    lags = [each.reason for each in conditions if each.type == FLUSH_CONDITION and each.status == "False"]
     return Topic(
         ref=ref,
         generation=metadata.integer("generation", 0),
@@ -53,9 +54,8 @@ def parse_topic(obj: Mapping[str, Any]) -> Topic:
             condition.type == "Ready" and condition.status == "False" and condition.reason == STORE_WENT_BACK
             for condition in conditions
         ),
-        flush_lag_known=any(
-            condition.type == FLUSH_CONDITION and condition.status == "False" for condition in conditions
-        ),
+        flush_lag_known=bool(lags),
+        flush_may_lag=FLUSH_RELAXED in lags,
     )
 
 

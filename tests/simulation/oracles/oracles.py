@@ -291,7 +291,7 @@ class Oracles:
         consents = (old or new)["metadata"].get("annotations", {})
         # After a tightening the store says when all have flushed; a topic that was lost and taken over says nothing yet
         # of what was acknowledged before (S4).
-        relaxed = after.flush_lag_known or config_of(replace(after, flush_lag_known=True)).relaxed_flush
+        relaxed = after.flush_lag_known or config_of(replace(after, flush_may_lag=True)).relaxed_flush
         unclean = config_of(after).unclean_leader_election_enable or ANNOTATION_ELECT_UNCLEAN in consents
         for number, entry in after.partitions.items():
             known = None if before is None else before.partitions.get(number)

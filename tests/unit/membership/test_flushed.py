@@ -61,6 +61,11 @@ def test_the_topic_s_own_flush_comes_before_the_cluster_s(flush):
     assert told(settling(), logs={0: Log(flushed=True)}, broker_config=RELAXED) == ()
 
 
+def test_nothing_is_told_before_the_operator_knows_that_the_flush_was_tightened():
+    """It may hear late of the cluster's spec: what is told now would be taken for what holds when it hears of that."""
+    assert told(settling(flush_may_lag=True), logs={0: Log(flushed=True)}) == ()
+
+
 def test_nobody_waits_for_a_topic_whose_status_says_nothing():
     assert told(topic("u"), logs={0: Log(flushed=True)}) == ()
 

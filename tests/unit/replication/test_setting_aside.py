@@ -146,7 +146,7 @@ async def test_a_topic_that_is_back_keeps_the_logs_that_are_still_there_and_adop
 async def test_a_relaxed_log_is_flushed_before_it_is_said_how_far_it_reaches(tmp_path):
     async with Rig(tmp_path) as rig:
         relaxed = {"flush.messages": "1000"}
-        ref = await rig.lead(config=relaxed, flush_lag_known=True)
+        ref = await rig.lead(config=relaxed, flush_may_lag=True)
         append(rig.driver())
         rig.see_topic(ref, {0: entry(1, replicas=(1, 2), epoch=1, partition_epoch=1)}, config=relaxed)
         await rig.all_set_aside()

@@ -52,12 +52,14 @@ def test_the_operator_asks_for_reports_by_its_condition(condition, asked):  # S1
     assert parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]})).store_went_back is asked
 
 
-@pytest.mark.parametrize(("type_", "status", "known"), [
-    ("DurableFlush", "False", True), ("DurableFlush", "True", False), ("Ready", "False", False),
+@pytest.mark.parametrize(("type_", "status", "reason", "known", "wanted"), [
+    ("DurableFlush", "False", "Relaxed", True, True), ("DurableFlush", "False", "Tightening", True, False),
+    ("DurableFlush", "True", "Flushed", False, False), ("Ready", "False", "Relaxed", False, False),
 ])  # fmt: skip
-def test_the_operator_says_that_it_reckons_with_a_relaxed_flush(type_, status, known):  # S4
-    condition = {"type": type_, "status": status, "reason": "Relaxed"}
-    assert parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]})).flush_lag_known is known
+def test_the_operator_says_that_it_reckons_with_a_relaxed_flush(type_, status, reason, known, wanted):  # S4
+    condition = {"type": type_, "status": status, "reason": reason}
+    read = parse_topic(topic_object(status={"topicId": "id", "conditions": [condition]}))
+    assert (read.flush_lag_known, read.flush_may_lag) == (known, wanted)
 
 
 def test_topic_without_status_has_no_id_and_no_partition():

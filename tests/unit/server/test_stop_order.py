@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from kafkalite_broker.background import Background
 from kafkalite_broker.broker import Broker
 from kafkalite_core.protocol.apis import API
@@ -21,7 +23,7 @@ def ending(plane, background, writer_stops):
     broker = Broker.__new__(Broker)
     broker._plane, broker._background = plane, background
     broker._serving, broker._exit_code, broker._state = True, 0, "running"
-    broker._link = SimpleNamespace(broker_epoch=1, stop=nothing)
+    broker._link = SimpleNamespace(broker_epoch=1, in_doubt=False, stop=nothing)
     broker._writer = SimpleNamespace(stop=writer_stops)
     broker._producer_ids = broker._endpoint = SimpleNamespace(stop=nothing)
     broker._lease = SimpleNamespace(stop=lambda: None)
@@ -62,6 +64,26 @@ async def test_nothing_is_appended_behind_a_batch_that_is_dropped(tmp_path, monk
         await ending(plane, background, writer_stops)._close()
         assert await client.closed()
         assert [*held, ends()] == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize(("in_doubt", "marked"), [(False, 6), (True, None)])
+@on_uvloop
+async def test_the_clean_marker_names_the_epoch_after_the_last_registration_or_none(in_doubt, marked):  # S11
+    """One is on its way when the broker is asked to stop: it lands before its task has ended, or nobody knows."""
+    closed = []
+
+    async def close(*, clean, broker_epoch):
+        closed.append((clean, broker_epoch))
+
+    plane = SimpleNamespace(recovering=False, stop_reading=lambda: None, close=close)
+    broker = ending(plane, SimpleNamespace(stop=nothing), nothing)
+
+    async def link_stops():
+        broker._link.broker_epoch, broker._link.in_doubt = 6, in_doubt
+
+    broker._link.stop = link_stops
+    await broker._close()
+    assert closed == [(True, marked)]
 
 
 @on_uvloop
