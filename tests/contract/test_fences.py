@@ -81,6 +81,22 @@ STALE_WRITERS = {
         replaced(partitionEpoch=12, **isr(0), elr=[1, 2], elrBrokerEpochs=[7]),
         "elrBrokerEpochs must have one number for each broker of elr",
     ),
+    "epochs of eligible replicas of which there are none": (
+        replaced(partitionEpoch=12, elrBrokerEpochs=[7]),
+        "elrBrokerEpochs must have one number for each broker of elr",
+    ),
+    "a member of the ISR twice": (
+        replaced(partitionEpoch=12, **isr(0, 1, 1)),
+        "Duplicate value: 1",
+    ),
+    "an eligible replica twice, with two epochs": (
+        replaced(partitionEpoch=12, **isr(0), elr=[2, 2], elrBrokerEpochs=[7, 8]),
+        "Duplicate value: 2",
+    ),
+    "a replica twice": (
+        replaced(partitionEpoch=12, replicas=[0, 1, 2, 1]),
+        "Duplicate value: 1",
+    ),
     "minIsr alone": (replaced(minIsr=1), "every change raises partitionEpoch"),
     "the ELR alone, without raising partitionEpoch": (
         replaced(**isr(0, 1), **elr(2)),

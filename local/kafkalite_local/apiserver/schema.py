@@ -208,6 +208,16 @@ def _validate_list(schema: Schema, value: list[Any], old: Any, path: str, errors
         validate(schema.items, item, before, f"{path}[{index}]", errors)
     if schema.list_type == "map":
         _check_list_map(schema, value, path, errors)
+    elif schema.list_type == "set":
+        _check_list_set(value, path, errors)
+
+
+def _check_list_set(value: list[Any], path: str, errors: list[FieldError]) -> None:
+    """Of scalars, of which alone our sets are."""
+    for index, item in enumerate(value):
+        if item in value[:index]:
+            shown = _quoted(item) if isinstance(item, str) else str(item)
+            errors.append(FieldError(f"{path}[{index}]", "FieldValueDuplicate", f"Duplicate value: {shown}"))
 
 
 def _check_list_map(schema: Schema, value: list[Any], path: str, errors: list[FieldError]) -> None:
