@@ -331,7 +331,8 @@ class DataPlane:
             await loop.run_in_executor(None, self._io_pool.shutdown)
             await loop.run_in_executor(None, self.logs.removals.close, REMOVAL_WAIT_S)
             marks = self.partitions.high_watermarks()
-            await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch))
+            if not await loop.run_in_executor(None, lambda: self.logs.close(marks, broker_epoch=broker_epoch)):
+                log.warning("no room for the clean-shutdown marker: the next start reads the logs as after a crash")
         else:
             self.partitions.aside.close()
             self.logs.abandon()

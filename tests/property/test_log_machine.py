@@ -14,10 +14,10 @@ from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, pars
 from kafkalite_core.storage.errors import DiskFailure, OffsetOutOfRange, OutOfOrderSequence
 from kafkalite_core.storage.log import LogEnvironment
 from kafkalite_core.storage.log_config import LogConfig
-from kafkalite_core.storage.memory_disk import MemoryDisk
 from kafkalite_core.storage.producer_state import Duplicate, New
 from kafkalite_core.storage.recovery import open_log
 from kafkalite_core.storage.tail import TailBudget
+from tests.property.counted_disk import CountedDisk
 from tests.property.log_content import assert_indexes_find_every_batch, batches_of
 
 CONFIG = LogConfig(
@@ -34,7 +34,7 @@ NAME = "t-0"
 class LogMachine(RuleBasedStateMachine):
     @initialize(tail_bytes=st.sampled_from([0, 1500, 1_000_000]), relaxed=st.booleans())
     def begin(self, tail_bytes, relaxed):
-        self.disk = MemoryDisk()
+        self.disk = CountedDisk()
         self.tail_bytes = tail_bytes
         self.config = CONFIG
         self.recovery_point = 0
@@ -47,12 +47,11 @@ class LogMachine(RuleBasedStateMachine):
         self.clock = 1000
         self.ticket = None
         self.flushed = 0
-        self.no_room = ()  # ends of names for which the disk has none
         self.disk.hook = self.find_no_room
         self.open(clean=False)
 
     def find_no_room(self, operation, path):
-        if operation in {"open", "append"} and path.endswith(self.no_room or "\0"):
+        if operation == "append" and path.endswith(self.disk.no_room or "\0"):
             raise OSError(errno.ENOSPC, "injected")
 
     def open(self, *, clean):
@@ -295,11 +294,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(room=st.booleans())
     def roll(self, room):
-        before, self.no_room = self.no_room, self.no_room if room else (".index", ".timeindex")
-        with contextlib.nullcontext() if room else contextlib.suppress(StorageError):
-            if self.log.active.size:
-                self.log.roll(self.clock)
-        self.no_room = before
+        before, self.disk.no_room = self.disk.no_room, self.disk.no_room if room else (".index", ".timeindex")
+        if self.log.active.size:
+            self.log.roll(self.clock)
+        self.disk.no_room = before
 
     # ------------------------------------------------------------------------------------------------ flushes
 
@@ -349,10 +347,10 @@ class LogMachine(RuleBasedStateMachine):
         self.recovery_point = self.log.recovery_point
         self.start_checkpoint = self.log.start_offset
 
-    @rule(full=st.booleans())
-    def room_for_epochs(self, full):
-        """Or none, as where a quota counts files."""
-        self.no_room = ("leader-epoch-checkpoint.tmp",) if full else ()
+    @rule(epochs=st.booleans(), indexes=st.sampled_from([(), (".index",), (".timeindex",), (".index", ".timeindex")]))
+    def room_for_small_files(self, epochs, indexes):
+        """Or none, as where a quota counts files. Neither a start nor a stop, a roll nor a flush needs them."""
+        self.disk.no_room = (*(("leader-epoch-checkpoint.tmp",) if epochs else ()), *indexes)
 
     # ------------------------------------------------------------------------------------------------ restarts
 

@@ -326,13 +326,10 @@ class Broker:
         if not self.partitions.flusher.idle:
             self.after(2.0, self._close)
             return
-        try:
-            in_doubt = self.registrar is not None and self.registrar.in_doubt
-            epoch = None if in_doubt else self.broker_epoch
-            self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, threads=1)
-        except StorageError as error:
-            self.die(f"no room to close: {error}")
-        self.die("stopped in order")
+        in_doubt = self.registrar is not None and self.registrar.in_doubt
+        epoch = None if in_doubt else self.broker_epoch
+        clean = self.logs.close(self.partitions.high_watermarks(), broker_epoch=epoch, threads=1)
+        self.die("stopped in order" if clean else "no room for the clean-shutdown marker")
 
     # ------------------------------------------------------------ what the link tells
 

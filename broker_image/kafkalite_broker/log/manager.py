@@ -422,8 +422,9 @@ class LogManager:
 
     # ------------------------------------------------------------------------------------------------ closing
 
-    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int | None, threads: int = 4) -> None:
-        """Clean shutdown: every log closed and synced, checkpoints, then the marker of that epoch (blocking)."""
+    def close(self, high_watermarks: Mapping[Log, int], *, broker_epoch: int | None, threads: int = 4) -> bool:
+        """Clean shutdown: logs closed and synced, checkpoints, then the marker (blocking), or False: no room for it."""
+        self.reserve.lend()
         checkpoint = self.checkpoint_job(high_watermarks)
 
         def close_log(log: Log) -> None:
@@ -433,8 +434,9 @@ class LogManager:
         for _ in each(close_log, self._logs.values(), threads, "close"):
             pass
         self._checkpoints.write(self._checkpoints.take(self._logs, high_watermarks), force=True)
-        leave_clean_shutdown(self.disk, broker_epoch, self._closed)
+        clean = leave_clean_shutdown(self.disk, broker_epoch, self._closed)
         self.abandon()
+        return clean
 
     def abandon(self) -> None:
         """Closes the files and gives up the lock, writing nothing."""

@@ -157,10 +157,9 @@ class _Output:
         segment = self.segment
         newest = self.sources[-1].segment
         segment.created_ms, segment.changed_ms = newest.created_ms, newest.changed_ms
-        segment.seal()
+        segment.seal(files=True)
         sync_file(segment.file, segment.path)
-        sync_file(segment.index.file(), segment.index.path)
-        sync_file(segment.time_index.file(), segment.time_index.path)
+        segment.sync_indexes()
         segment.synced_size = segment.size
 
     @property

@@ -118,7 +118,8 @@ def _dirty_segments(log: Log, files: list[tuple[File, str]]) -> list[tuple[Segme
     """
     segments: list[tuple[Segment, int, bool]] = []
     for segment in chain(reversed(log.segments), (doomed for _, doomed in reversed(log.doomed))):
-        indexes = segment.sealed and (segment.indexes_unsynced or segment.synced_size != segment.size)
+        dirty = segment.indexes_unsynced or segment.synced_size != segment.size
+        indexes = segment.sealed and segment.index_files and dirty
         if segment.synced_size == segment.size and not indexes:
             if segment.base_offset < log.recovery_point:
                 break

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kafkalite_core.model.errors import StorageError
 from kafkalite_core.model.foreign_json import parse_json
 from kafkalite_core.storage.disk import disk_errors, read_file, remove_file, replace_file, sync_directory
 from kafkalite_core.storage.errors import CorruptCheckpoint, ForeignDirectory
@@ -105,8 +106,10 @@ def write_clean_shutdown(disk: Disk, broker_epoch: int) -> None:
     replace_file(disk, CLEAN_SHUTDOWN_FILE, json.dumps(content).encode())
 
 
-def leave_clean_shutdown(disk: Disk, broker_epoch: int | None, opened: CleanShutdown) -> None:
+def leave_clean_shutdown(disk: Disk, broker_epoch: int | None, opened: CleanShutdown) -> bool:
     """The marker of a process that ends in order: with its own broker epoch, if it was ever registered.
+
+    False: a full disk has no room for it, and the next start is one after an unclean end.
 
     One that never was (the API server was away) has written nothing that counts: it leaves the marker that it found,
     or none. A marker of an epoch that is not the registered one would look like another past (S11), and have a sound
@@ -114,10 +117,14 @@ def leave_clean_shutdown(disk: Disk, broker_epoch: int | None, opened: CleanShut
     or not). What the incarnation took when it opened the directory tells then whose past that is.
     """
     if broker_epoch is None:
-        return
+        return True
     epoch = broker_epoch if broker_epoch >= 0 else opened.epoch
-    if epoch is not None:
-        write_clean_shutdown(disk, epoch)
+    try:
+        if epoch is not None:
+            write_clean_shutdown(disk, epoch)
+    except StorageError:
+        return False
+    return True
 
 
 class TakenMarker(NamedTuple):

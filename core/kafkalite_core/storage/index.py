@@ -82,7 +82,7 @@ class OffsetIndex:
         """Writes the entries that are only in memory. Raises `StorageError`, `DiskFailure`."""
         if self._written == len(self.offsets) and self._file is not None:
             return
-        file = self._open()
+        file = _begun(self._open(), self._written, self.path)
         new = chain.from_iterable(zip(self.offsets[self._written :], self.positions[self._written :], strict=True))
         data = array("I", new)
         if sys.byteorder == "little":
@@ -113,12 +113,16 @@ class OffsetIndex:
         self.offsets, self.positions, self._written = twin.offsets, twin.positions, len(twin.offsets)
 
     def reset(self) -> None:
-        """Forgets everything, on disk too."""
+        """Forgets everything, on disk too. Raises `StorageError` where a full disk does not even let the file go."""
         self.offsets = array("I")
         self.positions = array("I")
-        with disk_errors(f"truncate {self.path}"):
-            self._open().truncate(0)
         self._written = 0
+        try:
+            with disk_errors(f"truncate {self.path}"):
+                self._open().truncate(0)
+        except StorageError:  # there is no file, and no room to make one
+            self.close()
+            remove_file(self._disk, self.path)
 
     def discard(self) -> None:
         """The file goes, if the disk lets it; what is in memory stays. The next `write` makes it anew."""
@@ -201,7 +205,7 @@ class TimeIndex:
         """Writes the entries that are only in memory. Raises `StorageError`, `DiskFailure`."""
         if self._written == len(self.offsets) and self._file is not None:
             return
-        file = self._open()
+        file = _begun(self._open(), self._written, self.path)
         pack = _TIME_ENTRY.pack
         new = zip(self.timestamps[self._written :], self.offsets[self._written :], strict=True)
         data = b"".join([pack(timestamp, offset) for timestamp, offset in new])
@@ -231,12 +235,16 @@ class TimeIndex:
         self.timestamps, self.offsets, self._written = twin.timestamps, twin.offsets, len(twin.offsets)
 
     def reset(self) -> None:
-        """Forgets everything, on disk too."""
+        """Forgets everything, on disk too. Raises `StorageError` where a full disk does not even let the file go."""
         self.timestamps = array("q")
         self.offsets = array("I")
-        with disk_errors(f"truncate {self.path}"):
-            self._open().truncate(0)
         self._written = 0
+        try:
+            with disk_errors(f"truncate {self.path}"):
+                self._open().truncate(0)
+        except StorageError:  # there is no file, and no room to make one
+            self.close()
+            remove_file(self._disk, self.path)
 
     def discard(self) -> None:
         """The file goes, if the disk lets it; what is in memory stays. The next `write` makes it anew."""
@@ -267,6 +275,15 @@ class TimeIndex:
             with disk_errors(f"open {self.path}"):
                 self._file = self._disk.open(self.path, create=True)
         return self._file
+
+
+def _begun(file: File, written: int, path: str) -> File:
+    """The file of an index of which so many entries are in it: without any it is empty, whatever was left in it."""
+    if not written:
+        with disk_errors(f"truncate {path}"):
+            if file.size():
+                file.truncate(0)
+    return file
 
 
 def _column(data: bytes, begin: int, end: int) -> bytearray:

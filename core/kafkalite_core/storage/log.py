@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite_core.model.errors import StorageError
 from kafkalite_core.storage import appending, flushing, reading, replay, retention, truncation
-from kafkalite_core.storage.disk import disk_errors, remove_file, sync_directory, sync_file
+from kafkalite_core.storage.disk import disk_errors, remove_file, sync_directory
 from kafkalite_core.storage.epoch_cache import EpochCache
 from kafkalite_core.storage.index_loading import IndexLoading
 from kafkalite_core.storage.producer_state import ProducerStates
@@ -388,15 +388,14 @@ class Log:
     # ------------------------------------------------------------------------------------------------ closing
 
     def close(self, *, high_watermark: int) -> None:
-        """Clean close: indexes, epochs and producers are written and everything is synced (blocking).
+        """Clean close: indexes, epochs and producers are written, as far as there is room, and everything is synced
+        (blocking).
 
         `high_watermark` must not lie beyond the log end; it goes to the checkpoint of the data directory.
         """
         assert high_watermark <= self.end_offset
-        active = self.active
-        active.write_indexes()
-        for index in (active.index, active.time_index):
-            sync_file(index.file(), index.path)
+        self.active.store_indexes()
+        self.active.sync_indexes()
         replay.write_snapshot(self, durable=True)
         self.directory_version += 1
         ticket = flushing.begin_flush(self)

@@ -411,9 +411,8 @@ def _sync(log: Log, *, clean: bool) -> None:
         log.parent_unsynced = True  # nobody knows whether the entry of the directory was ever synced
     for segment in log.segments:
         if segment.synced_size != segment.size:
-            segment.write_indexes()
-            sync_file(segment.index.file(), segment.index.path)
-            sync_file(segment.time_index.file(), segment.time_index.path)
+            segment.store_indexes()
+            segment.sync_indexes()
             log.directory_version += 1
     ticket = log.begin_flush()
     if ticket is not None:

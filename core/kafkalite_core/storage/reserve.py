@@ -33,29 +33,34 @@ class Reserve:
         """Takes the reserve where twice its size is free (or finds it whole); whether it is held now."""
         if self.held or not self.size:
             return self.held
-        with disk_errors(f"reserve {self.size} bytes"):
-            if not self._disk.exists(FILE_NAME) and self._disk.free_bytes() < 2 * self.size:
-                return False
-            file = self._disk.open(FILE_NAME, create=True)
-            try:
-                have = file.size()
-                while have < self.size:
-                    chunk = memoryview(_CHUNK)[: self.size - have]
-                    append_all(file, chunk, have, FILE_NAME)
-                    have += len(chunk)
-                sync_file(file, FILE_NAME)
-            except StorageError:
-                self._disk.remove(FILE_NAME)
-                return False
-            finally:
-                file.close()
+        try:
+            with disk_errors(f"reserve {self.size} bytes"):
+                if not self._disk.exists(FILE_NAME) and self._disk.free_bytes() < 2 * self.size:
+                    return False
+                self._fill()
+        except StorageError:  # also where there are bytes, and no room for one more file
+            remove_file(self._disk, FILE_NAME)
+            return False
         self.held = True
         return True
+
+    def _fill(self) -> None:
+        file = self._disk.open(FILE_NAME, create=True)
+        try:
+            have = file.size()
+            while have < self.size:
+                chunk = memoryview(_CHUNK)[: self.size - have]
+                append_all(file, chunk, have, FILE_NAME)
+                have += len(chunk)
+            sync_file(file, FILE_NAME)
+        finally:
+            file.close()
 
     def lend(self) -> bool:
         """Gives the space back where less than that is free; whether it did.
 
-        At a start, which has indexes and checkpoints to write: who was killed on a full disk held it to the end.
+        At a start, which has indexes and checkpoints to write: who was killed on a full disk held it to the end. And
+        at a clean stop, whose marker needs room as well.
         """
         return self._disk.free_bytes() < self.size and self.release()
 

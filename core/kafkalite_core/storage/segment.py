@@ -84,7 +84,8 @@ def walk_briefs(file: File, path: str, position: int, stop: int, chunk_bytes: in
 
 class Segment:
     """One segment. `end_offset` and `size` are kept in memory; `synced_size` is what the disk surely has of it, and
-    where `indexes_unsynced` it may not have the indexes of a sealed one.
+    where `indexes_unsynced` it may not have the indexes of a sealed one. Where not `index_files`, a full disk had no
+    room for these: they are in memory only, or built anew by who reads them.
 
     Args:
         disk: The disk.
@@ -110,6 +111,7 @@ class Segment:
         "end_offset",
         "first_timestamp",
         "index",
+        "index_files",
         "indexes_unsynced",
         "loaded",
         "max_timestamp",
@@ -141,6 +143,7 @@ class Segment:
         self.synced_size = 0
         self.sealed = False
         self.indexes_unsynced = False
+        self.index_files = True
         self.loaded = True
         self.created_ms = self.changed_ms = created_ms
         self.first_timestamp = -1
@@ -201,18 +204,49 @@ class Segment:
         self.size = position + size
         self.end_offset = last_offset + 1
 
-    def seal(self) -> None:
-        """The segment takes no more batches: its indexes are completed and written."""
+    def seal(self, *, files: bool = False) -> None:
+        """The segment takes no more batches: its indexes are completed, and stored if there is room for their `files`;
+        where these are asked for, a full disk is a `StorageError`.
+        """  # fmt: skip
         self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-        self.write_indexes()
+        if files:
+            self.write_indexes()
+        else:
+            self.store_indexes()
         self.sealed = True
 
     def write_indexes(self) -> None:
-        """Writes what the indexes have in memory only."""
+        """Writes what the indexes have in memory only. Raises `StorageError`, `DiskFailure`."""
         if self.loaded:
             self.indexes_unsynced = True
             self.index.write()
             self.time_index.write()
+            self.index_files = True
+
+    def store_indexes(self) -> None:
+        """As `write_indexes`, but on a full disk both files go instead, and what is in memory does.
+
+        They are only a cache, which a start or a read builds anew. A start that needed room for them would fail on a
+        full disk time after time, and retention, which makes room, never run.
+        """
+        try:
+            self.write_indexes()
+        except StorageError:
+            self._discard_indexes()
+
+    def sync_indexes(self) -> None:
+        """The index files, if there are any, reach the disk (blocking)."""
+        if self.index_files:
+            sync_file(self.index.file(), self.index.path)
+            sync_file(self.time_index.file(), self.time_index.path)
+
+    def _discard_indexes(self) -> None:
+        """Half an index is none. Nothing opens the files again before they are written anew: an empty one passes for
+        an index that has no entries.
+        """  # fmt: skip
+        self.index.discard()
+        self.time_index.discard()
+        self.indexes_unsynced = self.index_files = False
 
     def briefs(
         self, position: int, limit: int | None = None, *, chunk_bytes: int = _SCAN_CHUNK_BYTES
@@ -246,9 +280,7 @@ class Segment:
             self.rebuild_indexes()
         except StorageError:
             # What is in memory does, be it nothing at all. Without files the next one to read them builds them anew.
-            self.index.discard()
-            self.time_index.discard()
-            self.indexes_unsynced = False
+            self._discard_indexes()
 
     def take_indexes(self, index: OffsetIndex, time_index: TimeIndex) -> None:
         """Takes indexes that were read on another thread."""
@@ -371,11 +403,12 @@ class Segment:
             self._file = None
 
     def rename_indexes(self, directory: str) -> None:
-        """Gives both indexes their final names."""
+        """Gives both indexes their final names; also where there are no files, which may be made later."""
         for index, suffix in ((self.index, INDEX_SUFFIX), (self.time_index, TIME_INDEX_SUFFIX)):
             path = join(directory, file_name(self.base_offset, suffix))
-            with disk_errors(f"rename {index.path}"):
-                self._disk.rename(index.path, path)
+            if self.index_files:
+                with disk_errors(f"rename {index.path}"):
+                    self._disk.rename(index.path, path)
             index.close()
             index.path = path
 

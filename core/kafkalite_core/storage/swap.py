@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from crc32c import crc32c
 
 from kafkalite_core.model.errors import StorageError
-from kafkalite_core.storage.disk import disk_errors, join, remove_file, sync_directory, sync_file
+from kafkalite_core.storage.disk import disk_errors, join, remove_file, sync_directory
 from kafkalite_core.storage.errors import CorruptMessage, DiskFailure
 from kafkalite_core.storage.segment import (
     DELETED_SUFFIX,
@@ -207,9 +207,8 @@ def finish_swaps(disk: Disk, directory: str, *, index_bytes_max: int, index_inte
         whole = _read_through(segment, index_interval)
         if whole:
             _remove_replaced(disk, directory, disk.list(directory), base, segment.end_offset)
-            segment.write_indexes()
-            sync_file(segment.index.file(), segment.index.path)
-            sync_file(segment.time_index.file(), segment.time_index.path)
+            segment.store_indexes()
+            segment.sync_indexes()
             sync_directory(disk, directory)
             segment.rename_indexes(directory)
         if whole or not disk.exists(path):

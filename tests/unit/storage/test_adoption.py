@@ -15,7 +15,7 @@ from tests.unit.storage.stray_tools import COMPACTED, CONFIG, OTHER, REF, a_log
     [
         ("open", r"log-start-offset-checkpoint\.tmp"),
         ("rename", r"orders-0\..*\.stray"),
-        ("open", r"orders-0/.*\.index"),
+        ("open", r"orders-0/.*\.log"),
         ("open", r"orders-0/partition\.metadata\.tmp"),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_log_that_was_only_begun_is_not_in_the_way_of_an_adoption(opened, tool
 def test_an_adoption_that_is_under_way_is_listed(opened, tools, failing):
     one = opened()
     one.set_aside(a_log(one, tools), delete_seen=False)
-    failing("open", r"orders-0/.*\.index")
+    failing("open", r"orders-0/.*\.log")
     with pytest.raises(StorageError):
         one.obtain(REF, 0, CONFIG)
     assert [stray.directory for stray in one.strays()] == ["orders-0"]
