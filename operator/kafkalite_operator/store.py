@@ -108,7 +108,8 @@ class Store:
         """An event, or an object as read or as answered; True when something changed.
 
         An older version replaces a newer one only when a consistent list that was asked for at `listed_at`, after the
-        newer one was seen, shows it: then the store went back in time (S11).
+        newer one was seen, shows it: then the store went back in time (S11). So does the same version, if it shows
+        something else: a restore that does not bump the revision gives versions out again.
         """
         if kind is PODS:
             changed = self.pods.apply(type_, obj)
@@ -123,7 +124,8 @@ class Store:
         self._tombstones.pop(uid, None)  # a restored store has it again
         known = self._objects[kind.plural].get(uid)
         if known is not None and not self._newer(known.obj, obj):
-            if known.seen_at >= listed_at or version_of(obj) == version_of(known.obj):
+            same = version_of(obj) == version_of(known.obj)
+            if known.seen_at >= listed_at or (same and not self._tells_other(known.obj, obj)):
                 late = self._clock() - known.seen_at < LATE_S
                 self.doubtful = self.doubtful or (version_of(obj) < version_of(known.obj) and not late)
                 return False
@@ -223,6 +225,14 @@ class Store:
 
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
         return version_of(obj) > version_of(known)
+
+    def _tells_other(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
+        """Whether two objects of one version are not one. The spec that is kept for one that is not read is no sign."""
+        was, now = known["metadata"], obj["metadata"]
+        if any(was.get(part) != now.get(part) for part in ("annotations", "deletionTimestamp")):
+            return True
+        parts = ("status",) if _uid(known) in self.refused else ("status", "spec")
+        return any(known.get(part) != obj.get(part) for part in parts)
 
     def _parse(self, kind: Kind, entry: _Entry) -> bool:
         """Read the object; False when it is not understood. A status is heard whatever the spec says."""

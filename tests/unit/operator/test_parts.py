@@ -158,17 +158,6 @@ def test_the_store_keeps_the_newest_and_never_revives_the_dead():
     assert len(store.topic_views()) == 1, "it is younger than the list"
 
 
-def test_the_store_remembers_the_highest_epochs_of_a_topic_that_went_back():  # S11
-    store = Store(Clock(), "image")
-    status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
-    assert store.apply(TOPICS, "ADDED", topic_object(status=status, version="7"))
-    back = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}
-    assert store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="8"))
-    (view,) = store.topic_views()
-    assert view.topic.partitions[0].partition_epoch == 3
-    assert view.epochs_seen == {0: (view.topic.partitions[0].leader_epoch, 9)}
-
-
 def test_brokers_of_one_namespace_are_not_fresh_because_those_of_another_were_read():
     clock = Clock()
     store = Store(clock, "image")
@@ -203,19 +192,6 @@ def test_how_long_a_read_of_the_brokers_takes_is_the_shorter_one_of_two():
     assert found == [0.0, 1.5, 2.0, 0.1, 0.1]
 
 
-def test_epochs_are_those_of_a_topic_id():  # S11
-    """The store went back to before the topic was placed, and it was placed again as if it had not been."""
-    store = Store(Clock(), "image")
-    status = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=9)}}
-    again = {"topicId": "other", "partitions": {"0": partition_json(partition_epoch=0)}}
-    store.apply(TOPICS, "ADDED", topic_object(status=status, version="7"))
-    store.apply(TOPICS, "MODIFIED", topic_object(status=again, version="8"))
-    assert store.topic_views()[0].epochs_seen[0][1] == 0
-    back = {"topicId": "id", "partitions": {"0": partition_json(partition_epoch=3)}}
-    store.apply(TOPICS, "MODIFIED", topic_object(status=back, version="9"))
-    assert store.topic_views()[0].epochs_seen[0][1] == 9
-
-
 def test_since_when_a_recovery_does_not_get_on_is_known_whatever_else_changes():
     clock = Clock()
     store = Store(clock, "image")
@@ -229,26 +205,6 @@ def test_since_when_a_recovery_does_not_get_on_is_known_whatever_else_changes():
     clock.now += 10
     assert seen_at("61", 3) == first
     assert seen_at("62", 2) == first + 10
-
-
-def test_what_was_known_of_deleted_objects_is_remembered_within_bounds(monkeypatch):  # S11
-    monkeypatch.setattr("kafkalite_operator.store.REMEMBERED_MAX", 1)
-    clock = Clock()
-    store = Store(clock, "image")
-    shown = [
-        topic_object(
-            status={"topicId": "id", "partitions": {"0": partition_json(partition_epoch=epoch)}},
-            version=f"{epoch}",
-            uid="uid-1",
-        )
-        for epoch in (9, 3)
-    ]
-    for topic in (shown[0], topic_object(version="10", uid="uid-2")):
-        store.apply(TOPICS, "ADDED", topic)
-        store.apply(TOPICS, "DELETED", topic)
-    store.apply(TOPICS, "ADDED", shown[1])
-    (view,) = store.topic_views()
-    assert view.epochs_seen[0][1] == 3, "the oldest of too many is forgotten"
 
 
 def test_the_store_tells_since_when_the_clusters_spec_is_what_it_is():  # S4
