@@ -127,7 +127,7 @@ class KubeClient:
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": resource_version,
-            "timeoutSeconds": str(max(1, int(silence_limit_s * 2 / 3))),
+            "timeoutSeconds": str(watch_s(silence_limit_s)),
         }
         if label_selector:
             params["labelSelector"] = label_selector
@@ -361,6 +361,11 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
             raise aiohttp.ClientPayloadError(f"answer larger than {MAX_BODY_BYTES} bytes")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def watch_s(silence_limit_s: float) -> int:
+    """After how long the server is asked to end a watch whose silence means a dead connection after that limit."""
+    return max(1, int(silence_limit_s * 2 / 3))
 
 
 async def _lines(content: aiohttp.StreamReader, silence_limit_s: float) -> AsyncIterator[bytes]:

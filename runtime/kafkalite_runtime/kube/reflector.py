@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
-from kafkalite_runtime.kube.client import KubeClient, WatchEvent
+from kafkalite_runtime.kube.client import KubeClient, WatchEvent, watch_s
 from kafkalite_runtime.kube.errors import KubeError, KubeGone, KubeThrottled, KubeUnavailable
 from kafkalite_runtime.kube.kinds import Kind
 from kafkalite_runtime.logging import get_logger
@@ -15,6 +15,9 @@ BACKOFF_MIN_S = 0.1
 BACKOFF_MAX_S = 2.0
 LISTS_MAX = 5
 """Lists in a row for a consumer that wants another one; after the last one it goes on with the events."""
+
+EARLY_S = 0.1
+"""A watch that ended so much before its time was not ended by the clock of the server."""
 
 JsonObject = dict[str, Any]
 _log = get_logger(__name__)
@@ -28,6 +31,9 @@ class Reflector:
     `on_event` gets (ADDED | MODIFIED | DELETED, object). Both are called on the event loop and must not block.
     `on_ask` is called before each list is asked for.
     `list_after_loss`: list again after every loss of contact too: another server may answer then, with another history.
+    So may one that ends a watch in order before its time, or has no time for a watch (429): that is what a server does
+    whose store goes back under it, and one that is asked for changes after a version which the store has not given out
+    yet says nothing for hours, not even that.
 
     Pauses grow until a watch has lived for half the time after which the server is asked to end it: a list that is
     answered says nothing of the watch that follows, and one list after each watch that fails would be a storm of them.
@@ -75,20 +81,25 @@ class Reflector:
         while True:
             self._watching_since = float("inf")
             lost: Exception | None = None
+            early = False
             try:
                 if not self._version:
                     await self._list()
                 self._watching_since = self._clock()
                 await self._watch()
+                watched_s = self._clock() - self._watching_since
+                early = self._list_after_loss and watched_s < watch_s(self._silence_limit_s) - EARLY_S
+                if early:
+                    self._version = ""
             except (KubeError, KubeUnavailable) as error:
-                if isinstance(error, KubeGone) or (self._list_after_loss and not isinstance(error, KubeThrottled)):
+                if isinstance(error, KubeGone) or self._list_after_loss:
                     self._version = ""
                 lost = error
                 self._complain(error)
             lived = self._clock() - self._watching_since >= self._silence_limit_s / 3
             if lived:
                 failures = 0
-            if lost is not None or not lived:
+            if lost is not None or early or not lived:
                 failures += 1
                 await asyncio.sleep(_backoff_s(failures, lost))
 

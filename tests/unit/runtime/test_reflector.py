@@ -212,12 +212,39 @@ async def test_after_a_loss_of_contact_another_history_may_answer(api, picture, 
     assert picture.asked[:2] == [0, 1], "told before each list"
 
 
-@pytest.mark.parametrize("answer", [lambda request: stream(request), lambda _: status(429, **{"Retry-After": "0"})])
-async def test_an_orderly_end_and_a_busy_server_are_no_loss(api, picture, wary, answer):
+@pytest.mark.parametrize(
+    "answer",
+    [
+        stream,
+        lambda request: stream(request, event("ADDED", "c", "51")),
+        lambda _: status(429, **{"Retry-After": "0"}),
+    ],
+    ids=["ended", "event and ended", "429"],
+)
+async def test_a_server_whose_store_goes_back_may_end_a_watch_in_order_or_refuse_it(api, picture, wary, answer):
+    seen = scripted(
+        api,
+        [lambda _: listing("50", "a", "b"), lambda _: listing("20", "a")],
+        [answer, lambda request: stream(request, event("ADDED", "d", "21"), then=lambda _: api.release.wait())],
+    )
+    async with running(wary.run()):
+        await picture.until(lambda: "d" in picture.names)
+    assert picture.names == {"a", "d"}
+    assert seen[:2] == ["50", "20"]
+
+
+async def test_an_end_at_the_time_that_was_asked_for_is_no_loss(api, picture, wary):
+    now_s = [0.0]
+    wary._clock = lambda: now_s[0]
+
+    async def ends(request):
+        now_s[0] += float(request.query["timeoutSeconds"])
+        return await stream(request)
+
     scripted(
         api,
         [lambda _: listing("5", "a")],
-        [answer, lambda request: stream(request, event("ADDED", "b", "6"), then=lambda _: api.release.wait())],
+        [ends, lambda request: stream(request, event("ADDED", "b", "6"), then=lambda _: api.release.wait())],
     )
     async with running(wary.run()):
         await picture.until(lambda: "b" in picture.names)
