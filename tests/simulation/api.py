@@ -7,7 +7,7 @@ request was applied, is on its way still, or is lost: all three happen.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tests.simulation.network import API
 from tests.simulation.oracles.decided_on import DecidedOn
@@ -55,15 +55,28 @@ class Call:
 
 
 class Backup(NamedTuple):
-    """A copy of everything that is stored."""
+    """A copy of everything that is stored, and of the last version given out."""
 
     objects: dict[str, dict[str, Json]]
+    version: int
+
+
+class Listed(int):
+    """The version of a list, and how often the store had gone back when it was read: versions may come again after that."""
+
+    era: int
+
+    def __new__(cls, version: int, era: int) -> Self:
+        """As a list answers it."""
+        listed = super().__new__(cls, version)
+        listed.era = era
+        return listed
 
 
 class Watch:
-    """One stream of events of one kind to one process."""
+    """One stream of events of one kind to one process; it brings nothing up to the version `after`."""
 
-    __slots__ = ("dead", "host", "kind", "lag_ms", "last_ms", "on_broken", "on_event", "process")
+    __slots__ = ("after", "dead", "host", "kind", "lag_ms", "last_ms", "on_broken", "on_event", "process")
 
     def __init__(
         self,
@@ -78,6 +91,7 @@ class Watch:
         self.kind = kind
         self.on_event = on_event
         self.on_broken = on_broken
+        self.after = 0
         self.lag_ms = 0.0
         self.last_ms = 0.0
         self.dead = False
@@ -89,7 +103,8 @@ class ApiServer:
     Attributes:
         objects: By kind and name.
         version: The last resourceVersion given out.
-        restored: The first one after the store went back in time; 0 if it never did.
+        begins: Where the history of events begins; 0 if the store never went back in time.
+        era: How often it did.
         up: Whether it listens.
         delay_ms: Mean time of serving a request.
         lose_answer: Share of answers that are lost after the request was applied.
@@ -112,7 +127,7 @@ class ApiServer:
         self._random = world.rng("api").random
         self.objects: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
         self.version = 1
-        self.restored = 0
+        self.begins = self.era = 0
         self.up = True
         self.delay_ms = 1.0
         self.lose_answer = 0.0
@@ -225,7 +240,11 @@ class ApiServer:
             self._reply(call, outcome, result)
 
     def _reply(self, call: Call, outcome: Outcome, result: Any) -> None:
-        self._network.send(HOST, call.host, call.process, self._answered, call, outcome, result)
+        self._network.send(HOST, call.host, call.process, self._arrived_back, call, outcome, result, self.era)
+
+    def _arrived_back(self, call: Call, outcome: Outcome, result: Any, era: int) -> None:
+        if era == self.era:  # else the server that sent it ended, and its connections with it
+            self._answered(call, outcome, result)
 
     def _answered(self, call: Call, outcome: Outcome, result: Any) -> None:
         if not call.done:
@@ -243,7 +262,7 @@ class ApiServer:
         return (Outcome.NOT_FOUND, None) if found is None else (Outcome.OK, found)
 
     def _list(self, kind: str) -> tuple[Outcome, Any]:
-        return Outcome.OK, (list(self.objects[kind].values()), self.version)
+        return Outcome.OK, (list(self.objects[kind].values()), Listed(self.version, self.era))
 
     def patch(
         self, kind: str, name: str, operations: list[Json], decided_on: DecidedOn | None = None
@@ -316,12 +335,17 @@ class ApiServer:
     # ------------------------------------------------------------------------------------------------ watches
 
     def watch(self, watch: Watch, version: int) -> None:
-        """Begin to stream what happened after `version`; whoever knows one from before a restore has to list anew (410)."""
-        if version < self.restored:
+        """Begin to stream what happened after `version`; whoever knows one from before all events has to list anew (410).
+
+        Who knows one that the store has not given out yet, since it went back in time, is told nothing before that comes
+        again, and then goes on with what another history has behind it: no server notices.
+        """
+        if version < self.begins:
             self._world.at(1.0, watch.process, watch.on_broken, True)
             return
         if watch.host in self.lags:
             watch.lag_ms = self.lags[watch.host] * (0.5 + self._edges())
+        watch.after = version
         events = self.events[watch.kind]
         self.watches.append(watch)
         for number, kind, obj in events:
@@ -333,7 +357,7 @@ class ApiServer:
             return
         self.events[kind].append((self.version, event, obj))
         for watch in self.watches:
-            if watch.kind == kind:
+            if watch.kind == kind and self.version > watch.after:
                 self._stream(watch, event, obj)
 
     def _stream(self, watch: Watch, event: str, obj: Json) -> None:
@@ -396,16 +420,17 @@ class ApiServer:
 
     def backup(self) -> Backup:
         """What is stored now."""
-        return Backup({kind: dict(objects) for kind, objects in self.objects.items()})
+        return Backup({kind: dict(objects) for kind, objects in self.objects.items()}, self.version)
 
-    def restore(self, backup: Backup) -> None:
+    def restore(self, backup: Backup, *, bump: bool) -> None:
         """The store goes back in time; to be done while nobody is served.
 
-        No version is used again, and what happened is forgotten, as after a restore of etcd with `--bump-revision` and
-        `--mark-compacted`.
+        What happened is forgotten. With `bump` no version is used again, as after a restore of etcd with
+        `--bump-revision` and `--mark-compacted`; without, those since the backup come again, for other contents.
         """
         assert not self.up
-        self.version = self.restored = self.version + 1
+        self.version = self.begins = self.version + 1 if bump else backup.version
+        self.era += 1
         self.objects = {kind: dict(objects) for kind, objects in backup.objects.items()}
         for events in self.events.values():
             events.clear()

@@ -104,12 +104,12 @@ class SimCluster:
         return sum(not host.removed for host in self.host_list)
 
     def run_brokers(self, count: int, *, looked_at: int | None = None) -> None:
-        """The operator gives the StatefulSet so many pods; its last list of topics was of that version of the store.
+        """The operator gives the StatefulSet so many pods; its last list of topics was of that era of the store.
 
         If the store went back in time since, that says nothing: the pod comes back, since its object has not been deleted
         before another list.
         """
-        looked_before = looked_at is not None and looked_at < self.api.restored
+        looked_before = looked_at is not None and looked_at < self.api.era
         for host in self.host_list:
             if host.id >= count and not host.removed:
                 if not looked_before:

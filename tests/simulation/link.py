@@ -104,8 +104,7 @@ class Link:
 
     def knows_of_the_restore(self) -> bool:
         """Everything was listed since the store went back in time, if it ever did (S11)."""
-        restored = self._broker.api.restored
-        return all(reflector.has_listed_since(restored) for reflector in self._reflectors)
+        return all(reflector.has_listed_in(self._broker.api.era) for reflector in self._reflectors)
 
     # ------------------------------------------------------------------------------------------------ topics
 

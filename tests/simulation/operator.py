@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TICK_MS = 1000.0
 RESYNC_S = 30.0
+DOUBT_S = 3.0
 STATUS_PAUSE_MS = 250.0
 BACK_OFFS_MS = (0.0, 50.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 RESTART_MS_MAX = 4000.0
@@ -92,6 +93,7 @@ class Operator:
         self._at_rest = AtRest()
         self._resynced_s: float | None = None
         self._brokers_read_s = float("-inf")
+        self._doubted = False
         self._balanced_s = 0.0
 
     def begin(self) -> None:
@@ -101,9 +103,9 @@ class Operator:
         for kind in ("clusters", "brokers", "topics", "pods"):
             Reflector(
                 self.world, cluster.network, cluster.api, self.host.name, self.process, kind,
-                lambda items, version, kind=kind: self._listed(kind, items, version),
+                lambda items, _version, kind=kind: self._listed(kind, items),
                 lambda event, obj, kind=kind: self._event(kind, event, obj),
-                self.chance,
+                self.chance, lists_after_loss=False,
             ).start()  # fmt: skip
         self.elector.turn()
         self.leases.turn()
@@ -141,9 +143,10 @@ class Operator:
 
     # ------------------------------------------------------------ watching
 
-    def _listed(self, kind: str, items: list[Json], version: int) -> None:
-        self.store.relist(kind, items, version)
-        self.wake()
+    def _listed(self, kind: str, items: list[Json]) -> None:
+        """kopf hands its lists over as events: what is gone without an event only an own list tells."""
+        for item in items:
+            self._event(kind, "ADDED", item)
 
     def _event(self, kind: str, event: str, obj: Json) -> None:
         if self.store.apply(kind, event, obj):
@@ -166,7 +169,7 @@ class Operator:
             self._term = elector.terms
             self._epoch, self._resynced_s = None, None
             self._at_rest = AtRest()
-        if self._resynced_s is None or now_s - self._resynced_s > RESYNC_S:
+        if self._is_due(now_s):
             self.start(("resync", ""), self._resync)
         obj = self.store.cluster_object()
         if self._resynced_s is None or obj is None:
@@ -192,6 +195,12 @@ class Operator:
         if self.host.cluster.shape.scales and not removals(snapshot):
             self._run_brokers(len(wanted_brokers(snapshot)))
 
+    def _is_due(self, now_s: float) -> bool:
+        """Whether everything has to be listed again: the last time is too long ago, or events were in an odd order."""
+        if self.store.doubtful:
+            self.store.doubtful, self._doubted = False, True
+        return self._resynced_s is None or now_s - self._resynced_s > (DOUBT_S if self._doubted else RESYNC_S)
+
     def _run_brokers(self, count: int) -> None:
         if count < self.host.cluster.pods():
             self.start(("pods", ""), partial(shrink, self, count), pause_ms=TICK_MS)
@@ -201,8 +210,10 @@ class Operator:
     def _resync(self, done: Callable[[Outcome], None]) -> None:
         kinds = ["clusters", "brokers", "topics", "pods"]
         started_s = self.now_s()
+        self._doubted = False
 
         def listed(outcome: Outcome, result: Any) -> None:
+            nonlocal started_s
             if outcome is not Outcome.OK:
                 done(outcome)
                 return
@@ -211,6 +222,7 @@ class Operator:
             if kind == "brokers":
                 self._brokers_read_s = started_s
             if kinds:
+                started_s = self.now_s()
                 self.call("list", kinds[0], answer=listed)
                 return
             self._resynced_s = self.now_s()

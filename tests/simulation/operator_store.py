@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "kafkalite"
 NOT_LISTED = float("-inf")
+LATE_S = 3.0
 
 
 class Entry:
@@ -48,6 +49,7 @@ class Store:
         self._tombstones: dict[str, float] = {}
         self._epochs_seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
         self._went_back_s = float("-inf")
+        self.doubtful = False
         self.exits: dict[tuple[int, str], str] = {}
         self.leases: dict[str, LeaseView] = {}
         self._registered: dict[str, tuple[int, float]] = {}
@@ -58,7 +60,7 @@ class Store:
         """An event, or an object as read or answered; True when something changed.
 
         An older version replaces a newer one only when a consistent list shows it that was asked for at `listed_s`,
-        after the newer one was seen: then the store went back in time (S11).
+        after the newer one was seen: then the store went back in time (S11), where versions may come again.
         """
         if kind == "pods":
             return self._apply_pod(obj)
@@ -73,10 +75,12 @@ class Store:
             self._went_back_s = self._clock_s()
         known = self.objects[kind].get(uid)
         version = int(metadata["resourceVersion"])
-        if known is not None and version <= known.version and (known.seen_s >= listed_s or version == known.version):
-            return False
         now = self._clock_s()
-        if known is not None and version < known.version:
+        old = known is not None and version <= known.version
+        if known is not None and old and (known.seen_s >= listed_s or (version == known.version and obj == known.obj)):
+            self.doubtful = self.doubtful or (version < known.version and now - known.seen_s >= LATE_S)
+            return False
+        if old:
             self._went_back_s = now
         entry = Entry(obj, version, now)
         if known is not None:
@@ -130,13 +134,21 @@ class Store:
         return self.objects[kind].pop(uid, None) is not None
 
     def relist(self, kind: str, items: list[Json], version: int, *, asked_s: float = NOT_LISTED) -> None:
-        """A consistent list: objects that are older than it and not in it are gone."""
+        """A consistent list, asked for at that time: objects that are older than it and not in it are gone.
+
+        So are those that were seen before it was asked for: after a restore versions may begin anew (S11).
+        """
         listed = {item["metadata"]["uid"] for item in items}
         for item in items:
             self.apply(kind, "ADDED", item, listed_s=asked_s)
         if kind != "pods":
             for uid, entry in list(self.objects[kind].items()):
-                if uid not in listed and entry.version <= version:
+                if uid in listed:
+                    continue
+                if entry.version <= version:
+                    self.forget(kind, uid)
+                elif entry.seen_s < asked_s:
+                    self._went_back_s = self._clock_s()
                     self.forget(kind, uid)
 
     def raw(self, kind: str, uid: str) -> Json | None:

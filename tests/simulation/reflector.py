@@ -19,7 +19,11 @@ LISTS_MAX = 5
 
 
 class Reflector:
-    """Keeps a consumer's picture of one kind current for ever."""
+    """Keeps a consumer's picture of one kind current for ever.
+
+    Brokers list anew after every loss of contact: another server may answer then, with another history (S11). kopf, which
+    watches for operators, goes on from the last version that it was shown, and lists only when it has to (410).
+    """
 
     def __init__(
         self,
@@ -33,6 +37,8 @@ class Reflector:
         on_event: Callable[[str, Json], None],
         chance: Callable[[], float],
         on_ask: Callable[[], object] = lambda: None,
+        *,
+        lists_after_loss: bool = True,
     ) -> None:
         self._world = world
         self._network = network
@@ -43,15 +49,16 @@ class Reflector:
         self._on_list = on_list
         self._on_event = on_event
         self._on_ask = on_ask
+        self._lists_after_loss = lists_after_loss
         self._lists = 0
         self._chance = chance
         self._watch: Watch | None = None
-        self._version = 0
+        self._version = self._era = 0
         self.synced = False
 
-    def has_listed_since(self, version: int) -> bool:
-        """Whether what it knows is of that version of the store or a later one."""
-        return self._version >= version
+    def has_listed_in(self, era: int) -> bool:
+        """Whether what it knows is of the store since it went back that often."""
+        return self._era >= era
 
     @property
     def alive(self) -> bool:
@@ -72,6 +79,7 @@ class Reflector:
             self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._list)
             return
         items, self._version = result
+        self._era = result[1].era
         self.synced = True
         self._lists += 1
         if self._on_list(items, self._version) and self._lists < LISTS_MAX:
@@ -82,28 +90,34 @@ class Reflector:
 
     def _follow(self) -> None:
         if not self._api.up or self._network.link(self._host, HOST).cut:
-            self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._follow)
+            self._world.at(BACK_OFF_MS * (0.5 + self._chance()), self._process, self._go_on)
             return
         self._watch = Watch(self._host, self._process, self._kind, self._event, self._broken)
         self._api.watch(self._watch, self._version)
 
     def _event(self, event: str, obj: Json) -> None:
-        self._version = max(self._version, int(obj["metadata"]["resourceVersion"]))
+        self._version = int(obj["metadata"]["resourceVersion"])
         self._on_event(event, obj)
 
     def _broken(self, expired: bool) -> None:
-        """Whoever lost contact lists anew: another server may answer then, with another history (S11)."""
         self._watch = None
         if expired:
             self._world.bite("watch_expired")
             self._list()
         else:
             self._world.bite("watch_broken")
-            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._list)
+            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._go_on)
+
+    def _go_on(self) -> None:
+        """After a loss of contact."""
+        if self._lists_after_loss:
+            self._list()
+        else:
+            self._follow()
 
     def _look(self) -> None:
         """Bookmarks are not sent as events: a stream that is dead has been silent since, and is begun anew."""
         if self._watch is not None and self._watch.dead:
             self._watch = None
-            self._list()
+            self._go_on()
         self._world.at(SILENCE_LIMIT_MS, self._process, self._look)

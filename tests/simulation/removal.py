@@ -40,7 +40,7 @@ def shrink(operator: Operator, wanted: int, done: Callable[[Outcome], None]) -> 
             count = cluster.pods()
             while count > wanted and is_empty(operator, items, count - 1):
                 count -= 1
-            cluster.run_brokers(count, looked_at=version)
+            cluster.run_brokers(count, looked_at=version.era)
         done(outcome)
 
     operator.call("list", "topics", answer=listed)
@@ -65,7 +65,7 @@ class Removal:
                 self._done(outcome)
                 return
             items, version = result
-            self._looked_at = version
+            self._looked_at = version.era
             self._operator.store.relist("topics", items, version, asked_s=asked_s)
             if is_empty(self._operator, items, self._broker.id):
                 self._go_on()

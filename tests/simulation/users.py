@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tests.simulation.swarm import TopicShape
 
 
+OTHERS_WRITE = 1_000_000
+"""Versions that hours of others' writes take."""
+
+
 class UserActions:
     """Draws; `Faults` says when."""
 
@@ -32,6 +36,7 @@ class UserActions:
         self._healed = False
         self._lost: list[TopicShape] = []
         self._backup: Backup | None = None
+        self._bumps = self._world.rng("restored versions").random
 
     def _duration(self, longest_ms: float) -> float:
         return 50.0 + self._chance.random() ** 2 * longest_ms
@@ -138,14 +143,21 @@ class UserActions:
         return True
 
     def _restore(self) -> None:
-        """The API server's store is restored from a copy of some seconds ago (S11)."""
+        """The API server's store is restored from a copy of some seconds ago, every second time so that versions come
+        again (S11).
+        """
         api = self._cluster.api
         if not api.up or self._backup is None:
             self._backup = api.backup()
+            if self._bumps() < 0.5:
+                # Others write, too: what is written from now on may have versions that a restored store does not reach.
+                api.version += OTHERS_WRITE
             return
         backup, self._backup = self._backup, None
         api.stop()
-        api.restore(backup)
+        bump = self._bumps() < 0.5
+        self._world.trace("user", f"restores the store, {'with new versions' if bump else 'whose versions come again'}")
+        api.restore(backup, bump=bump)
         self._cluster.oracles.store_restored(api.objects)
         self._cluster.history.store_went_back = True
         self._cluster.oracles.groups.forgive(generations=True)

@@ -386,14 +386,15 @@ def test_fast_batches_are_true_batches() -> None:
         assert not next(iter(marks_of(bytes(batch))))[1]
 
 
-def test_a_cluster_is_not_well_before_its_brokers_have_heard_of_a_restore() -> None:
+@pytest.mark.parametrize("bump", [True, False])
+def test_a_cluster_is_not_well_before_its_brokers_have_heard_of_a_restore(bump: bool) -> None:
     cluster = SimCluster(World(1), draw(1))
     cluster.begin()
     while unhealthy(cluster):
         cluster.world.run(cluster.world.now + 500.0)
     backup = cluster.api.backup()
     cluster.api.stop()
-    cluster.api.restore(backup)
+    cluster.api.restore(backup, bump=bump)
     cluster.oracles.store_restored(cluster.api.objects)
     cluster.api.start()
     assert "has not listed anew since the store went back" in unhealthy(cluster)

@@ -11,14 +11,11 @@ import pytest
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.model.topic import Holding
 from kafkalite_core.resources import patches
-from tests.simulation.api import Watch
-from tests.simulation.cluster import SimCluster
 from tests.simulation.final import promises_kept
 from tests.simulation.oracles import past as past_module
 from tests.simulation.oracles.order import ProducerOrder
 from tests.simulation.oracles.safety import Completeness
-from tests.simulation.swarm import draw
-from tests.simulation.world import LimitReached, Process, Violation, World
+from tests.simulation.world import LimitReached, Violation
 
 LOST = "leader-candidate completeness"
 
@@ -409,18 +406,3 @@ def test_what_is_lost_with_the_store_since_nobody_knows_of_it_is_counted(restore
         ledger.past.excused.clear()
         assert restore.missing() == 0, "not lost with the store, but by an election that was allowed"
     ledger.losses = 0
-
-
-def test_a_watch_from_before_the_restore_has_to_list_anew() -> None:
-    world = World(0)
-    api = SimCluster(world, draw(0)).api
-    told: list[bool] = []
-    before = api.version
-    api.stop()
-    api.restore(api.backup())
-    api.start()
-    for version, expired in ((before, [True]), (api.version, [])):
-        told.clear()
-        api.watch(Watch("b0", Process("b0"), "topics", lambda *_: None, told.append), version)
-        world.run(world.now + 5.0)
-        assert told == expired
