@@ -92,7 +92,8 @@ class Operator:
         self._term = -1
         self._at_rest = AtRest()
         self._resynced_s: float | None = None
-        self._brokers_read_s = float("-inf")
+        self._brokers_asked_s = float("-inf")
+        self._brokers_took_s = (0.0, 0.0)
         self._doubted = False
         self._balanced_s = 0.0
 
@@ -184,7 +185,8 @@ class Operator:
             observing_since=self.leases.observing_since(),
             unheard_until=self.leases.unheard_until(),
             balance_due=due,
-            brokers_age_s=now_s - self._brokers_read_s,
+            brokers_age_s=now_s - self._brokers_asked_s,
+            brokers_read_s=min(self._brokers_took_s),
         )
         actions = plan(snapshot, now_s, self._at_rest)
         if due and balanced(snapshot, actions, now_s):
@@ -220,7 +222,7 @@ class Operator:
             kind = kinds.pop(0)
             self.store.relist(kind, *result, asked_s=started_s)
             if kind == "brokers":
-                self._brokers_read_s = started_s
+                self._note_read(started_s)
             if kinds:
                 started_s = self.now_s()
                 self.call("list", kinds[0], answer=listed)
@@ -236,10 +238,14 @@ class Operator:
         def listed(outcome: Outcome, result: Any) -> None:
             if outcome is Outcome.OK:
                 self.store.relist("brokers", *result, asked_s=started_s)
-                self._brokers_read_s = started_s
+                self._note_read(started_s)
             done(outcome)
 
         self.call("list", "brokers", answer=listed)
+
+    def _note_read(self, asked_s: float) -> None:
+        self._brokers_asked_s = asked_s
+        self._brokers_took_s = (self.now_s() - asked_s, self._brokers_took_s[0])
 
     def _epoch_of(self, obj: Json) -> int | None:
         cluster = cluster_of(obj)

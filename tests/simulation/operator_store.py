@@ -190,6 +190,7 @@ class Store:
         unheard_until: float = 0.0,
         balance_due: bool,
         brokers_age_s: float,
+        brokers_read_s: float = 0.0,
     ) -> Snapshot:
         """The cluster for `plan`."""
         status = obj.get("status") or {}
@@ -221,4 +222,5 @@ class Store:
             controller_epoch=controller_epoch,
             balance_due=balance_due,
             brokers_age_s=brokers_age_s,
+            brokers_read_s=brokers_read_s,
         )
