@@ -122,11 +122,12 @@ class disk_errors:  # noqa: N801 - used as a statement
             raise translate(error, self._action) from error
 
 
-def append_all(file: File, data: Buffer, size: int, path: str) -> None:
+def append_all(file: File, data: Buffer, size: int, path: str, *, is_cache: bool = False) -> None:
     """Appends all of `data` to a file of `size` bytes, or nothing.
 
     Raises `StorageError` when the disk is full (the file has its old length again), `DiskFailure` otherwise, also where
-    there is no room to cut it: what came behind half a batch would be lost with it at the next start (R12).
+    there is no room to cut it: what came behind half a batch would be lost with it at the next start (R12). Half a file
+    that `is_cache` is discarded by whoever asked, and stays a `StorageError`.
     """
     try:
         _append_all(file, data)
@@ -136,7 +137,8 @@ def append_all(file: File, data: Buffer, size: int, path: str) -> None:
             try:
                 file.truncate(size)
             except OSError as failed:
-                raise DiskFailure(f"cut partial write off {path}: {failed}") from error
+                if not is_cache or not isinstance(translate(failed, ""), StorageError):
+                    raise DiskFailure(f"cut partial write off {path}: {failed}") from error
         raise cause from error
 
 

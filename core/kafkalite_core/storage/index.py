@@ -87,7 +87,7 @@ class OffsetIndex:
         data = array("I", new)
         if sys.byteorder == "little":
             data.byteswap()
-        append_all(file, data.tobytes(), self._written * _OFFSET_ENTRY.size, self.path)
+        append_all(file, data.tobytes(), self._written * _OFFSET_ENTRY.size, self.path, is_cache=True)
         self._written = len(self.offsets)
 
     def load(self, segment_size: int) -> bool:
@@ -209,7 +209,7 @@ class TimeIndex:
         pack = _TIME_ENTRY.pack
         new = zip(self.timestamps[self._written :], self.offsets[self._written :], strict=True)
         data = b"".join([pack(timestamp, offset) for timestamp, offset in new])
-        append_all(file, data, self._written * _TIME_ENTRY.size, self.path)
+        append_all(file, data, self._written * _TIME_ENTRY.size, self.path, is_cache=True)
         self._written = len(self.offsets)
 
     def load(self) -> bool:
