@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 RESTART_S = 1.0
 IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
+ANEW_S = 10.0
+"""Shortest time between two beginnings because the store went back in time, of which every object may be a sign."""
 STREAMS = "watcher for "
 """How the names of kopf's tasks begin that watch one kind in one namespace; they end others of their own, in order."""
 
@@ -166,6 +168,7 @@ class Watcher:
         self._loop = loop or asyncio.get_running_loop()
         self._stop = threading.Event()
         self._running: asyncio.Task[None] | None = None
+        self._anew_at = float("-inf")
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.restarts = 0
 
@@ -188,6 +191,18 @@ class Watcher:
                 return False
             # A task of kopf's that was cancelled in the middle of its own start or stop may have missed it.
             everything = True
+
+    def begin_anew(self) -> None:
+        """The store went back in time: have kopf list, and watch from there.
+
+        After a loss of contact it goes on from the last version that it was shown, also if the store has not given that
+        out yet; a server says nothing then, nor that it does not, until it has: for hours, if the backup is that old.
+        """
+        now = time.monotonic()
+        if now - self._anew_at >= ANEW_S:
+            self._anew_at = now
+            _log.info("the store went back in time, so kopf begins anew")
+            self._cancel(everything=False)
 
     def _cancel(self, *, everything: bool) -> None:
         running = self._running
@@ -213,7 +228,8 @@ class Watcher:
             except (Exception, asyncio.CancelledError) as error:
                 if time.monotonic() - started > STEADY_S:
                     complaints.well("kopf")
-                if not self._stop.is_set():
+                wanted = isinstance(error, asyncio.CancelledError) and started < self._anew_at
+                if not self._stop.is_set() and not wanted:
                     cause = error if isinstance(error, Exception) else RuntimeError("cancelled")
                     complaints.wrong("kopf", "kopf ended, and is started again", cause, exc_info=cause)
             self._running = None

@@ -117,6 +117,7 @@ class Operator:
     async def _watch(self) -> None:
         self.watcher = Watcher(self.controller.on_object, self._kinds_are_served, self.settings.watch_namespaces)
         self.watcher.start()
+        self.store.on_went_back(self.watcher.begin_anew)
         await asyncio.Event().wait()
 
     async def _kinds_are_served(self) -> None:

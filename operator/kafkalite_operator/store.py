@@ -99,6 +99,7 @@ class Store:
         self._brokers_read_s: dict[str | None, tuple[float, float]] = {}
         """By the same: how long the last two took; of one alone nothing is known."""
         self._on_forget: list[Callable[[str], object]] = []
+        self._on_went_back: list[Callable[[], object]] = []
         self.doubtful = False
         """An older version of something was shown: it is late, or the store went back in time. A list tells (S11)."""
 
@@ -130,9 +131,9 @@ class Store:
                 self.doubtful = self.doubtful or (version_of(obj) < version_of(known.obj) and not late)
                 return False
             _log.error("the store went back in time", kind=kind.kind, name=metadata.get("name"))
-            self._went_back_at = self._clock()
+            self._note_went_back()
         if buried_at is not None:
-            self._went_back_at = self._clock()
+            self._note_went_back()
         now = self._clock()
         entry = _Entry(obj=obj, seen_at=now, first_seen=now, generation_seen=now)
         if known is not None:
@@ -148,6 +149,15 @@ class Store:
     def on_forget(self, callback: Callable[[str], object]) -> None:
         """`callback(uid)` is called when an object is gone: whoever remembers something of it forgets that."""
         self._on_forget.append(callback)
+
+    def on_went_back(self, callback: Callable[[], object]) -> None:
+        """`callback()` is called with every sign that the store went back in time (S11)."""
+        self._on_went_back.append(callback)
+
+    def _note_went_back(self) -> None:
+        self._went_back_at = self._clock()
+        for callback in self._on_went_back:
+            callback()
 
     def forget(self, kind: Kind, uid: str) -> bool:
         """The object was deleted. A restored store has it again, with less than was known of it: that is remembered."""
@@ -214,7 +224,7 @@ class Store:
             elif entry.seen_at < asked_at:
                 name = entry.obj["metadata"].get("name")
                 _log.error("the store went back in time: it has this object no more", kind=kind.kind, name=name)
-                self._went_back_at = self._clock()
+                self._note_went_back()
                 self.forget(kind, uid)
 
     def _note_read(self, namespace: str | None, asked_at: float) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.patching import Json
 
 TICK_MS = 1000.0
+ANEW_S = 10.0
 RESYNC_S = 30.0
 DOUBT_S = 3.0
 STATUS_PAUSE_MS = 250.0
@@ -95,6 +96,8 @@ class Operator:
         self._brokers_asked_s = float("-inf")
         self._brokers_took_s = (0.0, 0.0)
         self._doubted = False
+        self._reflectors: list[Reflector] = []
+        self._anew_s = float("-inf")
         self._balanced_s = 0.0
 
     def begin(self) -> None:
@@ -102,12 +105,14 @@ class Operator:
         self.trace(f"{self.identity} starts")
         cluster = self.host.cluster
         for kind in ("clusters", "brokers", "topics", "pods"):
-            Reflector(
+            reflector = Reflector(
                 self.world, cluster.network, cluster.api, self.host.name, self.process, kind,
                 lambda items, _version, kind=kind: self._listed(kind, items),
                 lambda event, obj, kind=kind: self._event(kind, event, obj),
                 self.chance, lists_after_loss=False,
-            ).start()  # fmt: skip
+            )  # fmt: skip
+            self._reflectors.append(reflector)
+            reflector.start()
         self.elector.turn()
         self.leases.turn()
         self._balanced_s = self.now_s()
@@ -220,7 +225,7 @@ class Operator:
                 done(outcome)
                 return
             kind = kinds.pop(0)
-            self.store.relist(kind, *result, asked_s=started_s)
+            self._relist(kind, result, started_s)
             if kind == "brokers":
                 self._note_read(started_s)
             if kinds:
@@ -237,11 +242,19 @@ class Operator:
 
         def listed(outcome: Outcome, result: Any) -> None:
             if outcome is Outcome.OK:
-                self.store.relist("brokers", *result, asked_s=started_s)
+                self._relist("brokers", result, started_s)
                 self._note_read(started_s)
             done(outcome)
 
         self.call("list", "brokers", answer=listed)
+
+    def _relist(self, kind: str, result: Any, asked_s: float) -> None:
+        before = self.store.went_back_s
+        self.store.relist(kind, *result, asked_s=asked_s)
+        if self.store.went_back_s > before and self.now_s() - self._anew_s >= ANEW_S:
+            self._anew_s = self.now_s()
+            for reflector in self._reflectors:
+                reflector.begin_anew()
 
     def _note_read(self, asked_s: float) -> None:
         self._brokers_asked_s = asked_s

@@ -48,7 +48,7 @@ class Store:
         self.objects: dict[str, dict[str, Entry]] = {"clusters": {}, "brokers": {}, "topics": {}}
         self._tombstones: dict[str, float] = {}
         self._epochs_seen: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
-        self._went_back_s = float("-inf")
+        self.went_back_s = float("-inf")
         self.doubtful = False
         self.exits: dict[tuple[int, str], str] = {}
         self.leases: dict[str, LeaseView] = {}
@@ -72,7 +72,7 @@ class Store:
         if buried_s is not None and buried_s >= listed_s:
             return False
         if self._tombstones.pop(uid, None) is not None:
-            self._went_back_s = self._clock_s()
+            self.went_back_s = self._clock_s()
         known = self.objects[kind].get(uid)
         version = int(metadata["resourceVersion"])
         now = self._clock_s()
@@ -81,7 +81,7 @@ class Store:
             self.doubtful = self.doubtful or (version < known.version and now - known.seen_s >= LATE_S)
             return False
         if old:
-            self._went_back_s = now
+            self.went_back_s = now
         entry = Entry(obj, version, now)
         if known is not None:
             entry.first_seen = known.first_seen
@@ -148,7 +148,7 @@ class Store:
                 if entry.version <= version:
                     self.forget(kind, uid)
                 elif entry.seen_s < asked_s:
-                    self._went_back_s = self._clock_s()
+                    self.went_back_s = self._clock_s()
                     self.forget(kind, uid)
 
     def raw(self, kind: str, uid: str) -> Json | None:
@@ -176,7 +176,7 @@ class Store:
             if outdated(
                 incarnation="" if broker.registration is None else broker.registration.incarnation,
                 seen_at=self.objects["brokers"][broker.uid].seen_s,
-                went_back_at=self._went_back_s,
+                went_back_at=self.went_back_s,
                 lease=self.leases.get(broker_name(CLUSTER, broker_id)),
             )
         )

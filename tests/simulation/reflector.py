@@ -54,6 +54,7 @@ class Reflector:
         self._chance = chance
         self._watch: Watch | None = None
         self._version = self._era = 0
+        self._anew = False
         self.synced = False
 
     def has_listed_in(self, era: int) -> bool:
@@ -80,6 +81,7 @@ class Reflector:
             return
         items, self._version = result
         self._era = result[1].era
+        self._anew = False
         self.synced = True
         self._lists += 1
         if self._on_list(items, self._version) and self._lists < LISTS_MAX:
@@ -108,9 +110,17 @@ class Reflector:
             self._world.bite("watch_broken")
             self._world.at(BACK_OFF_MS * self._chance(), self._process, self._go_on)
 
+    def begin_anew(self) -> None:
+        """Somebody has seen that the store went back in time: list, and watch from there."""
+        self._anew = True
+        if self._watch is not None:
+            self._watch.dead = True
+            self._watch = None
+            self._world.at(BACK_OFF_MS * self._chance(), self._process, self._list)
+
     def _go_on(self) -> None:
         """After a loss of contact."""
-        if self._lists_after_loss:
+        if self._lists_after_loss or self._anew:
             self._list()
         else:
             self._follow()

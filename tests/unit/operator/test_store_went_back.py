@@ -145,6 +145,18 @@ def test_reports_of_brokers_are_doubted_when_an_object_is_gone_that_no_list_coul
     assert told.outdated == {0}
 
 
+def test_who_asked_for_it_is_told_of_every_sign():  # S11
+    clock, told = Clock(), []
+    store = Store(clock, "image")
+    store.on_went_back(lambda: told.append(clock.now))
+    store.apply(TOPICS, "ADDED", topic_object(version="90"))
+    store.relist(TOPICS, [topic_object(version="95")], "96", None, asked_at=clock.now)
+    assert told == []
+    clock.now += 5.0
+    store.relist(TOPICS, [topic_object(version="30")], "40", None, asked_at=clock.now - 1.0)
+    assert told == [clock.now]
+
+
 def test_a_restored_store_has_what_was_deleted():  # S11
     clock = Clock()
     store = Store(clock, "image")

@@ -133,6 +133,19 @@ async def test_when_a_kind_is_gone_all_are_watched_anew_whatever_the_others_are_
         assert watching.watcher.restarts == 1
 
 
+async def test_kopf_lists_again_when_the_store_went_back(serve, monkeypatch):  # S11
+    monkeypatch.setattr(handlers, "RESTART_S", 0.01)
+    server = Server()
+    await serve(server)
+    async with Watching() as watching:
+        await eventually(lambda: {kind.plural for kind in OURS} <= set(server.watched), timeout_s=30.0)
+        before = len(server.watched)
+        for _ in range(5):
+            watching.watcher.begin_anew()
+        await eventually(lambda: len(server.watched) >= before + handlers.KINDS, timeout_s=30.0)
+        assert watching.watcher.restarts == 1, "signs come in numbers"
+
+
 async def test_a_kind_that_was_not_named_yet_is_watched_soon(serve, monkeypatch):
     """kopf looks once which kinds there are."""
     monkeypatch.setattr(handlers, "COUNTED_S", 0.2)
