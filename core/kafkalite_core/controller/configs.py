@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.fencing import heard
 from kafkalite_core.model.cluster import entry_counts
+from kafkalite_core.model.config import is_unreadable
 from kafkalite_core.model.topic import FLUSH_CONDITION, flushed_token
 
 if TYPE_CHECKING:
@@ -19,8 +20,14 @@ silent, too."""
 
 
 def effective_min_isr(snapshot: Snapshot, view: TopicView, replicas: int) -> int:
-    """`min.insync.replicas` in force, bounded by the number of replicas: what partition entries shall carry."""
-    return max(1, min(snapshot.topic_config(view).min_insync_replicas, replicas))
+    """`min.insync.replicas` in force, bounded by the number of replicas: what partition entries shall carry.
+
+    Where it cannot be read the entries keep what they have: fewer copies than were meant are nobody's wish.
+    """
+    wanted = snapshot.topic_config(view).min_insync_replicas
+    if is_unreadable("min.insync.replicas", view.spec.config, snapshot.cluster.config):
+        wanted = max([wanted, *(entry.min_isr for entry in view.topic.partitions.values())])
+    return max(1, min(wanted, replicas))
 
 
 def relaxed_flush(snapshot: Snapshot, view: TopicView) -> bool:

@@ -341,10 +341,15 @@ class TopicConfig:
         return self.flush_messages > 1
 
 
+UNLIMITED = {"retention.ms": -1, "retention.bytes": -1}
+"""Topic keys whose value, where it does not parse, is this one instead of their default, which deletes."""
+
+
 def resolve_value(name: str, topic: Mapping[str, str], broker: Mapping[str, str]) -> object:
     """The value in force of a topic key: the topic's own, else the broker's synonym, else the default.
 
-    A topic value that does not parse is passed over (the condition on the topic says so); KeyError for an unknown key.
+    A value that does not parse is passed over, as a condition says, but for a retention: no default may delete what was
+    to stay. KeyError for an unknown key.
     """
     key = TOPIC_KEYS[name]
     for text in (topic.get(name), broker.get(key.synonym)):
@@ -352,14 +357,22 @@ def resolve_value(name: str, topic: Mapping[str, str], broker: Mapping[str, str]
             try:
                 return key.parse(name, text)
             except ConfigError:
-                continue
+                if name in UNLIMITED:
+                    return UNLIMITED[name]
     return key.parse(name, key.default)
 
 
+def is_unreadable(name: str, topic: Mapping[str, str], broker: Mapping[str, str]) -> bool:
+    """Whether what would be in force of a topic key, the topic's own or the broker's synonym, does not parse."""
+    text = topic.get(name, broker.get(TOPIC_KEYS[name].synonym))
+    return text is not None and bool(check_topic_config({name: text}))
+
+
 def resolve_topic_config(topic: Mapping[str, str], broker: Mapping[str, str] | None = None) -> TopicConfig:
-    """The configuration in force of one topic."""
-    names = (field for field in TopicConfig.__dataclass_fields__)
-    values = {field: resolve_value(field.replace("_", "."), topic, broker or {}) for field in names}
+    """The configuration in force of one topic. What cannot be read of how records go away keeps all of them."""
+    values = {f: resolve_value(f.replace("_", "."), topic, broker or {}) for f in TopicConfig.__dataclass_fields__}
+    if is_unreadable("cleanup.policy", topic, broker or {}):
+        values |= {"cleanup_policy": ("delete",), "retention_ms": -1, "retention_bytes": -1}
     return TopicConfig(**values)  # type: ignore[arg-type]
 
 
@@ -374,8 +387,16 @@ def config_of_replicas(topic: Topic, broker: Mapping[str, str] | None = None) ->
 
 
 def valid_broker_config(config: Mapping[str, str]) -> dict[str, str]:
-    """The part of a cluster's configuration that can be used; a condition on the cluster tells of the rest."""
-    return {name: text for name, text in config.items() if not check_broker_config({name: text})}
+    """The part of a cluster's configuration that can be used; a condition on the cluster tells of the rest.
+
+    Where it cannot be read how records go away, none do by the cluster's configuration.
+    """
+    valid = {name: text for name, text in config.items() if not check_broker_config({name: text})}
+    for name, limit in UNLIMITED.items():
+        synonym = TOPIC_KEYS[name].synonym
+        if any(of in config and of not in valid for of in (synonym, TOPIC_KEYS["cleanup.policy"].synonym)):
+            valid[synonym] = str(limit)
+    return valid
 
 
 def static_broker_config(config: Mapping[str, str]) -> dict[str, str]:

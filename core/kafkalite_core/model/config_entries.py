@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from kafkalite_core.model.config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType
+from kafkalite_core.model.config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, TOPIC_KEYS, UNLIMITED, ConfigKey, ConfigType
 from kafkalite_core.model.config_docs import STATIC_DOCUMENTATION
 from kafkalite_core.model.errors import ConfigError
 
@@ -69,7 +69,7 @@ class ConfigEntry:
 class ConfigView:
     """The configuration of one broker, and of the topics as this broker follows them.
 
-    A value that does not parse is passed over, as wherever it is used.
+    A value that does not parse is passed over, as wherever it is used; of a topic's retention it is none (`UNLIMITED`).
 
     Args:
         started: Broker keys that the broker was started with.
@@ -121,6 +121,8 @@ class ConfigView:
             layers = self._broker_layers(key.synonym)
             own = config.get(name)
             text = None if own is None else valid_text(key, own)
+            if own is not None and text is None and name in UNLIMITED:
+                text = str(UNLIMITED[name])
             if text is not None:
                 layers = (ConfigSynonym(name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG), *layers)
             entries.append(_entry(key, layers, read_only=False))

@@ -137,9 +137,10 @@ def test_a_topic_shows_every_key_with_the_layers_in_kafkas_order(tmp_path, versi
 @on_uvloop
 async def test_a_value_that_cannot_be_understood_is_passed_over_as_where_it_is_used(tmp_path):
     async with Rig(tmp_path) as rig, rig.client() as client:
-        await with_topic(rig, {"log.retention.ms": "soon"}, retention_ms="many", segment_bytes="2048")
+        await with_topic(rig, {"log.roll.ms": "soon"}, segment_ms="many", retention_ms="long", segment_bytes="2048")
         (result,) = await describe(client, (TOPIC, "orders"))
-        assert (by_name(result)["retention.ms"].value, rig.driver().config.retention_ms) == ("604800000", 604800000)
+        assert (by_name(result)["segment.ms"].value, rig.driver().config.segment_ms) == ("604800000", 604800000)
+        assert (by_name(result)["retention.ms"].value, rig.driver().config.retention_ms) == ("-1", -1), "all is kept"
 
 
 @on_uvloop
