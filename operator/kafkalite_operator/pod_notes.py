@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 EXITS_MAX = 256
 """Ended incarnations of one cluster that are remembered."""
 
+NOT_LISTED = float("-inf")
+"""When something was asked for that did not come by a list: before everything that was ever seen."""
+
 ClusterKey = tuple[str, str]
 _log = get_logger(__name__)
 
@@ -84,7 +87,7 @@ class PodNotes:
         namespace: str | None,
         clusters: Container[ClusterKey],
         *,
-        asked_at: float = float("-inf"),
+        asked_at: float = NOT_LISTED,
     ) -> None:
         """A consistent list of that version: pods that are older than it, or were seen before it was asked for, and not
         in it are gone.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_core.resources.naming import LABEL_CLUSTER, broker_id_of
 from kafkalite_core.resources.rolling import parse_pod
-from kafkalite_operator.pod_notes import as_number
+from kafkalite_operator.pod_notes import NOT_LISTED, as_number
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 1024
 """Uids of deleted pods that are remembered, against late events."""
-
-NOT_LISTED = float("-inf")
 
 _log = get_logger(__name__)
 

@@ -25,7 +25,7 @@ from kafkalite_core.resources.partition_counts import parse_counts
 from kafkalite_core.resources.replacing import parse_replacing
 from kafkalite_core.resources.rolling import parse_rolling
 from kafkalite_core.resources.statefulset import revision, wanted_amounts
-from kafkalite_operator.pod_notes import PodNotes, as_number, version_of
+from kafkalite_operator.pod_notes import NOT_LISTED, PodNotes, as_number, version_of
 from kafkalite_operator.pods import PodStore
 from kafkalite_operator.readings import Readings
 from kafkalite_operator.resize_notes import ResizeNotes
@@ -48,8 +48,6 @@ LATE_S = 3.0
 
 NODE_FRESH_S = 15.0
 """What was read of a node says nothing after this time."""
-
-NOT_LISTED = float("-inf")
 
 ClusterKey = tuple[str, str]
 _log = get_logger(__name__)
