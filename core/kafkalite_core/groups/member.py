@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_core.groups.records import MemberValue
-from kafkalite_core.groups.timers import Timer
+from kafkalite_core.groups.timers import Timer, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -27,10 +27,6 @@ class Waiting(NamedTuple):
 
     token: object
     api_version: int
-
-
-def _nothing() -> None:
-    """The action of a timer that has not got one yet."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -63,7 +59,7 @@ class Member:
     is_new: bool = False
     awaiting_join: Waiting | None = None
     awaiting_sync: Waiting | None = None
-    session: Timer = field(default_factory=lambda: Timer(_nothing))
+    session: Timer = field(default_factory=lambda: Timer(nothing))
 
     @property
     def is_static(self) -> bool:

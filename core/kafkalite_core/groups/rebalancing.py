@@ -53,7 +53,7 @@ class Rebalancing:
 
     def forget_pending(self, group: Group, member_id: str) -> None:
         """The id is used now, or given back."""
-        self._context.timers.cancel(group.pending_members.pop(member_id))
+        self._context.timers.discard(group.pending_members.pop(member_id))
 
     def _session_expired(self, group: Group, member: Member) -> None:
         if group.members.get(member.member_id) is not member:
@@ -70,7 +70,7 @@ class Rebalancing:
 
     def drop_member(self, group: Group, member: Member) -> None:
         """Take a member out of its group; a request of its that waits is answered UNKNOWN_MEMBER_ID."""
-        self._context.timers.cancel(member.session)
+        self._context.timers.discard(member.session)
         self.answer_join_error(group, member, ErrorCode.UNKNOWN_MEMBER_ID, member_id="")
         self.answer_sync(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
         group.remove(member)

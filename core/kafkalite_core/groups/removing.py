@@ -84,7 +84,7 @@ class Removing:
         """Write a group's tombstones; it is Dead meanwhile, and back if they are not committed."""
         assert group.state is GroupState.EMPTY, "only an empty group is deleted"
         for timer in group.pending_members.values():
-            self._context.timers.cancel(timer)
+            self._context.timers.discard(timer)
         group.pending_members.clear()
         group.state = GroupState.DEAD
         keys = [OffsetKey(group.group_id, *place) for place in self._store.keys_of(group.group_id)]

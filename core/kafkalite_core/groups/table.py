@@ -63,10 +63,8 @@ class GroupTable:
 
     def drop(self, group: Group) -> None:
         """Forget a group."""
-        self._context.timers.cancel(group.join_timer)
-        self._context.timers.cancel(group.sync_timer)
-        for timer in group.pending_members.values():
-            self._context.timers.cancel(timer)
+        for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
+            self._context.timers.discard(timer)
         del self._groups[group.group_id]
 
     def drop_if_unused(self, group: Group) -> None:
