@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a new member's JoinGroup may wait: it sends no heartbeats, so nothing else tells that it went away."""
 
+STATIC_WAIT_MIN_MS = 1_000
+"""How often at most a group looks whether one of its static members is back, when all of them are away."""
+
 
 class Rebalancing:
     """The moves of a group between its states."""
@@ -128,8 +131,9 @@ class Rebalancing:
             if member.awaiting_join is None and not member.is_static:
                 self.drop_member(group, member)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left, and none of them is back: their sessions decide.
-            context.after(group.join_timer, group.rebalance_timeout_ms)
+            # Only static members are left, and none of them is back: their sessions decide. Members may have a
+            # rebalance time-out of 0, with which this would go on without a pause.
+            context.after(group.join_timer, max(group.rebalance_timeout_ms, STATIC_WAIT_MIN_MS))
             return
         group.begin_generation(context.wall_ms)
         if not group.members:

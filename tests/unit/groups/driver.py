@@ -46,6 +46,7 @@ class Driver:
         self.commits = commits
         self.now = now
         self.tokens = 0
+        self.ticks = 0
         self.requests: dict[int, tuple[object, int]] = {}
         self.answers: dict[int, object] = {}
         self.appends: dict[int, list[tuple[bytes, bytes | None]]] = {}
@@ -101,6 +102,7 @@ class Driver:
         while (deadline := self.coordinator.next_deadline_ms()) is not None and deadline <= end:
             assert deadline >= self.now
             self.now = deadline
+            self.ticks += 1
             self.step(events.Tick(wall_ms=self.wall))
         self.now = end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalite_core.groups.rebalancing import STATIC_WAIT_MIN_MS
 from kafkalite_core.groups.records import decode_group
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.unit.groups.driver import SESSION_MS, Driver, subscription
@@ -157,8 +158,10 @@ def test_a_rebalance_timeout_of_0_does_not_hang_the_coordinator():
     driver.leave(("", "one"))
     driver.advance(5)
     assert driver.state() == "PreparingRebalance"
+    before = driver.ticks
     driver.advance(SESSION_MS)
     assert driver.state() == "Empty"
+    assert driver.ticks - before <= 1 + SESSION_MS // STATIC_WAIT_MIN_MS, "it looks all the time who is back"
     assert len(ids) == 2
 
 
