@@ -176,6 +176,21 @@ class GroupsMachine(RuleBasedStateMachine):
         client = self._living()[pick % len(self._living())]
         client.alive = False
 
+    @precondition(lambda self: any(client.instance for client in self._living()))
+    @rule(pick=st.integers(0, 9), ms=st.sampled_from([10, 3_000, SESSION_MS + 500]), doubt=st.booleans())
+    def restart_in_vain(self, pick: int, ms: int, doubt: bool) -> None:
+        """A static consumer comes back, once all is well; its new id is lost, perhaps later than its session ends."""
+        self.calm()
+        static = [client for client in self._living() if client.instance]
+        before = static[pick % len(static)]
+        before.alive = False
+        after = Client(before.name, before.instance, before.cooperative, before.version)
+        self.clients.append(after)
+        self._act(after)
+        self._pass(ms)
+        while any(entry.fate == OPEN for entry in self._open()):
+            self.lose(0, doubt)
+
     @precondition(lambda self: self._living())
     @rule(pick=st.integers(0, 9))
     def leave(self, pick: int) -> None:

@@ -212,6 +212,8 @@ class Joining:
             group.rename(member, old[0])
             group.update(member, *old[1:])
             group.read_subscriptions()
+            # It may have run out, without effect, while the member waited: then nothing else would notice its death.
+            rebalancing.start_session(group, member)
 
         write_group(self._journal, group, {each.member_id: each.assignment for each in group.members.values()}, done)
 

@@ -129,6 +129,21 @@ def test_a_new_id_that_cannot_be_stored_is_taken_back():
     assert driver.describe().members[1].member_metadata == subscription("t")
 
 
+def test_who_waited_for_longer_than_its_session_for_a_new_id_that_cannot_be_stored_is_turned_out_when_it_stays_away():
+    driver = Driver(commits=False)
+    static_group(driver, "one")
+    token = driver.join(instance="one")
+    driver.advance(SESSION_MS + 1)
+    assert driver.answer(token) is None
+    driver.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert driver.answer(token).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    driver.advance(SESSION_MS - 1)
+    assert driver.state() == "Stable"
+    driver.advance(1)
+    driver.commit()
+    assert driver.state() == "Empty"
+
+
 def test_a_rebalance_answers_the_member_whose_new_id_is_not_stored_yet():
     driver = Driver(commits=False)
     ids, generation = static_group(driver, "one", "two")
