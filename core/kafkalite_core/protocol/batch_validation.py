@@ -68,7 +68,23 @@ def analyze_client_batch(
         BrokerError: With the code that the partition's response carries.
     """
     records = view if isinstance(view, memoryview) else memoryview(view)
-    header = _only_batch(records)
+    header = parse_client_batch(records)
+    check_client_batch(
+        records,
+        header,
+        produce_version=produce_version,
+        max_message_bytes=max_message_bytes,
+        segment_bytes=segment_bytes,
+    )
+    if checks is not None:
+        check_records(records, header, checks, decompress)
+    return header
+
+
+def check_client_batch(
+    records: memoryview, header: BatchHeader, *, produce_version: int, max_message_bytes: int, segment_bytes: int
+) -> None:
+    """Check a batch whose header was parsed, but for its records: see `analyze_client_batch`. Raises `BrokerError`."""
     if header.base_offset != 0:
         raise BrokerError(ErrorCode.INVALID_RECORD, f"the base offset is {header.base_offset} instead of 0")
     if header.size > max_message_bytes:
@@ -80,12 +96,10 @@ def analyze_client_batch(
     if not validate_crc(records, 0, header):
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, "the batch does not match its CRC")
     _check_header(header, produce_version)
-    if checks is not None:
-        check_records(records, header, checks, decompress)
-    return header
 
 
-def _only_batch(records: memoryview) -> BatchHeader:
+def parse_client_batch(records: memoryview) -> BatchHeader:
+    """The header of the one batch that there has to be; nothing in it is checked. Raises `BrokerError`."""
     if len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < MAGIC:
         text = f"record format {records[_MAGIC_POSITION]} is not supported, only {MAGIC}"
         raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kafkalite_core.protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -73,7 +75,7 @@ class MetadataChanged(Struct, frozen=True, kw_only=True):
 
 
 class ProduceRequested(Struct, frozen=True, kw_only=True):
-    """A client's batch, already checked by `record_batch.analyze_client_batch`.
+    """A client's batch, already checked as by `batch_validation.analyze_client_batch`, unless it is given up.
 
     Attributes:
         token: The driver's name for the request; comes back in exactly one `ProduceAnswered` (with acks=0 as well).
@@ -83,8 +85,10 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
         received_ms: Monotonic time at which it was read from its connection; it may have waited since.
         deadline_ms: Monotonic time at which an unfinished acks=all request is answered REQUEST_TIMED_OUT.
         wall_ms: Wall clock, for LogAppendTime and bounds of timestamps only.
-        given_up: Why it is not to be appended any more, since it has waited for too long before it came here; the empty
-            string as a rule. It is answered REQUEST_TIMED_OUT, and what was sent behind it waits until it comes again.
+        given_up: Why it is not to be appended, since it is not as it should be, or has waited for too long before it
+            came here; the empty string as a rule. It is answered `given_up_code`, and what was sent behind it waits
+            until it comes again.
+        given_up_code: What the client is told then.
     """
 
     token: object
@@ -95,6 +99,7 @@ class ProduceRequested(Struct, frozen=True, kw_only=True):
     deadline_ms: float
     wall_ms: int
     given_up: str = ""
+    given_up_code: int = ErrorCode.REQUEST_TIMED_OUT
 
 
 class FetchRequested(Struct, frozen=True, kw_only=True):

@@ -152,7 +152,7 @@ class Leader:
         relaxed flush is at once; with acks=all when the high watermark has passed it (R11).
         """
         if event.given_up:
-            self._refuse(event, ErrorCode.REQUEST_TIMED_OUT, event.given_up)
+            self._refuse(event, event.given_up_code, event.given_up)
             return
         state = self._state
         acks = event.acks

@@ -12,6 +12,7 @@ from kafkalite_broker.server.handlers import record_checks
 from kafkalite_broker.server.handlers.record_checks import BYTES_AT_ONCE, RECORDS_AT_ONCE
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.record_batch import SimpleRecord, build_batch, compute_crc
+from kafkalite_core.replica import refused as refused_module
 from kafkalite_core.replica.refused import AWAKE_MS, GAPS_MS
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import PRODUCE, produce, produce_request
@@ -177,6 +178,39 @@ async def test_a_batch_that_waited_for_its_check_after_an_election_is_judged_by_
         _, response = await client.receive(PRODUCE, 9)
         [answer] = response.responses[0].partition_responses
         assert (answer.error_code, rig.driver().log.end_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+
+
+def numbered(sequence, *, value=b"v", key=b"k", count=1):
+    records = [SimpleRecord(1, key, value)] * count
+    return bytes(build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence))
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        pytest.param(numbered(3, value=b"v" * 100_000), ErrorCode.MESSAGE_TOO_LARGE, id="too large"),
+        pytest.param(numbered(3)[:-1] + b"!", ErrorCode.CORRUPT_MESSAGE, id="corrupt"),
+        pytest.param(numbered(3, key=None), ErrorCode.INVALID_RECORD, id="without a key"),
+        pytest.param(numbered(3, key=None, count=RECORDS_AT_ONCE + 1), ErrorCode.INVALID_RECORD, id="on a thread"),
+    ],
+)
+def test_what_was_sent_behind_a_batch_that_was_not_as_it_should_be_waits_until_that_comes_again(
+    tmp_path, monkeypatch, refused, error
+):
+    """The log does not know the producer: whatever it takes first is the beginning for it."""
+
+    @on_uvloop
+    async def run():
+        monkeypatch.setattr(refused_module, "GAPS_MS", 0.0)  # the election was long ago
+        async with Rig(tmp_path) as rig, rig.client() as client:
+            await rig.lead(config={"cleanup.policy": "compact", "max.message.bytes": "50000"})
+            codes = []
+            for sent in (refused, numbered(4), numbered(3), numbered(4)):
+                [answer] = await produce(client, (0, sent))
+                codes.append(answer.error_code)
+            assert codes == [error, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
+
+    run()
 
 
 @on_uvloop

@@ -12,7 +12,12 @@ from kafkalite_broker.compression import decompress
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_broker.server.handlers.record_checks import Append, CheckedAppends, ReadAtOnce
 from kafkalite_core.model.errors import BrokerError
-from kafkalite_core.protocol.batch_validation import RecordChecks, analyze_client_batch, check_records
+from kafkalite_core.protocol.batch_validation import (
+    RecordChecks,
+    check_client_batch,
+    check_records,
+    parse_client_batch,
+)
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.produce import (
     LeaderIdAndEpoch,
@@ -24,6 +29,8 @@ from kafkalite_core.protocol.produce import (
 from kafkalite_core.replica.events import ProduceRequested
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
@@ -87,20 +94,12 @@ class PendingProduce:
         if data.records is None or len(data.records) == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
         records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
-        config = partition.config
-        header = analyze_client_batch(
-            records,
-            produce_version=self._request.version,
-            max_message_bytes=config.max_message_bytes,
-            segment_bytes=config.segment_bytes,
-        )
-        if header.is_transactional:
-            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
-        check = None
-        if "compact" in config.cleanup_policy:
-            check_with = partial(check_records, records, header, KEYS_REQUIRED)
-            if not self._at_once.run(check_with, header):
-                check = partial(check_with, decompress)
+        header = parse_client_batch(records)
+        try:
+            check = self._check(partition, records, header)
+        except BrokerError as error:
+            self._refuse_batch(topic, partition, records, header, response, error)
+            return
         if check is None and not self._appends.waits_for(partition):
             self._records_bytes += len(records)
             self._step(topic, partition, records, header, response)
@@ -109,6 +108,24 @@ class PendingProduce:
             append = Append(check, partial(self._checked, *batch), partial(self._given_up, *batch), len(records))
             self._queued.append(append)
             self._appends.append(partition, append, self._request.body.timeout_ms / 1000.0)
+
+    def _check(self, partition: PartitionDriver, records: memoryview, header: BatchHeader) -> Callable[[], None] | None:
+        """Raises `BrokerError`; returns what is left to be checked on a thread."""
+        config = partition.config
+        check_client_batch(
+            records,
+            header,
+            produce_version=self._request.version,
+            max_message_bytes=config.max_message_bytes,
+            segment_bytes=config.segment_bytes,
+        )
+        if header.is_transactional:
+            raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
+        if "compact" in config.cleanup_policy:
+            check_with = partial(check_records, records, header, KEYS_REQUIRED)
+            if not self._at_once.run(check_with, header):
+                return partial(check_with, decompress)
+        return None
 
     def _abandoned(self) -> None:
         """The client went away: what is not appended yet it sends again elsewhere, if it wants to."""
@@ -127,11 +144,14 @@ class PendingProduce:
         """After a while: the batch is as it should be, or `error` says why not."""
         self._records_bytes += len(records)
         try:
-            if error is not None:
-                raise error
             if self._services.partitions.leader_of(topic, response.index) is not partition:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic} was made anew")
-            self._step(topic, partition, records, header, response)
+            if isinstance(error, BrokerError):
+                self._refuse_batch(topic, partition, records, header, response, error)
+            elif error is not None:
+                raise error
+            else:
+                self._step(topic, partition, records, header, response)
         except BrokerError as refused:
             self._refuse(topic, response, refused)
         except Exception as failure:
@@ -155,6 +175,21 @@ class PendingProduce:
         except Exception as failure:
             self._request.failed(failure)
 
+    def _refuse_batch(
+        self,
+        topic: str,
+        partition: PartitionDriver,
+        records: memoryview,
+        header: BatchHeader,
+        response: PartitionProduceResponse,
+        error: BrokerError,
+    ) -> None:
+        """The batch is not as it should be: if a producer numbered it, the partition is to know it as well."""
+        if header.producer_id >= 0 and header.base_sequence >= 0:
+            self._step(topic, partition, records, header, response, str(error), error.error_code)
+        else:
+            self._refuse(topic, response, error)
+
     def _step(
         self,
         topic: str,
@@ -163,6 +198,7 @@ class PendingProduce:
         header: BatchHeader,
         response: PartitionProduceResponse,
         given_up: str = "",
+        given_up_code: int = ErrorCode.REQUEST_TIMED_OUT,
     ) -> None:
         body, received_ms = self._request.body, self._request.received_s * 1000.0
         partition.telemetry.produced()
@@ -176,6 +212,7 @@ class PendingProduce:
                 deadline_ms=received_ms + body.timeout_ms,
                 wall_ms=wall_ms(),
                 given_up=given_up,
+                given_up_code=given_up_code,
             )
         )
 
