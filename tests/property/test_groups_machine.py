@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafkalite_core.groups import events
 from kafkalite_core.groups.group import Group, GroupState
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.property.groups_world import (
     CLIENTS,
@@ -402,8 +403,12 @@ class GroupsMachine(RuleBasedStateMachine):
     @invariant()
     def the_group_is_consistent(self) -> None:
         group = self._group()
+        said = sum(said_bytes(member.protocols) for member in group.members.values()) if group is not None else 0
+        if hasattr(self, "driver"):
+            assert self.driver.coordinator._context.metadata._budget.used_bytes == said
         if group is None:
             return
+        assert group.metadata_bytes == said
         members = group.members
         waiting = [member for member in members.values() if member.awaiting_join is not None]
         assert group.awaiting_join_count == len(waiting)

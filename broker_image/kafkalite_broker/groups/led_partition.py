@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kafkalite_broker.replication.driver import PartitionDriver
     from kafkalite_core.groups.config import GroupConfig
     from kafkalite_core.groups.events import Event, Record
+    from kafkalite_core.groups.metadata_budget import MetadataBudget
     from kafkalite_core.replica.events import ProduceAnswered
 
 ACKS_ALL = -1
@@ -65,6 +66,7 @@ class LedPartition:
     Args:
         driver: The partition; this broker leads it.
         config: The coordinator's configuration.
+        metadata: Shared by all coordinators of the broker.
         io_pool: Threads for reading the log.
         append_timeout_ms: Tells `offsets.commit.timeout.ms`.
         on_broken: Told an error after which the state in memory cannot be trusted: this object resigns by itself, and
@@ -78,13 +80,14 @@ class LedPartition:
         self,
         driver: PartitionDriver,
         config: GroupConfig,
+        metadata: MetadataBudget,
         *,
         io_pool: Executor,
         append_timeout_ms: Callable[[], int],
         on_broken: Callable[[LedPartition, BaseException], None],
     ) -> None:
         self.driver = driver
-        self.coordinator = Coordinator(config)
+        self.coordinator = Coordinator(config, metadata)
         self.load_ms: float | None = None
         self._io_pool = io_pool
         self._append_timeout_ms = append_timeout_ms
@@ -222,6 +225,7 @@ class LedPartition:
     def _end(self) -> None:
         """Nobody is left waiting, whatever the coordinator thought of."""
         self._ended = True
+        self.coordinator.close()
         self._inbox.clear()
         waiting, self._open = self._open, {}
         for requested in waiting.values():

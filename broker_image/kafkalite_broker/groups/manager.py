@@ -11,6 +11,7 @@ from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC
 from kafkalite_broker.groups.led_partition import LedPartition
 from kafkalite_broker.groups.settings import append_timeout_ms, group_config
 from kafkalite_core.groups.events import Requested
+from kafkalite_core.groups.metadata_budget import MetadataBudget
 from kafkalite_core.groups.refusals import refusal
 from kafkalite_core.groups.routing import merge, split
 from kafkalite_core.protocol.errors import ErrorCode
@@ -49,6 +50,10 @@ class GroupManager:
         io_pool: Threads for reading logs.
         telemetry: Counters.
         on_fatal: Told a `DiskFailure`, after which the process must end (R12).
+
+    Attributes:
+        topic: As above.
+        metadata: What the members of all groups say about themselves.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class GroupManager:
         self._telemetry = telemetry
         self._on_fatal = on_fatal
         self._led: dict[int, LedPartition] = {}
+        self.metadata = MetadataBudget()
         self._failures: dict[int, int] = {}
         self._closed = False
         telemetry.led = self._led.values
@@ -91,6 +97,7 @@ class GroupManager:
         self._led[driver.number] = LedPartition(
             driver,
             group_config(self._broker_config),
+            self.metadata,
             io_pool=self._io_pool,
             append_timeout_ms=lambda: append_timeout_ms(self._broker_config),
             on_broken=self._broken,

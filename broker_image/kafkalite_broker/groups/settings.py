@@ -20,6 +20,7 @@ def group_config(broker_config: Mapping[str, str]) -> GroupConfig:
         max_session_timeout_ms=broker_integer(broker_config, "group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=broker_integer(broker_config, "group.initial.rebalance.delay.ms"),
         max_size=broker_integer(broker_config, "group.max.size"),
+        metadata_bytes_all_max=broker_integer(broker_config, "kafkalite.group.metadata.bytes"),
         offset_metadata_max_bytes=broker_integer(broker_config, "offset.metadata.max.bytes"),
         offsets_retention_ms=broker_integer(broker_config, "offsets.retention.minutes") * MINUTE_MS,
         retention_check_interval_ms=broker_integer(broker_config, "offsets.retention.check.interval.ms"),

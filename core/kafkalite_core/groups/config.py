@@ -21,6 +21,7 @@ class GroupConfig:
         groups_max: Groups that one coordinator keeps; a bound of this implementation.
         members_max: Members that one group has at most whatever `max_size` says; a bound of this implementation.
         metadata_bytes_max: Bytes that all members of a group may say about themselves; a bound of this implementation.
+        metadata_bytes_all_max: `kafkalite.group.metadata.bytes`: the same for all groups of a broker.
         offsets_max: Partitions whose offsets one group may have; a bound of this implementation.
         appends_max: Appends under way at once; a bound of this implementation.
     """
@@ -35,5 +36,6 @@ class GroupConfig:
     groups_max: int = 65_536
     members_max: int = 10_000
     metadata_bytes_max: int = 67_108_864
+    metadata_bytes_all_max: int = 134_217_728
     offsets_max: int = 262_144
     appends_max: int = 65_536

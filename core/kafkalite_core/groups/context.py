@@ -11,6 +11,7 @@ from kafkalite_core.groups.timers import Timer, Timers
 if TYPE_CHECKING:
     from kafkalite_core.groups.config import GroupConfig
     from kafkalite_core.groups.events import Effect, GroupRequest, GroupResponse
+    from kafkalite_core.groups.metadata_budget import MetadataShare
 
 
 @dataclass(slots=True)
@@ -38,12 +39,14 @@ class Context:
         now_ms: Monotonic time of the step.
         effects: What the step has brought about so far.
         waiting: The requests that were not answered in the step in which they came.
+        metadata: What the members of all groups say about themselves.
     """
 
-    __slots__ = ("_wall_ahead_ms", "config", "effects", "now_ms", "statistics", "timers", "waiting")
+    __slots__ = ("_wall_ahead_ms", "config", "effects", "metadata", "now_ms", "statistics", "timers", "waiting")
 
-    def __init__(self, config: GroupConfig) -> None:
+    def __init__(self, config: GroupConfig, metadata: MetadataShare) -> None:
         self.config = config
+        self.metadata = metadata
         self.now_ms = 0.0
         self.effects: list[Effect] = []
         self.timers = Timers()

@@ -19,6 +19,7 @@ from kafkalite_core.groups.group import GroupState
 from kafkalite_core.groups.journal import Journal
 from kafkalite_core.groups.loading import Loading
 from kafkalite_core.groups.membership import Membership
+from kafkalite_core.groups.metadata_budget import MetadataBudget, MetadataShare
 from kafkalite_core.groups.offsets import OffsetStore
 from kafkalite_core.groups.rebalancing import Rebalancing
 from kafkalite_core.groups.refusals import loading_error, refusal
@@ -59,7 +60,12 @@ class _Phase(Enum):
 
 
 class Coordinator:
-    """See the module."""
+    """See the module.
+
+    Args:
+        config: The bounds and times.
+        metadata: The budget that it shares with the other coordinators of its broker; by default it has its own.
+    """
 
     __slots__ = (
         "_context",
@@ -75,8 +81,8 @@ class Coordinator:
         "_watching",
     )
 
-    def __init__(self, config: GroupConfig) -> None:
-        context = self._context = Context(config)
+    def __init__(self, config: GroupConfig, metadata: MetadataBudget | None = None) -> None:
+        context = self._context = Context(config, MetadataShare(MetadataBudget() if metadata is None else metadata))
         store = self._store = OffsetStore()
         groups = self._groups = GroupTable(context, store)
         journal = self._journal = Journal(context, store, self._apply)
@@ -133,6 +139,11 @@ class Coordinator:
     def next_deadline_ms(self) -> float | None:
         """When the driver has to send `Tick`, or None."""
         return self._context.timers.next_deadline_ms() if self._phase is _Phase.SERVING else None
+
+    def close(self) -> None:
+        """No step is taken any more, be it that the coordinator resigned or that it failed: it takes no room."""
+        self._phase = _Phase.RESIGNED
+        self._context.metadata.give_back()
 
     def step(self, now_ms: float, event: Event) -> list[Effect]:
         """Take in one event.

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from kafkalite_core.groups.member import Member, Protocols, Waiting
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.groups.records import GroupValue
 from kafkalite_core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kafkalite_core.protocol.errors import ErrorCode
@@ -13,6 +14,7 @@ from kafkalite_core.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kafkalite_core.groups.metadata_budget import MetadataShare
     from kafkalite_core.groups.timers import Timer
 
 
@@ -54,6 +56,7 @@ class Group:
     """
 
     __slots__ = (
+        "_metadata",
         "_supported",
         "awaiting_join_count",
         "generation",
@@ -79,7 +82,7 @@ class Group:
         "topics",
     )
 
-    def __init__(self, group_id: str, join_timer: Timer, sync_timer: Timer) -> None:
+    def __init__(self, group_id: str, join_timer: Timer, sync_timer: Timer, metadata: MetadataShare) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_timestamp_ms = -1
@@ -102,6 +105,7 @@ class Group:
         self.metadata_bytes = 0
         self.join_timer = join_timer
         self.sync_timer = sync_timer
+        self._metadata = metadata
         self._supported: dict[str, int] = {}
 
     # ---------------------------------------------------------------- questions
@@ -125,6 +129,13 @@ class Group:
         if not self.members:
             return bool(protocols)
         return any(self._supported.get(name, 0) == len(self.members) for name, _ in protocols)
+
+    def said_before(self, member_id: str, group_instance_id: str | None) -> int:
+        """Bytes that a JoinGroup of this member takes the place of; 0 for a new one."""
+        if not member_id and group_instance_id is not None:
+            member_id = self.static_members.get(group_instance_id, "")
+        member = self.members.get(member_id)
+        return 0 if member is None else said_bytes(member.protocols)
 
     def is_leader(self, member_id: str) -> bool:
         """Whether this member assigns."""
@@ -199,8 +210,10 @@ class Group:
             self.pending_sync.add(member_id)
 
     def _count(self, member: Member, change: int) -> None:
-        for name, metadata in member.protocols:
-            self.metadata_bytes += change * len(metadata)
+        size = change * said_bytes(member.protocols)
+        self.metadata_bytes += size
+        self._metadata.charge(size)
+        for name, _ in member.protocols:
             count = self._supported.get(name, 0) + change
             if count:
                 self._supported[name] = count

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafkalite_core.groups.group import GroupState
 from kafkalite_core.groups.member import Member, Waiting, protocols_of, rebalance_timeout_of
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.groups.rebalancing import NEW_MEMBER_JOIN_TIMEOUT_MS, joined
 from kafkalite_core.groups.refusals import append_error, join_refusal
 from kafkalite_core.groups.table import write_group
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kafkalite_core.groups.events import Requested
     from kafkalite_core.groups.group import Group
     from kafkalite_core.groups.journal import Journal
+    from kafkalite_core.groups.member import Protocols
     from kafkalite_core.groups.rebalancing import Rebalancing
     from kafkalite_core.groups.table import GroupTable
     from kafkalite_core.protocol.join_group import JoinGroupRequest, JoinGroupResponse
@@ -57,9 +59,9 @@ class Joining:
             self._turn_out(group, member_id)
             return join_refusal("", event.api_version, ErrorCode.GROUP_MAX_SIZE_REACHED)
         protocols = protocols_of(request)
-        size = sum(len(metadata) for _, metadata in protocols) + (group.metadata_bytes if group is not None else 0)
-        if size > self._context.config.metadata_bytes_max:
-            return join_refusal(member_id, event.api_version, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        error = self._room_for(protocols, group, request)
+        if error:
+            return join_refusal(member_id, event.api_version, error)
         suits = bool(request.protocol_type and protocols)
         if group is not None:
             suits = group.supports(request.protocol_type, protocols)
@@ -93,6 +95,23 @@ class Joining:
         if group.state is GroupState.PREPARING_REBALANCE:
             return (member is not None and member.awaiting_join is not None) or group.awaiting_join_count < limit
         return member is not None or len(group.members) < limit
+
+    def _room_for(self, protocols: Protocols, group: Group | None, request: JoinGroupRequest) -> ErrorCode:
+        """What the members say about themselves is bounded, in a group and over all groups of the broker.
+
+        A group that is too large stays so, and its members are told. That others use up the memory passes: clients
+        come again after COORDINATOR_NOT_AVAILABLE.
+        """
+        config = self._context.config
+        more, has = said_bytes(protocols), 0
+        if group is not None:
+            more -= group.said_before(request.member_id, request.group_instance_id)
+            has = group.metadata_bytes
+        if more > 0 and has + more > min(config.metadata_bytes_max, config.metadata_bytes_all_max):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._context.metadata.has_room(more, config.metadata_bytes_all_max):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE
 
     def _turn_out(self, group: Group, member_id: str) -> None:
         """A member of a group that is too large, which came too late in the rebalance."""

@@ -56,13 +56,15 @@ class GroupTable:
                 group_id,
                 join_timer=Timer(lambda: self.on_join_timer(made)),
                 sync_timer=Timer(lambda: self.on_sync_timer(made)),
+                metadata=self._context.metadata,
             )
             made = group
             self._groups[group_id] = group
         return group
 
     def drop(self, group: Group) -> None:
-        """Forget a group."""
+        """Forget a group, which has no members."""
+        assert not group.members, "members that nobody counts any more"
         for timer in (group.join_timer, group.sync_timer, *group.pending_members.values()):
             self._context.timers.discard(timer)
         del self._groups[group.group_id]

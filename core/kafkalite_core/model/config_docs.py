@@ -48,6 +48,7 @@ _BROKER = {
     "group.max.size": "Most members of one group.",
     "group.min.session.timeout.ms": "Shortest session time-out that a member of a group may ask for, in ms.",
     "kafkalite.fetch.cold.bytes": "Memory of a broker for answers to consumers until they are sent, in bytes.",
+    "kafkalite.group.metadata.bytes": "Memory of a broker for what members of groups say about themselves, in bytes.",
     "kafkalite.log.tail.cache.bytes": "Memory of a broker for the newest batches of all its partitions, in bytes.",
     "kafkalite.reassignment.partitions.max": "Partitions of the cluster that are copied to new brokers at a time.",
     "kafkalite.stray.deleted.retention.ms": "How long data of a topic are kept whose deletion was seen, in ms.",

@@ -24,7 +24,7 @@ class FakeCoordinator:
     made: list[FakeCoordinator]
     groups_in_log = 0
 
-    def __init__(self, config):
+    def __init__(self, config, metadata):
         self.config = config
         self.events = []
         self.deadline_ms = None
@@ -44,6 +44,9 @@ class FakeCoordinator:
         if isinstance(event, Resigned):
             return self.answer_all(ErrorCode.NOT_COORDINATOR)
         return self.react(event)
+
+    def close(self):
+        pass
 
     def answer_all(self, code=0):
         waiting, self.waiting = self.waiting, []

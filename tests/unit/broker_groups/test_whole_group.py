@@ -2,8 +2,10 @@
 
 import pytest
 
+from kafkalite_broker.groups import manager as manager_module
 from kafkalite_broker.groups.settings import group_config
 from kafkalite_core.groups.config import GroupConfig
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.model.config import BROKER_KEYS
 from kafkalite_core.protocol.describe_groups import DescribeGroupsRequest
 from kafkalite_core.protocol.errors import ErrorCode
@@ -19,7 +21,7 @@ from kafkalite_core.protocol.offset_commit import (
 )
 from kafkalite_core.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkalite_core.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.unit.broker_groups.fakes import GroupRig
+from tests.unit.broker_groups.fakes import GroupRig, loaded
 from tests.unit.replication.rig import on_uvloop, topic_ref, until
 
 COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16
@@ -122,6 +124,24 @@ async def test_a_members_life(tmp_path):
 
 
 @on_uvloop
+async def test_what_members_say_about_themselves_counts_while_their_coordinator_is_here(tmp_path, monkeypatch):
+    monkeypatch.setattr(manager_module, "LOAD_AGAIN_S", 0.02)
+    async with GroupRig(tmp_path) as rig, rig.client() as client:
+        rig.lead_offsets()
+        coordinator = await loaded(rig)
+        await enter(client)
+        said = said_bytes([("range", b"topics")])
+        assert rig.groups.metadata.used_bytes == said
+        coordinator._handlers.clear()  # a defect
+        await client.ask(HEARTBEAT, 3, HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+        assert rig.groups.metadata.used_bytes == 0
+        await loaded(rig)
+        assert rig.groups.metadata.used_bytes == said, "it is loaded again"
+        rig.lose_offsets(epoch=1)
+        await until(lambda: rig.groups.metadata.used_bytes == 0)
+
+
+@on_uvloop
 async def test_a_partition_that_loads_says_so(tmp_path):
     async with GroupRig(tmp_path) as rig, rig.client() as client:
         rig.lead_offsets(replicas=(0, 1))
@@ -138,7 +158,7 @@ def test_the_brokers_defaults_are_the_coordinators():
 
 
 @pytest.mark.parametrize(
-    "key", [name for name in BROKER_KEYS if name.startswith("group.") or name == "offset.metadata.max.bytes"]
+    "key", [name for name in BROKER_KEYS if name.startswith(("group.", "kafkalite.group.", "offset.metadata."))]
 )
 def test_every_key_reaches_the_coordinator(key):
-    assert group_config({key: "7001"}) != GroupConfig()
+    assert group_config({key: "7001000"}) != GroupConfig()

@@ -39,10 +39,12 @@ RANGE = (("range", subscription("t")),)
 class Driver:
     """`commits=False`: the test says itself how each append ends (`commit`, `fail`)."""
 
-    def __init__(self, *, commits: bool = True, records=(), loaded: bool = True, now: float = 0.0, **config) -> None:
+    def __init__(
+        self, *, commits: bool = True, records=(), loaded: bool = True, now: float = 0.0, metadata=None, **config
+    ) -> None:
         config.setdefault("initial_rebalance_delay_ms", 0)
         self.config = GroupConfig(**config)
-        self.coordinator = Coordinator(self.config)
+        self.coordinator = Coordinator(self.config, metadata)
         self.commits = commits
         self.now = now
         self.tokens = 0

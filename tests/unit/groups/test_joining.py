@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.unit.groups.driver import SESSION_MS, Driver, subscription
 
@@ -255,13 +256,23 @@ def test_groups_members_and_names_are_bounded():
 
 
 def test_what_the_members_of_a_group_say_about_themselves_is_bounded():
-    driver = Driver(metadata_bytes_max=100)
+    each = said_bytes([("range", b"")])
+    driver = Driver(metadata_bytes_max=100 + 2 * each)
     members, _ = driver.stable(protocols=[("range", b"x" * 60)])
     refused = driver.answer(driver.join(protocols=[("range", b"x" * 41)]))
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert driver.answer(driver.join(protocols=[("range", b"x" * 40)])).error_code == ErrorCode.MEMBER_ID_REQUIRED
     driver.leave((members[0], None))
     assert driver.answer(driver.join(protocols=[("range", b"x" * 100)])).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_a_member_that_says_most_of_it_may_say_it_again():
+    most = [("range", b"x" * 60)]
+    driver = Driver(metadata_bytes_max=said_bytes(most))
+    (member,), generation = driver.stable(protocols=most)
+    assert driver.answer(driver.join(member, protocols=most)).generation_id == generation + 1
+    more = driver.answer(driver.join(member, protocols=[("range", b"x" * 61)]))
+    assert more.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 def test_in_version_0_the_session_timeout_is_the_rebalance_timeout():
