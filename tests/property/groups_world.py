@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kafkalite_core.groups.group import Group, GroupState
+from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.groups.records import GroupValue, OffsetKey, decode_group, decode_key, decode_offset
 from tests.unit.groups.driver import Driver, subscription
 
@@ -85,3 +87,30 @@ def replay(records) -> tuple[dict[tuple[str, int], int], dict[str, GroupValue]]:
             if value is not None:
                 groups[key.group] = decode_group(value)
     return offsets, groups
+
+
+def check_group(group: Group) -> None:
+    """What holds of a group after every step."""
+    assert group.metadata_bytes == sum(said_bytes(member.protocols) for member in group.members.values())
+    members = group.members
+    waiting = [member for member in members.values() if member.awaiting_join is not None]
+    assert group.awaiting_join_count == len(waiting)
+    assert group.static_members == {
+        member.group_instance_id: member_id for member_id, member in members.items() if member.group_instance_id
+    }
+    assert all(member.member_id == member_id for member_id, member in members.items())
+    assert group.pending_sync <= set(members)
+    assert not set(group.pending_members) & set(members)
+    assert (group.leader_id in members) if members else group.leader_id is None
+    supported: dict[str, int] = {}
+    for member in members.values():
+        for name, _ in member.protocols:
+            supported[name] = supported.get(name, 0) + 1
+    assert group._supported == supported
+    assert bool(members) or group.state in {GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    assert not members or group.state is not GroupState.EMPTY
+    assert group.state is GroupState.PREPARING_REBALANCE or not [
+        member for member in waiting if not (member.is_static and group.state is GroupState.STABLE)
+    ]
+    for member in members.values():
+        assert member.session.deadline_ms is not None or member.is_waiting, "nobody would notice its death"

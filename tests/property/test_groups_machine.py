@@ -12,12 +12,13 @@ partitions.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkalite_core.groups import events
-from kafkalite_core.groups.group import Group, GroupState
 from kafkalite_core.groups.metadata_budget import said_bytes
 from kafkalite_core.protocol.errors import ErrorCode
 from tests.property.groups_world import (
@@ -34,8 +35,12 @@ from tests.property.groups_world import (
     Client,
     Entry,
     LogDriver,
+    check_group,
     replay,
 )
+
+if TYPE_CHECKING:
+    from kafkalite_core.groups.group import Group
 
 
 class GroupsMachine(RuleBasedStateMachine):
@@ -408,29 +413,7 @@ class GroupsMachine(RuleBasedStateMachine):
             assert self.driver.coordinator._context.metadata._budget.used_bytes == said
         if group is None:
             return
-        assert group.metadata_bytes == said
-        members = group.members
-        waiting = [member for member in members.values() if member.awaiting_join is not None]
-        assert group.awaiting_join_count == len(waiting)
-        assert group.static_members == {
-            member.group_instance_id: member_id for member_id, member in members.items() if member.group_instance_id
-        }
-        assert all(member.member_id == member_id for member_id, member in members.items())
-        assert group.pending_sync <= set(members)
-        assert not set(group.pending_members) & set(members)
-        assert (group.leader_id in members) if members else group.leader_id is None
-        supported: dict[str, int] = {}
-        for member in members.values():
-            for name, _ in member.protocols:
-                supported[name] = supported.get(name, 0) + 1
-        assert group._supported == supported
-        assert bool(members) or group.state in {GroupState.EMPTY, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
-        assert not members or group.state is not GroupState.EMPTY
-        assert group.state is GroupState.PREPARING_REBALANCE or not [
-            member for member in waiting if not (member.is_static and group.state is GroupState.STABLE)
-        ]
-        for member in members.values():
-            assert member.session.deadline_ms is not None or member.is_waiting, "nobody would notice its death"
+        check_group(group)
 
     def _group(self) -> Group | None:
         return self.driver.coordinator._groups.get("g") if hasattr(self, "driver") else None
