@@ -10,6 +10,7 @@ one that is fenced and whose node is gone or not ready for `spec.nodeLossSeconds
                                      keeps min(min.insync.replicas, its other replicas) living members in its ISR
                                    or somebody allows an unclean election of it: then nobody else has what is lost
                                =>  no other broker is being replaced, nor restarted by a roll, nor is anything unknown
+                                   (but one of a roll's batch that is away, and is to be replaced as well)
 
 So every acknowledged record is on as many other disks as if the broker were down for a while. It counts as down when it
 is fenced, and as an empty disk afterwards (`trustedSince`, R9). Its id stays: StatefulSets have no other, and with as
@@ -249,7 +250,7 @@ class _Round:
             yield "it leaves the cluster: its replicas move to those that stay"
         if not snapshot.complete:
             yield "some topic cannot be read, so nobody knows where its replicas are"
-        restarting = [name for name in snapshot.rolling.restarting if name != pod]
+        restarting = [name for name in snapshot.rolling.restarting if name != pod and not self._never_back(name)]
         if restarting:
             yield f"a rolling restart is under way: {', '.join(restarting[:LISTED_MAX])}"
         if not broker.replace_request:
@@ -259,6 +260,14 @@ class _Round:
                     f"its volume is not given up, {kept}: "
                     f"kubectl annotate klb {broker.object_name} kafkalite.io/replace=true gives them up"
                 )
+
+    def _never_back(self, pod: str) -> bool:
+        """A pod of a roll's batch whose broker is away and is to be replaced as well.
+
+        The roll waits for it until it has its new volume: two that are lost together would wait for one another.
+        """
+        broker = self._snapshot.brokers.get(int(pod.rpartition("-")[2]))
+        return broker is not None and not broker.alive and bool(self._cause(broker))
 
     # -- what is done -----------------------------------------------------------------------------------------
 

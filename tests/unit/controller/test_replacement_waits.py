@@ -1,0 +1,59 @@
+"""What a replacement waits for: never for somebody that waits for it, and never without a word."""
+
+from dataclasses import replace
+
+import pytest
+
+from kafkalite_core.controller.actions import ReplaceBroker
+from kafkalite_core.controller.plan import plan
+from kafkalite_core.controller.replacement import replacement
+from kafkalite_core.model.pods import Rolling
+from kafkalite_core.model.replacement import Node, NodeState, Phase
+from tests.unit.controller.builders import NOW, apply, entry, make_broker, topic_view
+from tests.unit.controller.rolling_world import NEW, OLD, name, pod
+from tests.unit.controller.test_replacement import TWO, claim, noted, world
+
+
+def batch_lost(node_loss, asked=(2, 5)):
+    """A roll's batch of brokers 2 and 5, which were lost together. No partition is on both."""
+    declared = "" if node_loss == "replace" else "true"
+    away = {
+        i: make_broker(i, fenced=10 + i, object_name=name(i), replace_request=declared if i in asked else "")
+        for i in (2, 5)
+    }
+    dead = {"revision": OLD, "node": "node-x", "ready": False, "deleting": True, "deleting_since": NOW - 9999}
+    brokers = {i: make_broker(i, object_name=name(i)) for i in range(6)} | away
+    return world(
+        topic_view("a", partitions={0: entry(0, [(0, 10), (1, 11)], (0, 1, 2), min_isr=2)}, spec=TWO),
+        topic_view("b", partitions={0: entry(3, [(3, 13), (4, 14)], (3, 4, 5), min_isr=2)}, spec=TWO),
+        gone=None,
+        brokers=brokers,
+        cluster={"replicas": 6, "node_loss": node_loss, "node_loss_s": 300.0},
+        pods={i: pod(i, **dead) if i in away else pod(i) for i in range(6)},
+        volumes=tuple(claim(i, node="node-x" if i in away else f"node-{i}") for i in range(6)),
+        nodes={"node-x": Node(state=NodeState.GONE)},
+        revision=NEW,
+        rolling=Rolling(in_progress=True, pending=tuple(map(name, range(6))), restarting=(name(2), name(5))),
+    )
+
+
+@pytest.mark.parametrize("node_loss", ["replace", "wait"])
+def test_two_of_one_batch_that_are_lost_together_are_replaced_one_after_the_other(node_loss):
+    state = batch_lost(node_loss)
+    for _ in range(3):
+        state = apply(state, [each for each in plan(state, NOW) if not isinstance(each, ReplaceBroker)])
+    assert state.rolling.restarting == (name(2), name(5)), "the roll waits for both"
+    assert (state.replacing.phase, state.replacing.broker, state.replacing.blocked_by) == (Phase.REMOVING, 2, ())
+    assert [each.broker.id for each in plan(state, NOW) if isinstance(each, ReplaceBroker)] == [2]
+
+
+def test_one_of_the_batch_that_comes_back_is_waited_for():
+    state = batch_lost("wait", asked=(2,))
+    [blocked] = replacement(state, NOW).status.blocked_by
+    assert blocked.reason == f"a rolling restart is under way: {name(5)}"
+    # So is one that runs still: the roll is about to stop it. It can go first, as nothing is to be waited for.
+    runs = make_broker(5, object_name=name(5), replace_request="true")
+    state = replace(state, brokers={**state.brokers, 5: runs})
+    assert replacement(state, NOW).status.broker == 5
+    [blocked] = replacement(noted(state, broker=2, pod_uid=f"{name(2)}-0", claim_uid="claim-2"), NOW).status.blocked_by
+    assert blocked.reason == f"a rolling restart is under way: {name(5)}"
