@@ -18,6 +18,7 @@ from kafkalite_core.controller.actions import (
     EndReplaceRequest,
     Fence,
     ReadBrokers,
+    ReadClusters,
     RemoveBroker,
     ReplaceBroker,
     ResizePods,
@@ -118,9 +119,9 @@ class Controller:
         )
         self._troubles = Troubles(store, events)
         self._epochs: dict[str, int] = {}
-        self._brokers_awaited = False
+        self._read_awaited = False
         """Elections and new topics wait for the brokers to be read: then they are planned at once."""
-        self._listing = Listing(client, store, settings.watch_namespaces, self._on_brokers, clock)
+        self._listing = Listing(client, store, settings.watch_namespaces, self._on_read, clock)
         self._balanced_at: dict[ClusterKey, float] = {}
         self._ensured: dict[str, tuple[object, float]] = {}
         self._at_rest: dict[ClusterKey, AtRest] = {}
@@ -207,9 +208,9 @@ class Controller:
         self._at_rest.clear()
         await self._work.cancel()
 
-    def _on_brokers(self) -> None:
-        if self._brokers_awaited:
-            self._brokers_awaited = False
+    def _on_read(self) -> None:
+        if self._read_awaited:
+            self._read_awaited = False
             self.wake_up()
 
     # -- one round ----------------------------------------------------------------------------------------------
@@ -353,9 +354,10 @@ class Controller:
                 self._dispatch_to_pods(settings, action, epoch)
                 continue
             # What was refused and waits for its next attempt keeps no condition from being told.
-            if isinstance(action, ReadBrokers):
-                self._brokers_awaited = True
-                busy |= self._work.start(("brokers", namespace), self._listing.kind(BROKERS, namespace))
+            if isinstance(action, ReadBrokers | ReadClusters):
+                self._read_awaited = True
+                what, kind = ("brokers", BROKERS) if isinstance(action, ReadBrokers) else ("clusters", CLUSTERS)
+                busy |= self._work.start((what, namespace), self._listing.kind(kind, namespace))
                 continue
             again_s = STATUS_PAUSE_S if urgency is Urgency.TELLING else 0.0
             make = (

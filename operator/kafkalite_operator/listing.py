@@ -34,14 +34,14 @@ class Listing:
         client: KubeClient,
         store: Store,
         namespaces: tuple[str, ...],
-        on_brokers: Callable[[], None],
+        on_read: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_brokers()` is called when brokers were read."""
+        """`on_read()` is called when brokers were read, or clusters."""
         self._client = client
         self._store = store
         self._namespaces: tuple[Namespace, ...] = namespaces or (None,)
-        self._on_brokers = on_brokers
+        self._on_read = on_read
         self._clock = clock
         self._read_at: dict[Namespace, float] = {}
         self._doubted: set[Namespace] = set()
@@ -83,5 +83,5 @@ class Listing:
         selector = BROKER_PODS if kind is PODS else ""
         listed = await self._client.list(kind, namespace, label_selector=selector, deadline_s=LIST_DEADLINE_S)
         self._store.relist(kind, listed.items, listed.resource_version, namespace, asked_at=started)
-        if kind is BROKERS:
-            self._on_brokers()
+        if kind in {BROKERS, CLUSTERS}:
+            self._on_read()

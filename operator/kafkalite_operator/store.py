@@ -92,9 +92,9 @@ class Store:
         self.refused = self._readings.refused
         """Objects whose newest version is not understood, or not its spec, by uid."""
         self._went_back_at = float("-inf")
-        self._brokers_read_at: dict[str | None, float] = {}
-        """By namespace, None for all of them: when the newest consistent list of brokers was asked for."""
-        self._brokers_read_s: dict[str | None, tuple[float, float]] = {}
+        self._read_at: dict[tuple[Kind, str | None], float] = {}
+        """By kind and namespace, None for all of them: when the newest consistent list was asked for."""
+        self._read_s: dict[tuple[Kind, str | None], tuple[float, float]] = {}
         """By the same: how long the last two took; of one alone nothing is known."""
         self._on_forget: list[Callable[[str], object]] = []
         self._on_went_back: list[Callable[[], object]] = []
@@ -204,8 +204,7 @@ class Store:
             uids = {str((item.get("metadata") or {}).get("uid")) for item in items}
             self.pod_notes.listed(uids, as_number(resource_version), namespace, self.clusters(), asked_at=asked_at)
             return
-        if kind is BROKERS:
-            self._note_read(namespace, asked_at)
+        self._note_read((kind, namespace), asked_at)
         listed = {str(item["metadata"].get("uid")) for item in items}
         for item in items:
             try:
@@ -225,11 +224,11 @@ class Store:
                 self._note_went_back()
                 self.forget(kind, uid)
 
-    def _note_read(self, namespace: str | None, asked_at: float) -> None:
-        self._brokers_read_at[namespace] = max(asked_at, self._brokers_read_at.get(namespace, NOT_LISTED))
+    def _note_read(self, what: tuple[Kind, str | None], asked_at: float) -> None:
+        self._read_at[what] = max(asked_at, self._read_at.get(what, NOT_LISTED))
         if asked_at > NOT_LISTED:
-            before = self._brokers_read_s.get(namespace, (0.0, 0.0))
-            self._brokers_read_s[namespace] = (self._clock() - asked_at, before[0])
+            before = self._read_s.get(what, (0.0, 0.0))
+            self._read_s[what] = (self._clock() - asked_at, before[0])
 
     def _newer(self, known: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
         return version_of(obj) > version_of(known)
@@ -367,8 +366,10 @@ class Store:
             unheard_until=unheard_until,
             outdated=self._outdated(key),
             expiry_fences=tuple(self.expiry_fences.get(key, ())),
-            brokers_age_s=self._brokers_age_s(key[0]),
-            brokers_read_s=max(min(self._brokers_read_s.get(where, (0.0,))) for where in (None, key[0])),
+            brokers_age_s=self._age_s(BROKERS, key[0]),
+            brokers_read_s=self._took_s(BROKERS, key[0]),
+            clusters_age_s=self._age_s(CLUSTERS, key[0]),
+            clusters_read_s=self._took_s(CLUSTERS, key[0]),
             controller_epoch=controller_epoch,
             balance_due=balance_due,
             pods=pods,
@@ -389,8 +390,11 @@ class Store:
             complete=key[0] not in self._readings.unread.values(),
         )
 
-    def _brokers_age_s(self, namespace: str) -> float:
-        return self._clock() - max(self._brokers_read_at.get(where, NOT_LISTED) for where in (None, namespace))
+    def _age_s(self, kind: Kind, namespace: str) -> float:
+        return self._clock() - max(self._read_at.get((kind, where), NOT_LISTED) for where in (None, namespace))
+
+    def _took_s(self, kind: Kind, namespace: str) -> float:
+        return max(min(self._read_s.get((kind, where), (0.0,))) for where in (None, namespace))
 
     def _outdated(self, key: ClusterKey) -> frozenset[int]:
         """Brokers whose reports may be older than what they have to tell (S11)."""

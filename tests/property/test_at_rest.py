@@ -149,6 +149,7 @@ def test_a_plan_with_memory_is_the_plan_without(state, data):
             state,
             balance_due=data.draw(st.integers(0, 4)) == 0,
             brokers_age_s=data.draw(st.sampled_from([0.0, 0.0, 5.0])),
+            clusters_age_s=data.draw(st.sampled_from([0.0, 0.0, 5.0])),
         )
         assert plan(looked, now, rest) == plan(looked, now)
         assert rest.remembered <= len(TOPICS)
@@ -279,7 +280,13 @@ def test_at_rest_nothing_is_decided_and_a_change_costs_what_changed(monkeypatch)
     assert (len(decided), rest.remembered) == (12, 3)
     decided.clear()
     for later in range(3):
-        restless = {"leases": {}, "brokers_age_s": 9.0, "observing_since": None, "partitions_seen": NOW + later}
+        restless = {
+            "leases": {},
+            "brokers_age_s": 9.0,
+            "clusters_age_s": 9.0,
+            "observing_since": None,
+            "partitions_seen": NOW + later,
+        }
         assert plan(replace(state, **restless), NOW + later, rest) == []
     counted = replace(state.partitions, total=state.partitions.total + 1)
     assert plan(replace(state, partitions=counted), NOW, rest), "of the cluster alone"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkalite_core.controller.actions import Fence, ReadBrokers, RemoveBroker, UpdateClusterStatus, UpdateTopicStatus
+from kafkalite_core.controller.actions import (
+    Fence,
+    ReadBrokers,
+    ReadClusters,
+    RemoveBroker,
+    UpdateClusterStatus,
+    UpdateTopicStatus,
+)
 from kafkalite_core.controller.at_rest import AtRest
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.preferred import balanced, setting
@@ -93,8 +100,8 @@ class Operator:
         self._term = -1
         self._at_rest = AtRest()
         self._resynced_s: float | None = None
-        self._brokers_asked_s = float("-inf")
-        self._brokers_took_s = (0.0, 0.0)
+        self._asked_s = {"brokers": float("-inf"), "clusters": float("-inf")}
+        self._took_s = {"brokers": (0.0, 0.0), "clusters": (0.0, 0.0)}
         self._doubted = False
         self._reflectors: list[Reflector] = []
         self._anew_s = float("-inf")
@@ -190,8 +197,10 @@ class Operator:
             observing_since=self.leases.observing_since(),
             unheard_until=self.leases.unheard_until(),
             balance_due=due,
-            brokers_age_s=now_s - self._brokers_asked_s,
-            brokers_read_s=min(self._brokers_took_s),
+            brokers_age_s=now_s - self._asked_s["brokers"],
+            brokers_read_s=min(self._took_s["brokers"]),
+            clusters_age_s=now_s - self._asked_s["clusters"],
+            clusters_read_s=min(self._took_s["clusters"]),
         )
         actions = plan(snapshot, now_s, self._at_rest)
         if due and balanced(snapshot, actions, now_s):
@@ -226,8 +235,7 @@ class Operator:
                 return
             kind = kinds.pop(0)
             self._relist(kind, result, started_s)
-            if kind == "brokers":
-                self._note_read(started_s)
+            self._note_read(kind, started_s)
             if kinds:
                 started_s = self.now_s()
                 self.call("list", kinds[0], answer=listed)
@@ -237,16 +245,16 @@ class Operator:
 
         self.call("list", kinds[0], answer=listed)
 
-    def _read_brokers(self, done: Callable[[Outcome], None]) -> None:
+    def _read(self, kind: str, done: Callable[[Outcome], None]) -> None:
         started_s = self.now_s()
 
         def listed(outcome: Outcome, result: Any) -> None:
             if outcome is Outcome.OK:
-                self._relist("brokers", result, started_s)
-                self._note_read(started_s)
+                self._relist(kind, result, started_s)
+                self._note_read(kind, started_s)
             done(outcome)
 
-        self.call("list", "brokers", answer=listed)
+        self.call("list", kind, answer=listed)
 
     def _relist(self, kind: str, result: Any, asked_s: float) -> None:
         before = self.store.went_back_s
@@ -256,9 +264,10 @@ class Operator:
             for reflector in self._reflectors:
                 reflector.begin_anew()
 
-    def _note_read(self, asked_s: float) -> None:
-        self._brokers_asked_s = asked_s
-        self._brokers_took_s = (self.now_s() - asked_s, self._brokers_took_s[0])
+    def _note_read(self, kind: str, asked_s: float) -> None:
+        if kind in self._took_s:
+            self._asked_s[kind] = asked_s
+            self._took_s[kind] = (self.now_s() - asked_s, self._took_s[kind][0])
 
     def _epoch_of(self, obj: Json) -> int | None:
         cluster = cluster_of(obj)
@@ -292,7 +301,7 @@ class Operator:
 
     def _dispatch(self, actions: list[Action], epoch: int) -> None:
         if any(isinstance(action, Fence) for action in actions):
-            self.start(("read brokers", ""), self._read_brokers)
+            self.start(("read brokers", ""), partial(self._read, "brokers"))
         urgent = False
         for action in actions:
             if isinstance(action, Fence) and action.by_expiry:
@@ -308,8 +317,9 @@ class Operator:
             if isinstance(action, RemoveBroker):
                 self._act(action, epoch, pause_ms=TICK_MS)
                 continue
-            if isinstance(action, ReadBrokers):
-                urgent |= self.start(("read brokers", ""), self._read_brokers)
+            if isinstance(action, ReadBrokers | ReadClusters):
+                kind = "brokers" if isinstance(action, ReadBrokers) else "clusters"
+                urgent |= self.start((f"read {kind}", ""), partial(self._read, kind))
                 continue
             urgent |= self._act(action, epoch)
 

@@ -191,6 +191,8 @@ class Store:
         balance_due: bool,
         brokers_age_s: float,
         brokers_read_s: float = 0.0,
+        clusters_age_s: float = 0.0,
+        clusters_read_s: float = 0.0,
     ) -> Snapshot:
         """The cluster for `plan`."""
         status = obj.get("status") or {}
@@ -223,4 +225,6 @@ class Store:
             balance_due=balance_due,
             brokers_age_s=brokers_age_s,
             brokers_read_s=brokers_read_s,
+            clusters_age_s=clusters_age_s,
+            clusters_read_s=clusters_read_s,
         )

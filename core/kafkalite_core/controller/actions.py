@@ -47,6 +47,7 @@ class ChangePartitions:
         consent: Value of the annotation that allows it, where the configuration does not.
         moved: Partitions whose change is a step of a reassignment.
         recovery_request: Value of the annotation that allows a recovery of the store without some replica (S11).
+        by_cluster: Nothing of the topic itself allows the unclean elections, but the cluster's configuration does.
     """
 
     topic: TopicRef
@@ -58,6 +59,7 @@ class ChangePartitions:
     consent: str = ""
     moved: frozenset[int] = frozenset()
     recovery_request: str = ""
+    by_cluster: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -267,6 +269,19 @@ class ReadBrokers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadClusters:
+    """Read the clusters consistently, and plan again.
+
+    The patch of a topic cannot test what its cluster permits, and a permission that was withdrawn stops an election.
+    """
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As in `Fence`."""
+        return ("clusters", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateBroker:
     """Make the `KafkaLiteBroker` of a broker id that the cluster wants; `uid` is that of the cluster."""
 
@@ -310,6 +325,7 @@ Action = (
     | CreateBroker
     | RemoveBroker
     | ReadBrokers
+    | ReadClusters
     | RestartPods
     | ResizePods
     | ReplaceBroker

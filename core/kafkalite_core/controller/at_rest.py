@@ -52,6 +52,8 @@ PASSED_OVER: Final = frozenset(
         "balance_due",
         "brokers_age_s",
         "brokers_read_s",
+        "clusters_age_s",
+        "clusters_read_s",
         # Restarts and volumes, of which a topic knows nothing but the leaderships that move.
         "pods",
         "revision",

@@ -16,6 +16,7 @@ from kafkalite_core.controller.actions import (
     CreateBroker,
     CreateTopicStatus,
     ReadBrokers,
+    ReadClusters,
     ResizePods,
     RestartPods,
     UpdateBrokerStatus,
@@ -42,6 +43,7 @@ from kafkalite_core.controller.scale_down import removals, wanted_brokers, with_
 from kafkalite_core.controller.store_recovery import StoreRecovery
 from kafkalite_core.controller.volumes import volumes_condition
 from kafkalite_core.controller.wishes import complete_elections, may_be_unclean
+from kafkalite_core.model.config import resolve_topic_config
 from kafkalite_core.model.partition import in_sync
 
 if TYPE_CHECKING:
@@ -59,6 +61,9 @@ BROKERS_FRESH_S = 1.0
 Where the API server is so slow that no read is younger when its answer comes, an answer has that time from when it
 came, or nobody would be elected for as long as it is slow. What an operator that stood still finds in its socket is no
 such answer: the read before it was quick (`Snapshot.brokers_read_s`).
+
+So it is with the clusters where nothing but their configuration permits an unclean election. A patch tests whatever of
+its topic permits one; the cluster is another object, and who has withdrawn the permission there counts on it.
 """
 
 
@@ -84,8 +89,9 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     handed = {**balance(replaced.balanced(restarts.balanced(snapshot))), **restarts.moves, **replaced.moves}
     given = _given_to_who_hears(handed, unheard)
     changes = _partition_changes(snapshot, moves, recovery, rest, given, avoided, unheard)
-    if snapshot.brokers_age_s > BROKERS_FRESH_S + snapshot.brokers_read_s and any(change.elected for change in changes):
-        return [ReadBrokers(), *(change for change in changes if not change.elected)]
+    instead = _not_yet(snapshot, changes)
+    if instead is not None:
+        return instead
     actions: list[Action] = [*changes]
     if restarts.restarts:
         actions.append(RestartPods(uid=snapshot.cluster.uid, restarts=restarts.restarts))
@@ -111,6 +117,21 @@ def plan(snapshot: Snapshot, now: float, rest: AtRest | None = None) -> list[Act
     actions += _once(others)
     counts = counts_to_tell(snapshot, rest.counts(snapshot.placed_topics()), now)
     return actions + _broker_status(snapshot, replaced) + _cluster_status(snapshot, restarts, replaced, counts, now)
+
+
+def _not_yet(snapshot: Snapshot, changes: list[ChangePartitions]) -> list[Action] | None:
+    """What is done instead of all these changes where one of them is decided on what was read too long ago."""
+    reads: list[Action] = []
+    kept = changes
+    if snapshot.brokers_age_s > BROKERS_FRESH_S + snapshot.brokers_read_s and any(each.elected for each in changes):
+        reads.append(ReadBrokers())
+        kept = [each for each in kept if not each.elected]
+    if snapshot.clusters_age_s > BROKERS_FRESH_S + snapshot.clusters_read_s and any(
+        each.by_cluster for each in changes
+    ):
+        reads.append(ReadClusters())
+        kept = [each for each in kept if not each.by_cluster]
+    return [*reads, *kept] if reads else None
 
 
 def _avoided(snapshot: Snapshot, unheard: frozenset[int]) -> frozenset[int]:
@@ -206,6 +227,7 @@ def _topic_change(
     """What becomes of the partitions of one topic."""
     relaxed = relaxed_flush(snapshot, view)
     unclean = snapshot.topic_config(view).unclean_leader_election_enable
+    by_config = False
     verdicts: dict[int, Verdict] = {}
     moved: set[int] = set()
     for number, entry in sorted(view.topic.partitions.items()):
@@ -215,15 +237,16 @@ def _topic_change(
             if behind.change is not None:
                 verdicts[number] = behind
             continue
-        allowed = unclean or may_be_unclean(view, number, entry)
+        asked = may_be_unclean(view, number, entry)
         verdict = decide(
             entry,
             snapshot.brokers,
             relaxed_flush=relaxed,
-            unclean_allowed=allowed,
+            unclean_allowed=unclean or asked,
             min_isr=min_isr,
             silent=avoided,
         )
+        by_config |= verdict.unclean and not asked
         if verdict.change is None and number in view.elect_preferred:
             verdict = prefer(entry, snapshot.brokers, silent=unheard)
         if verdict.change is None:
@@ -241,11 +264,14 @@ def _topic_change(
         # Clients wait for these. The leaders of the others take who is gone out of their ISRs themselves, at this very
         # moment: in one patch with them the elections would be refused for it. What they leave is the next plan's.
         verdicts = elections
-    consent = "" if unclean else view.unclean_request
-    return _change(view, verdicts, consent=consent, moved=frozenset(moved & verdicts.keys()))
+    by_cluster = by_config and not resolve_topic_config(view.spec.config).unclean_leader_election_enable
+    consent = "" if by_config else view.unclean_request
+    return _change(view, verdicts, consent=consent, by_cluster=by_cluster, moved=frozenset(moved & verdicts.keys()))
 
 
-def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, moved: frozenset[int]) -> ChangePartitions:
+def _change(
+    view: TopicView, verdicts: dict[int, Verdict], *, consent: str, by_cluster: bool, moved: frozenset[int]
+) -> ChangePartitions:
     return ChangePartitions(
         topic=view.topic.ref,
         generation=view.topic.generation,
@@ -256,6 +282,7 @@ def _change(view: TopicView, verdicts: dict[int, Verdict], *, consent: str, move
         consent=consent,
         moved=moved,
         recovery_request=view.recovery_request,
+        by_cluster=by_cluster,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kafkalite_core.controller.actions import ChangePartitions, Fence, ReadBrokers
+from kafkalite_core.controller.actions import ChangePartitions, Fence, ReadBrokers, ReadClusters
 from kafkalite_core.controller.election import Verdict, prefer
 from kafkalite_core.controller.fencing import silent
 from kafkalite_core.model.config import BROKER_KEYS
@@ -69,6 +69,7 @@ def balanced(snapshot: Snapshot, actions: Iterable[Action], now: float) -> bool:
     who is not heard gets its partitions back when it is.
     """
     return not silent(snapshot, now) and not any(
-        isinstance(action, Fence | ReadBrokers) or (isinstance(action, ChangePartitions) and bool(action.elected))
+        isinstance(action, Fence | ReadBrokers | ReadClusters)
+        or (isinstance(action, ChangePartitions) and bool(action.elected))
         for action in actions
     )

@@ -175,6 +175,8 @@ class Snapshot:
         expiry_fences: When brokers were fenced by Lease expiry, the last minutes.
         brokers_age_s: Time since the last consistent read of the brokers was asked for.
         brokers_read_s: How long such a read takes at least, as far as is known: the shorter one of the last two.
+        clusters_age_s: As `brokers_age_s`, of the clusters: their configuration may permit unclean elections.
+        clusters_read_s: As `brokers_read_s`, of the clusters.
         controller_epoch: Own epoch; every patch carries it.
         balance_due: It is time to look at preferred leaders.
         pods: The brokers' pods by broker id.
@@ -220,6 +222,8 @@ class Snapshot:
     expiry_fences: tuple[float, ...] = ()
     brokers_age_s: float = 0.0
     brokers_read_s: float = 0.0
+    clusters_age_s: float = 0.0
+    clusters_read_s: float = 0.0
     controller_epoch: int = 0
     balance_due: bool = False
     pods: Mapping[int, Pod] = field(default_factory=dict)

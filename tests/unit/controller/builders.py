@@ -9,6 +9,7 @@ from kafkalite_core.controller.actions import (
     CreateTopicStatus,
     Fence,
     ReadBrokers,
+    ReadClusters,
     RemoveBroker,
     ResizePods,
     RestartPods,
@@ -168,6 +169,8 @@ def apply(snapshot, actions):
                 brokers[broker.id] = replace(broker, conditions=(action.condition,))
             case ReadBrokers():
                 snapshot = replace(snapshot, brokers_age_s=0.0)
+            case ReadClusters():
+                snapshot = replace(snapshot, clusters_age_s=0.0)
             case _:
                 brokers[action.broker_id] = Broker(id=action.broker_id, uid=f"b{action.broker_id}")
     return replace(snapshot, topics=topics, brokers=brokers, **changes)

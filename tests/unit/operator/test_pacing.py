@@ -4,11 +4,12 @@ import asyncio
 import time
 from types import SimpleNamespace
 
+from kafkalite_core.controller.actions import ReadBrokers, ReadClusters
 from kafkalite_core.controller.pacing import PAUSE_MAX_S
 from kafkalite_operator.controller import Controller
 from kafkalite_operator.listing import Listing
 from kafkalite_runtime.kube.client import KubeList
-from kafkalite_runtime.kube.kinds import BROKERS, PODS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PODS, TOPICS
 
 LONG_ROUND_S = 30.0
 
@@ -60,15 +61,34 @@ async def test_elections_that_wait_for_the_brokers_are_planned_as_soon_as_they_w
         return KubeList([], "7")
 
     client, store = SimpleNamespace(list=listed), SimpleNamespace(relist=lambda *_, **__: None)
-    one._listing = Listing(client, store, ("ns",), one._on_brokers)
-    one._brokers_awaited = False
+    one._listing = Listing(client, store, ("ns",), one._on_read)
+    one._read_awaited = False
     await one._listing.kind(BROKERS, "ns")
     assert not one._hurry.is_set(), "read beside elections that go out"
-    one._brokers_awaited = True
+    one._read_awaited = True
     await one._listing.kind(TOPICS, "ns")
     assert not one._hurry.is_set()
     await one._listing.kind(BROKERS, "ns")
-    assert (one._hurry.is_set(), one._brokers_awaited) == (True, False)
+    assert (one._hurry.is_set(), one._read_awaited) == (True, False)
+
+
+async def test_what_a_plan_asks_for_is_read_and_waited_for():
+    for action, kind in ((ReadBrokers(), BROKERS), (ReadClusters(), CLUSTERS)):
+        one, listed = controller(), []
+
+        async def lists(kind, namespace, *, listed=listed, **_):
+            listed.append((kind, namespace))
+            return KubeList([], "7")
+
+        one._read_awaited = False
+        store = SimpleNamespace(relist=lambda *_, **__: None)
+        one._listing = Listing(SimpleNamespace(list=lists), store, ("ns",), one._on_read)
+        begun = []
+        one._work = SimpleNamespace(start=lambda key, work, begun=begun: begun.append((key, work)) or True)
+        one._dispatch(SimpleNamespace(cluster=SimpleNamespace(namespace="ns")), [action], 1)
+        assert one._read_awaited
+        await begun[0][1]
+        assert (listed, one._hurry.is_set(), one._read_awaited) == ([(kind, "ns")], True, False)
 
 
 async def test_brokers_and_pods_are_urgent_and_topics_are_not():

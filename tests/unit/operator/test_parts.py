@@ -192,6 +192,18 @@ def test_how_long_a_read_of_the_brokers_takes_is_the_shorter_one_of_two():
     assert found == [0.0, 1.5, 2.0, 0.1, 0.1]
 
 
+def test_how_old_the_clusters_are_is_known_as_it_is_of_the_brokers():
+    clock = Clock()
+    store = Store(clock, "image")
+    store.apply(CLUSTERS, "ADDED", cluster_object())
+    found = []
+    for kind, asked_at in ((BROKERS, clock.now), (CLUSTERS, clock.now - 0.5), (CLUSTERS, clock.now - 0.25)):
+        store.relist(kind, [] if kind is BROKERS else [cluster_object()], "7", "default", asked_at=asked_at)
+        told = store.snapshot(("default", "kafkalite"), controller_epoch=1, observing_since=None, balance_due=False)
+        found.append((told.clusters_age_s, told.clusters_read_s))
+    assert found == [(float("inf"), 0.0), (0.5, 0.0), (0.25, 0.25)]
+
+
 def test_since_when_a_recovery_does_not_get_on_is_known_whatever_else_changes():
     clock = Clock()
     store = Store(clock, "image")
