@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from kafkalite_core.controller.actions import RestartPods
     from kafkalite_core.controller.rolling import Restart
     from kafkalite_core.controller.snapshot import Snapshot
-    from kafkalite_core.model.pods import Rolling
+    from kafkalite_core.model.pods import Blocked, Rolling
     from kafkalite_core.resources.manifests import ClusterSettings
     from kafkalite_operator.metrics import OperatorMetrics
     from kafkalite_operator.store import Store
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CALL_DEADLINE_S = 3.0
 SENTENCES_MAX = 3
+FIGURES = re.compile(r"\d+")
 _log = get_logger(__name__)
 
 
@@ -115,13 +117,18 @@ def rolling_events(before: Rolling, after: Rolling) -> list[tuple[str, str]]:
         told.append(
             ("RollingRestart", f"leaderships of {_listed(after.restarting)} move away, then they are restarted")
         )
-    if after.blocked_by and after.blocked_by != before.blocked_by and not after.restarting:
+    if not after.restarting and not _kinds(after.blocked_by) <= _kinds(before.blocked_by):
         reasons = [f"{b.pod} waits: {b.partition + ' ' if b.partition else ''}{b.reason}" for b in after.blocked_by]
         told.append(("RollingRestartWaits", _listed(reasons, "; ")))
     if before.in_progress and not after.in_progress:
         held = f"; held back: {_listed(after.pending)}" if after.pending else ""
         told.append(("RollingRestartDone", f"every pod that was to be restarted is back in all its ISRs{held}"))
     return told
+
+
+def _kinds(blocked: tuple[Blocked, ...]) -> set[tuple[str, str, str]]:
+    """What waits for what, without the figures: a recovery reports how far it is every few seconds."""
+    return {(each.pod, each.partition, FIGURES.sub("", each.reason)) for each in blocked}
 
 
 def _listed(items: tuple[str, ...] | list[str], between: str = ", ") -> str:

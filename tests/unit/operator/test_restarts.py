@@ -391,5 +391,12 @@ def test_events_tell_of_changes_and_not_of_what_stays():
     assert rolling_events(going, going) == []
     assert rolling_events(going, blocked) == [("RollingRestartWaits", "b waits: t-0 why")]
     assert rolling_events(blocked, blocked) == []
+    recovers = [Blocked("a", "", f"broker 1 recovers its logs: {left} left") for left in (100, 9)]
+    first, later = (replace(blocked, blocked_by=(*blocked.blocked_by, each)) for each in recovers)
+    assert [reason for reason, _ in rolling_events(blocked, first)] == ["RollingRestartWaits"]
+    assert rolling_events(first, later) == [], "how far it is, is told in the status"
+    assert rolling_events(later, blocked) == [], "it waits for less"
+    other = replace(blocked, blocked_by=(Blocked("b", "t-0", "something else"),))
+    assert rolling_events(later, other) == [("RollingRestartWaits", "b waits: t-0 something else")]
     held = Rolling(pending=("c",))
     assert rolling_events(going, held)[0][1].endswith("held back: c")
