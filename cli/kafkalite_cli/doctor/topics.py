@@ -32,6 +32,7 @@ REMEDIES = {
     "TooManyPartitions": "lower spec.partitions",
     "InvalidName": "make the topic anew with another spec.topicName",
     "InvalidReplicaAssignment": "correct spec.replicaAssignment",
+    "TooManyReplicas": "move the replicas in steps, as the message says",
     "NotSupported": "undo the change of the spec",
     "NothingToAdopt": 'set kafkalite.io/adopt-strays to a topic id that is named, or to "false" to start empty',
     "InSyncLost": 'put a disk of those who were in sync back, if there is one; then kafkalite.io/recover-store: "true"',
@@ -115,7 +116,7 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-_CORRECT = frozenset({"InvalidReplicaAssignment", "NotEnoughBrokers"})
+_CORRECT = frozenset({"InvalidReplicaAssignment", "NotEnoughBrokers", "TooManyReplicas"})
 
 
 def _unseen(evidence: Evidence) -> Iterator[Finding]:

@@ -412,6 +412,7 @@ CORRECTABLE = frozenset(
         "NotSupported",
         "ResourceConflict",
         "TooManyPartitions",
+        "TooManyReplicas",
     }
 )
 

@@ -115,6 +115,9 @@ class Reassignments:
             self._wait(view, number, f"to be moved to {list(target)}, but {words}")
             return True
         wanted = retargeted(entry, target)
+        if len(wanted.replicas) > REPLICAS_PER_PARTITION_MAX:
+            self._problem(view, "TooManyReplicas", too_many(number, wanted))
+            return True
         if not wanted.adding or self._copies(entry) or self._copying < self._limit:
             return False
         self._wait(view, number, f"to be moved to {list(target)} when it is its turn ({MOVES_KEY} is {self._limit})")
@@ -215,6 +218,22 @@ class Reassignments:
         moving = sum(is_moving(entry) for entry in view.topic.partitions.values())
         message = f"{moving} of {len(view.topic.partitions)} partitions are moving: {'; '.join(waiting[:LISTED_MAX])}"
         return Obstacle("Reassigning", f"{message}{more}", waiting=True)
+
+
+def too_many(number: int, wanted: Partition) -> str:
+    """Why a move cannot begin whose old and new replicas do not fit into an entry, and how it can be made."""
+    target, most = target_of(wanted), REPLICAS_PER_PARTITION_MAX
+    room, beyond = most - len(target), len(wanted.replicas) - most
+    remedy = f"let at most {room} of them leave at a time"
+    if not room:
+        remedy = (
+            f"lower spec.replicas, or shorten its list in spec.replicaAssignment, by {beyond} until they have left, "
+            "then raise it again"
+        )
+    return (
+        f"partition {number} is to be moved to {list(target)}; with those that leave when the others are in sync these "
+        f"are {len(wanted.replicas)} brokers, and a partition has at most {most}: {remedy}"
+    )
 
 
 def assignment_problem(number: int, target: tuple[int, ...], known: Collection[int]) -> str:
