@@ -81,8 +81,9 @@ def replacement(snapshot: Snapshot, now: float) -> Replacement:
     """The decision. `now` is in seconds of the observer's monotonic clock."""
     if snapshot.cluster.deleting:
         return Replacement(status=snapshot.replacing)
-    found = _Round(snapshot, now).decide()
-    return replace(found, conditions=conditions_of(snapshot, found.status))
+    this = _Round(snapshot, now)
+    found = this.decide()
+    return replace(found, conditions=conditions_of(snapshot, found.status, this.others(found.status)))
 
 
 def objections(snapshot: Snapshot, broker_id: int) -> list[Blocked]:
@@ -193,6 +194,13 @@ class _Round:
         if broker is not None and before.phase is Phase.REBUILDING and not self._cause(broker):
             return Replacement(status=self._rebuilding(before, broker))
         return self._chosen()
+
+    def others(self, status: Replacing) -> dict[int, str]:
+        """Why others are to be replaced while one is, by broker id. They wait for it, whatever else."""
+        if status.phase not in {Phase.REMOVING, Phase.REBUILDING}:
+            return {}
+        causes = {i: self._cause(each) for i, each in self._snapshot.brokers.items() if i != status.broker}
+        return {i: cause for i, cause in causes.items() if cause}
 
     # -- who ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from kafkalite_core.model.replacement import Phase
 from kafkalite_core.model.topic import Condition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite_core.controller.snapshot import Snapshot
     from kafkalite_core.model.pods import Blocked
     from kafkalite_core.model.replacement import Replacing
@@ -19,8 +21,11 @@ LISTED_MAX = 3
 MESSAGE_MAX = 1000
 
 
-def conditions_of(snapshot: Snapshot, status: Replacing) -> dict[int, Condition]:
-    """By broker id, those that are not as they should be; under `CLUSTER` the cluster's, if there was ever one."""
+def conditions_of(snapshot: Snapshot, status: Replacing, others: Mapping[int, str]) -> dict[int, Condition]:
+    """By broker id, those that are not as they should be; under `CLUSTER` the cluster's, if there was ever one.
+
+    `others`: why brokers are to be replaced that wait for the one of `status`.
+    """
     wanted: dict[int, Condition] = {}
     for broker_id in sorted(snapshot.brokers):
         told = _of_volume(snapshot, broker_id)
@@ -32,6 +37,8 @@ def conditions_of(snapshot: Snapshot, status: Replacing) -> dict[int, Condition]
             "helm/manifests/nodes"
         )
         wanted[CLUSTER] = _condition(CONDITION, False, "NodesNotReadable", message)
+    for broker_id, cause in others.items():
+        wanted[broker_id] = _of_other(broker_id, cause, status)
     if status.phase is not Phase.NONE:
         wanted[status.broker] = wanted[CLUSTER] = _of_status(status)
     idle = _condition(CONDITION, False, "NotReplacing", "")
@@ -55,6 +62,16 @@ def _of_volume(snapshot: Snapshot, broker_id: int) -> Condition | None:
         "kafkalite.io/replace=true gives the broker a new, empty one, and its replicas are copied again"
     )
     return _condition(CONDITION, False, "VolumeLost", message)
+
+
+def _of_other(broker_id: int, cause: str, status: Replacing) -> Condition:
+    doing = f"broker {status.broker} is being replaced"
+    if status.phase is Phase.REBUILDING:
+        doing = (
+            f"broker {status.broker} is being rebuilt, {status.in_sync} of {status.replicas} replicas are in sync again"
+        )
+    message = f"broker {broker_id} is to be replaced ({cause}), one after the other: {doing}"
+    return _condition(CONDITION, False, "Blocked", message)
 
 
 def _of_status(status: Replacing) -> Condition:

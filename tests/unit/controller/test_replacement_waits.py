@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_core.controller.actions import ReplaceBroker
+from kafkalite_core.controller.actions import ReplaceBroker, UpdateBrokerStatus
 from kafkalite_core.controller.plan import plan
 from kafkalite_core.controller.replacement import replacement
 from kafkalite_core.model.pods import Rolling
-from kafkalite_core.model.replacement import Node, NodeState, Phase
+from kafkalite_core.model.replacement import Node, NodeState, Phase, Replacing
 from tests.unit.controller.builders import NOW, apply, entry, make_broker, topic_view
 from tests.unit.controller.rolling_world import NEW, OLD, name, pod
 from tests.unit.controller.test_replacement import TWO, claim, noted, world
@@ -57,3 +57,34 @@ def test_one_of_the_batch_that_comes_back_is_waited_for():
     assert replacement(state, NOW).status.broker == 5
     [blocked] = replacement(noted(state, broker=2, pod_uid=f"{name(2)}-0", claim_uid="claim-2"), NOW).status.blocked_by
     assert blocked.reason == f"a rolling restart is under way: {name(5)}"
+
+
+def test_who_is_to_be_replaced_while_another_one_is_hears_why_not_yet():
+    """One that was replaced and does not come into its ISRs, because it crashes say, holds up every other one."""
+    away = {
+        1: make_broker(1, fenced=11, object_name=name(1)),
+        2: make_broker(2, fenced=12, object_name=name(2), replace_request="true"),
+    }
+    view = topic_view("t", partitions={0: entry(isr=[(0, 10)])}, spec={"partitions": 1})
+    rebuilding = Replacing(phase=Phase.REBUILDING, broker=1, cause="x", directory_id="d", replicas=1, in_sync=0)
+    state = world(view, gone=None, brokers=away, replacing=rebuilding)
+    found = replacement(state, NOW)
+    assert (found.status, found.step) == (rebuilding, None)
+    assert {i: (c.status, c.reason) for i, c in found.conditions.items()} == {
+        -1: ("True", "Rebuilding"),
+        1: ("True", "Rebuilding"),
+        2: ("False", "Blocked"),
+    }
+    assert found.conditions[2].message == (
+        "broker 2 is to be replaced (kafkalite.io/replace is set), one after the other: "
+        "broker 1 is being rebuilt, 0 of 1 replicas are in sync again"
+    )
+    asked = {**away, 1: replace(away[1], replace_request="true")}
+    removing = noted(world(view, gone=None, brokers=asked))
+    assert replacement(removing, NOW).conditions[2].message.endswith("broker 1 is being replaced")
+    # It is told once, and taken back with the request.
+    state = apply(state, plan(state, NOW))
+    assert not [each for each in plan(state, NOW) if isinstance(each, UpdateBrokerStatus)]
+    withdrawn = {**state.brokers, 2: replace(state.brokers[2], replace_request="")}
+    told = replacement(replace(state, brokers=withdrawn), NOW).conditions
+    assert told[2].reason == "NotReplacing"
