@@ -41,6 +41,7 @@ from kafkalite_operator.lease_reader import LeaseReader
 from kafkalite_operator.listeners import Listeners
 from kafkalite_operator.listing import RESYNC_S, Listing
 from kafkalite_operator.nodes import Nodes
+from kafkalite_operator.owning import Owning
 from kafkalite_operator.racks import Racks
 from kafkalite_operator.removal import BrokerRemoval
 from kafkalite_operator.replacements import LOOK_S, Replacements
@@ -101,6 +102,7 @@ class Controller:
         self._listeners = Listeners(client, store, nodes, status, clock)
         self._racks = Racks(client, store, nodes, status)
         self._volumes = Volumes(client, store, events)
+        self._owning = Owning(client, store)
         self._restarts = Restarts(client, store, metrics, events, clock)
         self._resizing = Resizing(client, store, events)
         self._replacements = Replacements(
@@ -404,6 +406,8 @@ class Controller:
             self._work.look(("listeners", settings.cluster.uid), look, reads_nodes=nodes)
         if settings.cluster.paused:
             return
+        if self._owning.due(settings):
+            self._work.look(("owners", settings.cluster.uid), self._owning.own(settings), pause_s=TICK_S)
         state = (snapshot.generation, tuple(ids), removing)
         known, at = self._ensured.get(settings.cluster.uid, (None, 0.0))
         period_s = GROWING_S if self._volumes.growing(settings) else RESYNC_S
