@@ -9,12 +9,14 @@ from kafkalite_cli.manifests import plain_words
 from kafkalite_cli.snapshot import registration, topic_name
 from kafkalite_cli.topics.objects import cluster_of
 from kafkalite_core.controller.reassignment import is_moving, origin_of, retargeted, target_of
+from kafkalite_core.model.errors import ConfigError
+from kafkalite_core.model.throttled import ThrottledReplicas, throttled_replicas
 from kafkalite_core.resources.topic_objects import election_request, reassignment
 from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import CLUSTERS, TOPICS, KubeClient, KubeConflict, KubeError, KubeInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from kafkalite_cli.reassign.files import Assignment
     from kafkalite_core.model.partition import Partition
@@ -166,17 +168,44 @@ async def _patch(client: KubeClient, topic: JsonObject, patch: Any) -> None:
 
 
 def throttle_lists(topic: JsonObject, targets: Mapping[int, tuple[int, ...]]) -> dict[str, str]:
-    """The topic's keys that throttle these moves: on the leader's side who has the data, on the other who gets them."""
+    """The topic's keys that throttle these moves: on the leader's side who has the data, on the other who gets them.
+
+    What throttles other partitions of the topic that move stays, and so does `*`, which holds for these moves as well.
+    """
     leaders, followers = set(), set()
     for number, target in targets.items():
         entry = retargeted(entries_of(topic)[number], target)
         leaders |= {(number, broker_id) for broker_id in origin_of(entry)}
         followers |= {(number, broker_id) for broker_id in entry.adding}
-    return {
-        key: ",".join(f"{number}:{broker_id}" for number, broker_id in sorted(pairs))
-        for key, pairs in ((LEADER_LIST, leaders), (FOLLOWER_LIST, followers))
-        if pairs
-    }
+    others = set(moving_in(topic)) - set(targets)
+    lists = {}
+    for key, pairs in ((LEADER_LIST, leaders), (FOLLOWER_LIST, followers)):
+        have = _throttled(topic, key)
+        if not have.every and (wanted := pairs | {pair for pair in have.pairs if pair[0] in others}):
+            lists[key] = _list_of(wanted)
+    return lists
+
+
+def released_lists(topic: JsonObject, moving: Collection[int]) -> dict[str, str | None]:
+    """The topic's keys when only these partitions move on; None where nothing is left. `*` is not ours, and stays."""
+    lists = {}
+    for key in THROTTLE_LISTS:
+        have = _throttled(topic, key)
+        if not have.every:
+            lists[key] = _list_of(pair for pair in have.pairs if pair[0] in moving) or None
+    return lists
+
+
+def _throttled(topic: JsonObject, key: str) -> ThrottledReplicas:
+    """What the topic has there; nothing where it cannot be read, since brokers do not go by that either."""
+    try:
+        return throttled_replicas(key, (topic["spec"].get("config") or {}).get(key, ""))
+    except ConfigError:
+        return ThrottledReplicas()
+
+
+def _list_of(pairs: Iterable[tuple[int, int]]) -> str:
+    return ",".join(f"{number}:{broker_id}" for number, broker_id in sorted(pairs))
 
 
 async def set_topic_config(client: KubeClient, topic: JsonObject, config: Mapping[str, str | None]) -> None:

@@ -87,16 +87,27 @@ class Session:
             state, why = moves.verdict(topics.get(name), number, ids)
             rows.append({"topic": name, "partition": number, "wanted": list(ids), "state": state, "why": why})
         if not keep_throttle and all(row["state"] == "completed" for row in rows):
-            await self._release([topics[name] for name in {name for name, _ in wanted}])
+            await self._release([topics[name] for name in {name for name, _ in wanted}], wanted)
         return rows
 
-    async def _release(self, topics: list[JsonObject]) -> None:
-        """Remove the throttle of topics, and the rates of their clusters when nothing else moves there."""
-        for topic in topics:
-            await moves.set_topic_config(self._client, topic, dict.fromkeys(moves.THROTTLE_LISTS))
-        everything, clusters = moves.by_cluster(await self._topics.list()), await self._topics.clusters()
+    async def _release(self, topics: list[JsonObject], ended: Collection[tuple[str, int]]) -> None:
+        """Remove the throttle of moves that ended, and the rates of their clusters when nothing else moves there.
+
+        A cancelled move may still be shown as one, that back to where it came from; it has nothing to copy.
+        """
+        listed, clusters = await asyncio.gather(self._topics.list(), self._topics.clusters())
+        touched = {topic["metadata"]["uid"] for topic in topics}
+        busy = set()
+        for key, mine in moves.by_cluster(listed).items():
+            for topic in mine:
+                moving, ours = set(moves.moving_in(topic)), topic["metadata"]["uid"] in touched
+                if ours:
+                    moving -= {number for name, number in ended if name == topic_name(topic)}
+                    await moves.set_topic_config(self._client, topic, moves.released_lists(topic, moving))
+                if moving:
+                    busy.add(key)
         for key in moves.by_cluster(topics):
-            if key in clusters and not any(moves.moving_in(topic) for topic in everything.get(key, [])):
+            if key in clusters and key not in busy:
                 await moves.set_rates(self._client, clusters[key], None)
 
     async def moves(self, names: Collection[str]) -> list[JsonObject]:
@@ -126,7 +137,7 @@ class Session:
             if numbers:
                 restored |= await moves.cancel(self._client, topic, numbers)
         cancelled = {name for name, _ in restored}
-        await self._release([topic for topic in topics if topic_name(topic) in cancelled])
+        await self._release([topic for topic in topics if topic_name(topic) in cancelled], restored)
         return restored
 
     async def elect_preferred(self, wanted: Collection[tuple[str, int]]) -> None:

@@ -287,6 +287,41 @@ def test_cancelling_goes_back_and_ends_the_throttle(run, tmp_path):
     assert "say which" in run(api, "cancel", "x.json", "--all", code=2).output
 
 
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def test_moves_of_one_topic_keep_the_throttle_of_one_another(run, tmp_path):
+    """What was begun earlier goes on with its throttle, when a move begins beside it as well as when that has ended."""
+    api = Api(topic("orders", entry([0, 1]), entry([1, 2]), entry([0])))
+    first, second = plan_of(tmp_path, {("orders", 0): [3, 1]}), {("orders", 1): [4, 2]}
+    run(api, "execute", first, "--throttle", "1000")
+    second = plan_of(tmp_path, second)
+    run(api, "execute", second, "--throttle", "2000")
+    config = api.topics["orders"]["spec"]["config"]
+    assert [config[key] for key in LISTS] == ["0:0,0:1,1:1,1:2", "0:3,1:4"]
+    api.topics["orders"]["status"]["partitions"]["1"] = entry([4, 2])
+    assert "completed" in run(api, "verify", second).output
+    config = api.topics["orders"]["spec"]["config"]
+    assert [config[key] for key in LISTS] == ["0:0,0:1", "0:3"]
+    assert {api.cluster["spec"]["config"][key] for key in RATES} == {"2000"}, "they hold for the move that goes on"
+    plan = plan_of(tmp_path, {("orders", 2): [4]})
+    run(api, "execute", plan, "--throttle", "1000")
+    run(api, "cancel", plan)
+    config = api.topics["orders"]["spec"]["config"]
+    assert [config[key] for key in LISTS] == ["0:0,0:1", "0:3"], "what was cancelled is throttled no more"
+    run(api, "cancel", "--all")
+    assert not api.topics["orders"]["spec"]["config"]
+    assert not RATES & set(api.cluster["spec"]["config"]), "though no operator has taken up the cancellation yet"
+
+
+def test_a_user_s_throttle_of_every_replica_stays(run, tmp_path):
+    api = Api(topic("orders", entry([0, 1]), config=dict.fromkeys(LISTS, "*")))
+    api.operate = finish
+    run(api, "execute", plan_of(tmp_path, {("orders", 0): [3, 1]}), "--throttle", "1000", "--wait")
+    assert api.topics["orders"]["spec"]["config"] == dict.fromkeys(LISTS, "*")
+    assert not RATES & set(api.cluster["spec"]["config"])
+
+
 def test_a_move_that_ends_meanwhile_is_not_moved_back(run):
     api = Api(topic("orders", entry([3, 1, 0], adding=[3], removing=[0], isr=[0, 1])))
 
