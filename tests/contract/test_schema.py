@@ -351,8 +351,10 @@ def messages(rule):
 
 @pytest.mark.parametrize("definition", load_crds(), ids=lambda value: value["spec"]["names"]["kind"])
 def test_every_rule_is_tried(definition):
-    """Here or as a fence. A rule is known by its messages, which the tests of refused writers name in full."""
-    tried = Path(__file__).read_text() + Path(__file__).with_name("test_fences.py").read_text()
+    """Here, as a fence, or as one of configurations. A rule is known by its messages, which the tests of refused writers name in full."""
+    here = Path(__file__)
+    files = (here, here.with_name("test_fences.py"), here.with_name("test_config_rules.py"))
+    tried = "".join(file.read_text() for file in files)
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     found = [message for rule in rules(schema) for message in messages(rule)]
     assert len(found) > 5
