@@ -30,7 +30,7 @@ from kafkalite_broker.server.handlers import handlers
 from kafkalite_broker.server.listener import Server
 from kafkalite_broker.server.services import Services
 from kafkalite_broker.server.waiting import WaitingFetches
-from kafkalite_core.membership.claims import is_claimed
+from kafkalite_core.membership.claims import is_claimed, to_set_aside
 from kafkalite_core.model.config import broker_integer
 from kafkalite_core.model.errors import BrokerError, StorageError
 from kafkalite_core.storage.errors import DiskFailure
@@ -270,8 +270,8 @@ class DataPlane:
             self._background.start(self.vital(loop))
 
     def _set_unclaimed_aside(self) -> None:
-        """Logs that no topic claims become strays; on a full disk later."""
-        for unclaimed, metadata in self.logs.unclaimed():
+        """Logs that no topic claims become strays; on a full disk later, and never while their topic cannot be read."""
+        for unclaimed, metadata in to_set_aside(self._link.cache, self.logs.unclaimed()):
             moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
             why = "its replica moved away" if moved_away else "no topic claims it"
             self.partitions.aside.want(unclaimed, moved_away=moved_away, reason=why)
@@ -384,7 +384,8 @@ class DataPlane:
             self.partitions.tick()
             self._set_unclaimed_aside()  # for some there was no room
             self._link.report_holdings()
-            self._link.look_at_notice(all_set_aside=self.partitions.aside.idle and not self.logs.unclaimed())
+            left = to_set_aside(self._link.cache, self.logs.unclaimed())
+            self._link.look_at_notice(all_set_aside=self.partitions.aside.idle and not left)
             self._look_at_flushed()
 
     async def _checkpoint(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.log.manager import LogManager
 from kafkalite_broker.log.strays import StrayRules
-from kafkalite_core.membership.claims import is_claimed
+from kafkalite_core.membership.claims import is_claimed, to_set_aside
 from kafkalite_core.membership.lease import plan_renewal
 from kafkalite_core.membership.producer_ids import ProducerIds
 from kafkalite_core.membership.registration_events import Identity
@@ -213,7 +213,7 @@ class Broker:
         self.after(self.shape.tick_ms, self._tick)
 
     def _set_unclaimed_aside(self) -> None:
-        for log, metadata in self.logs.unclaimed():
+        for log, metadata in to_set_aside(self.cache, self.logs.unclaimed()):
             moved_away = self.partitions.moved_away(metadata.topic, metadata.topic_id, metadata.partition)
             try:
                 self.logs.set_aside(log, delete_seen=False, moved_away=moved_away)

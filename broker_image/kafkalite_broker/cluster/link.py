@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite_broker.background import nobody, watch
 from kafkalite_broker.cluster.registrar import Registrar
-from kafkalite_broker.cluster.sightings import SightingReader, sighting, sort, uid_of
+from kafkalite_broker.cluster.sightings import readers_for, sighting, sort, uid_of
 from kafkalite_broker.cluster.topic_changes import TopicChanges
 from kafkalite_core.membership.flushed import FlushedTopics
 from kafkalite_core.membership.metadata_cache import CacheChange, MetadataCache
@@ -98,7 +98,6 @@ class ClusterLink:
         self._on_superseded = on_superseded
         self._on_failed = on_failed
         self._on_cluster_changed = on_cluster_changed
-        self._readers = {kind.plural: SightingReader() for kind in (CLUSTERS, BROKERS, TOPICS)}
         self._cluster_known = asyncio.Event()
         self._registrar: Registrar | None = None
         self._strays: tuple[Stray, ...] = ()
@@ -107,6 +106,7 @@ class ClusterLink:
         """What this broker holds of partitions of which the store shows too little; none before it has logs."""
         self._tasks: list[asyncio.Task[None]] = []
         self.cache = MetadataCache()
+        self._readers = readers_for(self.cache)
         self.notice = Notice()
         self.flushed = FlushedTopics()
         self.topics_looked_at_s = float("-inf")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kafkalite_core.membership.metadata_cache import Sighting
 from kafkalite_core.resources.fields import ResourceError
 from kafkalite_core.resources.readable import ReadableSpecs
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
+
+    from kafkalite_core.membership.metadata_cache import MetadataCache
 
 COMPLAINTS_KEPT = 1000
 
@@ -21,9 +24,14 @@ log = get_logger(__name__)
 
 
 class SightingReader:
-    """Reads the objects of one kind; says once for each object and problem what it does not understand."""
+    """Reads the objects of one kind; says once for each object and problem what it does not understand.
+
+    Attributes:
+        unreadable: Uids of the objects that are there and of which nothing can be read; to be looked at in any thread.
+    """
 
     def __init__(self) -> None:
+        self.unreadable: set[str] = set()
         self._specs = ReadableSpecs()
         self._complaints: dict[tuple[str, str], str] = {}
 
@@ -33,7 +41,10 @@ class SightingReader:
             reading = self._specs.read(found, parse)
         except ResourceError as error:
             self.complain(found, "object not understood, its last good state stays in force", str(error))
+            if uid := uid_of(found):
+                self.unreadable.add(uid)
             return None
+        self.unreadable.discard(uid_of(found))
         if reading.problem:
             self.complain(found, "spec not understood, its last good one stays in force", reading.problem)
         return reading.value
@@ -41,10 +52,12 @@ class SightingReader:
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self._specs.forget(uid)
+        self.unreadable.discard(uid)
 
     def keep(self, uids: Collection[str]) -> None:
         """A consistent list: only these objects are there."""
         self._specs.keep(uids)
+        self.unreadable.intersection_update(uids)
 
     def complain(self, found: dict[str, Any], what: str, error: str) -> None:
         """Once for each object and problem."""
@@ -56,6 +69,13 @@ class SightingReader:
         while len(self._complaints) > COMPLAINTS_KEPT:
             del self._complaints[next(iter(self._complaints))]
         log.error(what, kind=key[0], name=key[1], error=error)
+
+
+def readers_for(cache: MetadataCache) -> dict[str, SightingReader]:
+    """A reader for each kind, by its plural; the cache knows from now on which topics cannot be read."""
+    readers = {kind.plural: SightingReader() for kind in (CLUSTERS, BROKERS, TOPICS)}
+    cache.unreadable = readers[TOPICS.plural].unreadable
+    return readers
 
 
 def uid_of(found: dict[str, Any]) -> str:

@@ -49,7 +49,8 @@ class StrayRules(NamedTuple):
         retention_ms: So long one stays whose topic was lost.
         deleted_retention_ms: So long one stays whose topic was deleted, or that was moved away.
         told_ms: For how long the store is known not to list a stray; 0 when it may list it.
-        claimed: Whether a topic that lives has this replica here: its stray is about to be adopted.
+        claimed: Whether a topic that lives has this replica here, so that its stray is about to be adopted; or may have
+            it, since it cannot be read.
         looked_ms: When the topics that `claimed` goes by were last listed consistently, or rather asked for; monotonic.
             A watch may be late, so before a stray goes they have to have been listed once its time had come.
         unlisted_ms: See `UNLISTED_MS`.

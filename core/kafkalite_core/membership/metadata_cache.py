@@ -19,7 +19,7 @@ from kafkalite_core.membership.registration_events import STATE_ORDER
 from kafkalite_core.membership.went_back import moved, partitions_behind, surpassed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker, Registration
     from kafkalite_core.model.partition import Partition, Topic, TopicRef
@@ -70,9 +70,13 @@ class MetadataCache:
     """Topics and brokers of one cluster in one namespace.
 
     Of two topics that claim one `topicName` the one with status wins, then the oldest; the other one is not visible.
+
+    Attributes:
+        unreadable: Uids of topics that are there, of any cluster, and that cannot be read. Who reads keeps them.
     """
 
     def __init__(self) -> None:
+        self.unreadable: Collection[str] = ()
         self._topics: Objects[Topic] = Objects()
         self._brokers: Objects[Broker] = Objects()
         self._claims: dict[str, set[str]] = {}

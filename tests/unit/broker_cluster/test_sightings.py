@@ -59,6 +59,29 @@ async def test_one_object_that_nobody_foresaw_does_not_hold_up_the_others(world,
     assert link.cluster_id
 
 
+async def test_who_cannot_read_a_topic_knows_that_it_is_there(world, linked):
+    """Until it can be read, or is gone: an event says so, or a list."""
+    await world.create_cluster()
+    created = await world.create_topic()
+    link, _, _ = await linked()
+    await link.synced()
+    odd = {**created, "metadata": {**created["metadata"], "name": "odd", "uid": "odd"}, "spec": {"partitions": "all"}}
+    assert not link.cache.unreadable
+    for gone in (
+        lambda: link._topic_event("MODIFIED", {**odd, "spec": created["spec"]}),
+        lambda: link._topic_event("DELETED", odd),
+        lambda: link._list_topics([created]),
+    ):
+        link._list_topics([created, odd])
+        assert link.cache.unreadable == {"odd"}
+        assert [topic.ref.name for topic in link.cache.topics()] == ["orders"]
+        gone()
+        assert not link.cache.unreadable
+        link._topic_event("DELETED", odd)
+    link._topic_event("ADDED", odd)
+    assert link.cache.unreadable == {"odd"}, "also one that only an event has shown"
+
+
 def test_of_an_object_the_same_is_said_once():
     with structlog.testing.capture_logs() as logs:
         reader = SightingReader()

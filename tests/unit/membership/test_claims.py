@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkalite_core.membership.claims import is_claimed
+from kafkalite_core.membership.claims import is_claimed, to_set_aside
 from kafkalite_core.model.partition import IsrEntry, Partition, Topic, TopicRef
 from kafkalite_core.storage.partition_metadata import PartitionMetadata
 
@@ -15,7 +15,7 @@ TOPIC = Topic(
     ref=TopicRef("ns", "t", "uid", "id", "t"), generation=1, resource_version="1", controller_epoch=1,
     partitions={4: ENTRY},
 )  # fmt: skip
-CACHE = SimpleNamespace(topic={"t": TOPIC}.get)
+CACHE = SimpleNamespace(topic={"t": TOPIC}.get, unreadable={"odd"})
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,11 @@ CACHE = SimpleNamespace(topic={"t": TOPIC}.get)
 def test_what_a_topic_that_lives_has_here_is_claimed(name, topic_id, partition, broker_id, claimed):
     metadata = PartitionMetadata(topic=name, partition=partition, topic_id=topic_id, uid="u")
     assert is_claimed(CACHE, broker_id, metadata) is claimed
+
+
+def test_a_topic_that_cannot_be_read_may_claim_what_it_had():
+    """It is there, as a later version made it, and nobody knows what it says: neither logs nor strays of it go (S10)."""
+    kept, lost = (PartitionMetadata(topic="later", partition=0, topic_id="i", uid=uid) for uid in ("odd", "gone"))
+    assert is_claimed(CACHE, 3, kept)
+    assert not is_claimed(CACHE, 3, lost)
+    assert to_set_aside(CACHE, [("log", kept), ("another", lost)]) == [("another", lost)]

@@ -290,7 +290,12 @@ async def test_what_nobody_claims_is_set_aside_when_there_is_room(manager, tools
         aside = SettingAside(
             one, pool, settle=wanted.append, on_disk_full=lambda: wanted.append("room"), on_fatal=fatal.append
         )
-        plane = SimpleNamespace(logs=one, partitions=SimpleNamespace(moved_away=lambda *_: False, aside=aside))
+        cache = SimpleNamespace(unreadable=set())
+        plane = SimpleNamespace(
+            logs=one,
+            partitions=SimpleNamespace(moved_away=lambda *_: False, aside=aside),
+            _link=SimpleNamespace(cache=cache),
+        )
         DataPlane._set_unclaimed_aside(plane)
         assert await aside.finished()
         assert (wanted, one.strays()) == (["room"], [])
@@ -300,6 +305,37 @@ async def test_what_nobody_claims_is_set_aside_when_there_is_room(manager, tools
     assert [stray.metadata.moved_away for stray in one.strays()] == [True]
     assert one.unclaimed() == []
     assert (wanted[1:], fatal) == ([("orders", 0)], [])
+
+
+async def test_a_log_whose_topic_cannot_be_read_is_not_set_aside(manager, tools):
+    """A broker of an earlier version that starts beside a topic of a later one."""
+    one = manager()
+    one.open()
+    log, _ = one.obtain(REF, 0, CONFIG)
+    tools.fill(log, 5)
+    tools.flush(log)
+    one.abandon()
+    two = manager()
+    two.open()
+    with ThreadPoolExecutor(1) as pool:
+        aside = SettingAside(
+            two, pool, settle=lambda _key: None, on_disk_full=lambda: None, on_fatal=lambda _error: None
+        )
+        cache = SimpleNamespace(unreadable={REF.uid})
+        plane = SimpleNamespace(
+            logs=two,
+            partitions=SimpleNamespace(moved_away=lambda *_: False, aside=aside),
+            _link=SimpleNamespace(cache=cache),
+        )
+        DataPlane._set_unclaimed_aside(plane)
+        assert await aside.finished()
+        assert two.strays() == []
+        assert two.obtain(REF, 0, CONFIG)[0].end_offset == 5, "it goes on where it was, once it can be read"
+        two.unclaim(two.obtain(REF, 0, CONFIG)[0])
+        cache.unreadable.clear()
+        DataPlane._set_unclaimed_aside(plane)
+        assert await aside.finished()
+    assert [stray.metadata.uid for stray in two.strays()] == [REF.uid], "the topic is gone"
 
 
 def test_a_log_of_the_same_name_does_not_inherit_the_flushed_end(manager, tools):
