@@ -35,6 +35,52 @@ async def test_fetch_waits_for_min_bytes_and_is_woken_by_the_append(tmp_path):
         assert len(response.responses[0].partitions[0].records) == 2 * len(one)
 
 
+def kept(rig):
+    """What the one fetch that waits keeps: sizes of records, records, and whether files."""
+    ((_, _, waiting),) = rig.services.waiting._heap
+    return [(one.size_bytes, one.held_bytes, one.cold is not None) for one in waiting._wanted]
+
+
+@on_uvloop
+async def test_a_fetch_that_waits_keeps_sizes_and_no_records(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig, rig.client() as reader, rig.client() as writer:
+        await rig.lead(partitions=3)
+        one = batch(b"x" * 100)
+        size = len(one)
+        await produce(writer, (0, one), (1, one))
+        rig.driver(number=1).log.tail.clear()
+        limits = {"max_bytes": 3 * size, "partition_max_bytes": size}
+        reader.send(FETCH, 12, fetch_request(0, 0, 0, wait_ms=60_000, min_bytes=3 * size, **limits))
+        await until(lambda: len(rig.services.waiting) == 1)
+        assert kept(rig) == [(size, 0, False), (size, 0, False), (0, 0, False)]
+        looked = []
+        look = PendingFetch._look_again
+        monkeypatch.setattr(PendingFetch, "_look_again", lambda self: looked.append(look(self)))
+        rig.driver(number=0).wake_all()
+        rig.driver(number=1).wake_all()
+        await until(lambda: looked)
+        assert kept(rig) == [(size, 0, False), (size, 0, False), (0, 0, False)], "there is still not enough"
+        await produce(writer, (2, one))
+        _, response = await reader.receive(FETCH, 12)
+        assert [len(part.records) for part in response.responses[0].partitions] == [size] * 3
+
+
+@on_uvloop
+async def test_what_is_gone_when_a_fetch_is_answered_is_told(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as reader, rig.client() as writer:
+        await rig.lead(partitions=3)
+        one = batch(b"x" * 100)
+        await produce(writer, (0, one), (0, one), (1, one))
+        reader.send(FETCH, 12, fetch_request(0, 0, 0, wait_ms=60_000, min_bytes=4 * len(one)))
+        await until(lambda: len(rig.services.waiting) == 1)
+        # Deleted without a word to whoever waits.
+        rig.driver().log.advance_start(1)
+        await produce(writer, (2, one))
+        _, response = await reader.receive(FETCH, 12)
+        answered = [(part.error_code, len(part.records) // len(one)) for part in response.responses[0].partitions]
+        assert answered == [(ErrorCode.OFFSET_OUT_OF_RANGE, 0), (0, 1), (0, 1)]
+
+
 @on_uvloop
 async def test_fetch_answers_at_its_deadline(tmp_path):
     async with Rig(tmp_path) as rig, rig.client() as client:

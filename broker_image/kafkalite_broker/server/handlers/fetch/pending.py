@@ -81,6 +81,7 @@ class PendingFetch:
             return
         # What waits is `wanted`, of which a partition takes far more than in the frame.
         body.topics, body.forgotten_topics_data = [], []
+        self._let_go_of_records()
         self._request.waits(kept_bytes=0)
         self._waiting = True
         self._request.on_abandoned(self._abandoned)
@@ -118,7 +119,10 @@ class PendingFetch:
                     woken.add(wanted.driver)
         try:
             if self._attempt(woken):
+                self._attempt_what_was_let_go(woken)
                 self._respond()
+            else:
+                self._let_go_of_records()
         except Exception as error:
             self._let_go()
             self._request.failed(error)
@@ -157,6 +161,13 @@ class PendingFetch:
 
     def _attempt_all(self) -> None:
         self._attempt({wanted.driver for wanted in self._wanted if wanted.driver is not None})
+
+    def _attempt_what_was_let_go(self, read: set[PartitionDriver]) -> None:
+        """Of what waited only sizes were kept. There may be less by now, or an error: Kafka too answers with that."""
+        found = {wanted.driver for wanted in self._wanted if wanted.size_bytes and wanted.driver is not None}
+        let_go = found - read
+        if let_go:
+            self._attempt(let_go)
 
     def _note_replication(self) -> None:
         """The leader of a partition took the fetch for that of a broker that has a replica."""
@@ -268,6 +279,7 @@ class PendingFetch:
             self._attempt_all()
 
     def _let_go_of_records(self) -> None:
+        """Of records that wait for more, or for their turn, only the sizes are kept: no bound counts them."""
         for wanted in self._wanted:
             wanted.let_go()
 

@@ -203,8 +203,12 @@ class Wanted:
         self.size_bytes = result.size
 
     def let_go(self) -> None:
-        """The answer has to wait: it is read anew when it may go out, and nothing is kept until then."""
+        """The answer has to wait: it is read anew when it may go out, and until then only its size is kept.
+
+        Neither are files kept open that retention may delete meanwhile.
+        """
         self.data.records = EMPTY
+        self.cold = None
 
 
 def _held_bytes(part: Buffer) -> int:
