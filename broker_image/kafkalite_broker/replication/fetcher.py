@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FETCH = API[1]
 FETCH_VERSION = 16
 ANSWER_DEADLINE_S = 5.0
-"""How long an answer may take beyond the wait that was asked for; then the leader is taken for unreachable."""
+"""How long a leader may be silent beyond the wait that was asked for; then it is taken for unreachable."""
 BACK_OFF_MIN_S = 0.02
 BACK_OFF_MAX_S = 0.5
 

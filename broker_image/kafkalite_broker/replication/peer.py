@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 CONNECT_DEADLINE_S = 2.0
+TRANSFER_LIMIT_S = 60.0
+"""How long an answer may take beyond its deadline while bytes of it arrive. Who sends a byte now and then must not hold
+up all that is replicated on the connection for ever."""
 BUFFER_BYTES = 64 << 10
 """What every connection has to read into."""
 BUFFER_BYTES_MAX = 4 << 20
@@ -38,6 +41,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._answer: asyncio.Future[memoryview] | None = None
         self._buffer = bytearray(BUFFER_BYTES)
         self._received_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._silence_s = self._heard_s = self._end_s = 0.0
+        """Of the awaited answer: how long nothing may arrive, when something did last, when it has to be whole."""
 
     @property
     def answering(self) -> bool:
@@ -68,6 +74,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self.close()
             return
         self._received_bytes += nbytes
+        self._heard_s = self._loop.time()
         received_bytes = self._received_bytes
         if received_bytes < LENGTH_BYTES:
             return
@@ -105,22 +112,37 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._buffer = bytearray(BUFFER_BYTES)
 
     async def exchange(self, buffers: Sequence[bytes | bytearray | memoryview], deadline_s: float) -> memoryview:
-        """Send a request frame; returns the answer without its length prefix. Raises `PeerError`."""
+        """Send a request frame; returns the answer without its length prefix. Raises `PeerError`.
+
+        The deadline is one of silence: it begins anew with whatever arrives, within `TRANSFER_LIMIT_S`. A large answer
+        over a slow link would otherwise be dropped, and asked for again, for ever.
+        """
         if self.transport is None:
             raise PeerError("not connected")
         assert self._answer is None, "one request at a time"
         self._fresh_buffer()
-        self._answer = asyncio.get_running_loop().create_future()
-        answer = self._answer
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._answer = answer
+        self._silence_s = deadline_s
+        self._heard_s = self._loop.time()
+        self._end_s = self._heard_s + deadline_s + TRANSFER_LIMIT_S
+        self._timer = self._loop.call_later(deadline_s, self._look_at_silence)
         self.transport.writelines(buffers)
         try:
-            async with asyncio.timeout(deadline_s):
-                return await answer
-        except TimeoutError:
-            self.close()
-            raise PeerError(f"no answer within {deadline_s:.1f} s") from None
+            return await answer
         finally:
             self._answer = None
+            self._timer.cancel()
+
+    def _look_at_silence(self) -> None:
+        now_s, due_s = self._loop.time(), min(self._heard_s + self._silence_s, self._end_s)
+        if now_s < due_s:
+            self._timer = self._loop.call_at(due_s, self._look_at_silence)
+            return
+        silent = due_s < self._end_s
+        limit = f"within {self._silence_s:.1f} s" if silent else f"whole {TRANSFER_LIMIT_S:.0f} s after its deadline"
+        self._fail(PeerError(f"no answer {limit}, {self._received_bytes} bytes of one have arrived"))
+        self.close()
 
     def close(self) -> None:
         """Drop the connection and whatever it was about to answer."""

@@ -1,11 +1,19 @@
 """What a connection to another broker does with its one buffer, without a socket."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from kafkalite_broker.replication.fetcher import FetchSettings
-from kafkalite_broker.replication.peer import BUFFER_BYTES, BUFFER_BYTES_MAX, LENGTH_BYTES, PeerConnection, PeerError
+from kafkalite_broker.replication.peer import (
+    BUFFER_BYTES,
+    BUFFER_BYTES_MAX,
+    LENGTH_BYTES,
+    TRANSFER_LIMIT_S,
+    PeerConnection,
+    PeerError,
+)
 
 
 class Wire(asyncio.Transport):
@@ -91,6 +99,80 @@ async def test_an_answer_that_is_larger_than_any_ends_the_connection_before_memo
 def test_a_batch_of_the_largest_request_fits_into_an_answer():
     settings = FetchSettings(wait_max_ms=500, max_bytes=10, partition_max_bytes=10, request_bytes_max=150_000_000)
     assert settings.answer_bytes_max >= 150_000_010
+
+
+class Clock:
+    """The loop of a connection, as far as time is concerned."""
+
+    def __init__(self):
+        self.now_s = 100.0
+        self.timers = []
+        self.create_future = asyncio.get_running_loop().create_future
+
+    def time(self):
+        return self.now_s
+
+    def call_later(self, delay_s, callback):
+        return self.call_at(self.now_s + delay_s, callback)
+
+    def call_at(self, when_s, callback):
+        timer = SimpleNamespace(when_s=when_s, callback=callback, cancel=lambda: self.timers.remove(timer))
+        self.timers.append(timer)
+        return timer
+
+    def advance(self, seconds):
+        self.now_s += seconds
+        for timer in [timer for timer in self.timers if timer.when_s <= self.now_s]:
+            self.timers.remove(timer)
+            timer.cancel = lambda: None
+            timer.callback()
+
+
+@pytest.fixture
+async def slow(connection):
+    """A connection, its clock, and an answer that it has asked for and that may be missing for 5 s."""
+    clock = connection._loop = Clock()
+    asked = asyncio.create_task(connection.exchange([b"?"], 5.0))
+    await asyncio.sleep(0)
+    return connection, clock, asked
+
+
+async def test_an_answer_that_arrives_steadily_may_take_longer_than_silence_may_last(slow):
+    connection, clock, asked = slow
+    data = frame(b"x" * 10)
+    for start in range(len(data)):
+        clock.advance(4.0)
+        arrive(connection, data[start : start + 1])
+    assert bytes(await asked) == b"x" * 10
+    assert clock.now_s > 150.0
+    assert not clock.timers
+
+
+async def test_silence_ends_the_connection_before_and_in_the_middle_of_an_answer(slow):
+    connection, clock, asked = slow
+    wire = connection.transport
+    clock.advance(4.0)
+    arrive(connection, frame(b"x" * 100)[:50])
+    clock.advance(4.9)
+    assert not wire.aborted
+    clock.advance(0.2)
+    assert wire.aborted
+    with pytest.raises(PeerError, match=r"no answer within 5\.0 s, 50 bytes"):
+        await asked
+
+
+async def test_an_answer_that_trickles_for_ever_ends_the_connection(slow):
+    connection, clock, asked = slow
+    wire, data = connection.transport, frame(b"x" * 10_000)
+    for start in range(66):
+        assert not wire.aborted
+        arrive(connection, data[start : start + 1])
+        clock.advance(1.0)
+        if clock.now_s >= 100.0 + 5.0 + TRANSFER_LIMIT_S:
+            break
+    assert wire.aborted
+    with pytest.raises(PeerError, match="no answer whole"):
+        await asked
 
 
 async def test_what_was_not_asked_for_ends_the_connection_and_spares_the_answer(connection):
