@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +37,11 @@ from kafkalite_runtime.logging import get_logger
 from kafkalite_runtime.telemetry import TelemetryServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from kafkalite_broker.cluster.settings import BrokerConfig, BrokerSettings
     from kafkalite_broker.log.recovery_tally import Left, Recovered
     from kafkalite_core.model.partition import Topic, TopicRef
-    from kafkalite_core.storage.disk import Disk
 
 log = get_logger(__name__)
 
@@ -77,6 +77,8 @@ class Broker:
         self._background = Background()
         self._telemetry = BrokerTelemetry()
         self._stopping = asyncio.Event()
+        self._outlived = asyncio.Event()
+        """A newer incarnation took over: nothing is handed over any more."""
         self._plane: DataPlane | None = None
         self._serving = False
         self._state = "starting"
@@ -133,11 +135,11 @@ class Broker:
         """Run until asked to stop; returns the exit code."""
         await self._endpoint.start()
         try:
-            plane = await self._until_stopped(self._start())
-            if plane is not None:
-                await self._stopping.wait()
-                if self._exit_code == 0:
-                    await self._hand_over(plane)
+            await _unless(self._stopping, self._start())
+            await self._stopping.wait()
+            # It may lead from the moment that it serves, whatever the registration says by then.
+            if self._serving and self._plane is not None:
+                await _unless(self._outlived, self._hand_over(self._plane))
         finally:
             await self._close()
         return self._exit_code
@@ -151,7 +153,7 @@ class Broker:
 
     # ------------------------------------------------------------ life cycle
 
-    async def _start(self) -> DataPlane:
+    async def _start(self) -> None:
         await self._link.start()
         self._say("waiting for the Kubernetes API")
         await self._link.synced()
@@ -188,7 +190,6 @@ class Broker:
             log.info("still waiting for the registration", obstacle=self._link.obstacle)
         self._say("running")
         log.info("broker is up", broker=self._settings.broker_id, epoch=self._link.broker_epoch)
-        return plane
 
     async def _recover(self, plane: DataPlane) -> Recovered:
         report = RecoveryReport(self._client, self._settings)
@@ -231,19 +232,6 @@ class Broker:
             metrics_url=self._settings.metrics_url,
         )
 
-    async def _until_stopped(self, work: Any) -> Any:
-        """The result of the work, or None when the broker is asked to stop first."""
-        task = asyncio.ensure_future(work)
-        stop = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if task.done():
-            return task.result()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        return None
-
     async def _hand_over(self, plane: DataPlane) -> None:
         """Controlled shutdown: the operator moves the leaders; without it the broker does so itself."""
         self._say("handing over leadership")
@@ -266,8 +254,7 @@ class Broker:
             log.info("stopped while recovering the logs")
             self._exit_now(self._exit_code, "stopped while recovering the logs")
         self._say("closing")
-        clean = self._serving and self._exit_code == 0
-        self._serving = False
+        served, self._serving = self._serving, False
         if self._plane is not None:
             # First of all: of batches that wait for their checks, which are dropped, none behind may be appended.
             self._plane.stop_reading()
@@ -277,6 +264,7 @@ class Broker:
         # Before the epoch is read that the clean marker names: nobody registers anew while the logs are closed.
         await self._link.stop()
         epoch = self._link.broker_epoch
+        clean = served and self._exit_code == 0  # a newer incarnation may have been seen until just now
         if self._plane is not None:
             await self._plane.close(clean=clean, broker_epoch=None if self._link.in_doubt else epoch)
         self._lease.stop()
@@ -308,20 +296,22 @@ class Broker:
     def _registered(self, broker_epoch: int) -> None:
         self._termination.write(broker_epoch=broker_epoch)
         if self._plane is not None:
-            self._note_registration(self._plane.logs.disk)
-            forget_taken(self._plane.logs.disk)
+            disk, registration = self._plane.logs.disk, self._link.registration
+            assert registration is not None, "it was registered just now"
+            # On disk before anything is reported under it: should the store lose it, the directory can prove it (R9).
+            self._note(
+                partial(note_registration, disk, registration),
+                otherwise="no room to note the registration: it counts for less, should the store lose it",
+            )
+            self._note(partial(forget_taken, disk), otherwise="what the clean marker became could not be removed")
         self._brokers_changed()
 
-    def _note_registration(self, disk: Disk) -> None:
-        """On disk before anything is reported under it: should the store lose it, the directory can prove it (R9)."""
-        registration = self._link.registration
-        assert registration is not None, "it was registered just now"
+    def _note(self, work: Callable[[], None], *, otherwise: str) -> None:
+        """Write to the data directory what the broker can do without, but not with a disk that fails."""
         try:
-            note_registration(disk, registration)
+            work()
         except StorageError as error:
-            log.error(
-                "no room to note the registration: it counts for less, should the store lose it", error=str(error)
-            )
+            log.error(otherwise, error=str(error))
         except DiskFailure as error:
             self._cannot_go_on(error)
 
@@ -329,6 +319,7 @@ class Broker:
         """A newer incarnation of this broker exists (R8): end at once, without the clean marker."""
         log.error("superseded: ending", reason=reason)
         self._exit_code = SUPERSEDED_EXIT_CODE
+        self._outlived.set()
         self._stopping.set()
 
     def _cannot_go_on(self, error: BaseException) -> None:
@@ -378,3 +369,19 @@ class Broker:
             return self._link.obstacle or "not registered"
         behind = self._plane.partitions.behind_count()
         return True if not behind else f"{behind} replicas are catching up"
+
+
+async def _unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work unless that happens first; then it is broken off."""
+    if event.is_set():
+        work.close()
+        return
+    task, happened = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, happened}, return_when=asyncio.FIRST_COMPLETED)
+    happened.cancel()
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        return
+    task.result()

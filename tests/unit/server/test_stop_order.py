@@ -1,5 +1,6 @@
 """A broker that stops: what is dropped, and what was sent behind it."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +85,25 @@ async def test_the_clean_marker_names_the_epoch_after_the_last_registration_or_n
     broker._link.stop = link_stops
     await broker._close()
     assert closed == [(True, marked)]
+
+
+@on_uvloop
+async def test_superseded_while_it_closes_a_broker_leaves_no_clean_marker():  # R8
+    closed = []
+
+    async def close(*, clean, broker_epoch):
+        closed.append(clean)
+
+    plane = SimpleNamespace(recovering=False, stop_reading=lambda: None, close=close)
+    broker = ending(plane, SimpleNamespace(stop=nothing), nothing)
+    broker._outlived, broker._stopping = asyncio.Event(), asyncio.Event()
+
+    async def link_stops():
+        broker._superseded("a newer one")
+
+    broker._link.stop = link_stops
+    await broker._close()
+    assert closed == [False]
 
 
 @on_uvloop
