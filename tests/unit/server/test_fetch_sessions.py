@@ -1,8 +1,11 @@
 """Fetch sessions of followers (KIP-227) over a real socket: what a request need not name, what an answer need not tell."""
 
 import asyncio
+from types import SimpleNamespace
 from uuid import UUID
 
+from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
+from kafkalite_broker.server.handlers.fetch.wanted import Wanted
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
@@ -108,6 +111,26 @@ async def test_a_high_watermark_is_told_with_the_next_answer(tmp_path):
         assert told == {0: 1, 1: 0}
         await follower.ask({1: 1})
         await other
+
+
+@on_uvloop
+async def test_what_moves_is_not_compared_with_all_that_moved_before():
+    compared = []
+
+    class Counted(Wanted):
+        def __eq__(self, other):
+            compared.append(other)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    parts = [Counted("orders", None, FetchPartition(partition=number)) for number in range(200)]
+    request = SimpleNamespace(body=SimpleNamespace(max_bytes=1))
+    waiting = PendingFetch(request, None, None, parts[:1], SimpleNamespace(waiting=None))
+    for part in parts * 2:
+        waiting.add(part)
+    assert waiting._wanted == parts
+    assert len(compared) < 10 * len(parts)
 
 
 @on_uvloop

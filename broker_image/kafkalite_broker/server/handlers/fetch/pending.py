@@ -50,8 +50,8 @@ class PendingFetch:
         session: The follower's session; None outside of any.
     """
 
-    __slots__ = ("_asker", "_bytes_max", "_loop", "_request", "_scheduled", "_services", "_session", "_waiting",
-                 "_wanted", "_woken", "done")  # fmt: skip
+    __slots__ = ("_asker", "_bytes_max", "_known", "_loop", "_request", "_scheduled", "_services", "_session",
+                 "_waiting", "_wanted", "_woken", "done")  # fmt: skip
 
     def __init__(
         self,
@@ -66,6 +66,8 @@ class PendingFetch:
         self._asker = asker
         self._bytes_max = min(request.body.max_bytes, FETCH_BYTES_MAX)
         self._wanted = wanted
+        self._known = set() if session is None else set(wanted)
+        """Of a session, of which more may move: those that are in `_wanted`, of which there may be thousands."""
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._scheduled = False
@@ -97,7 +99,8 @@ class PendingFetch:
 
     def add(self, wanted: Wanted) -> None:
         """A partition of the session moved that was at rest when the request came."""
-        if wanted not in self._wanted:
+        if wanted not in self._known:
+            self._known.add(wanted)
             self._wanted.append(wanted)
 
     def wake(self, driver: PartitionDriver) -> None:
@@ -144,6 +147,7 @@ class PendingFetch:
         """The client went away: nothing waits for it any longer."""
         self._let_go()
         self._wanted = []
+        self._known.clear()
 
     def _let_go(self) -> None:
         if self.done:
@@ -329,6 +333,7 @@ class PendingFetch:
             responses=list(topics.values()),
         )
         self._add_leader_hints(response, told)
+        self._known.clear()
         self._wanted = []  # this may be known for as long as it could have waited, and must not keep what was sent
         self._request.answer(response)
 
