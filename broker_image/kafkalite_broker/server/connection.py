@@ -297,10 +297,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._unsent and bool(self._slots) and self._slots[0] is slot
 
     def stalls(self, now_s: float, patience_s: float) -> bool:
-        """Whether others wait for what an unsent answer holds, and the client has read nothing of it for so long.
-
-        Asked now and then.
-        """
+        """Asked now and then: whether nothing of an answer is read, and others wait for what it or the rest holds."""
         if not self._unsent or self._transport is None:
             return False
         unsent_bytes = self._transport.get_write_buffer_size()
@@ -308,6 +305,8 @@ class Connection(asyncio.BufferedProtocol):
             self._stalled_bytes, self._stalled_s = unsent_bytes, now_s
         if now_s - self._stalled_s < patience_s:
             return False
+        if self._slots and self._budget.held:
+            return True
         return any(slot.held is not None and slot.held.is_waited_for for slot in self._unsent)
 
     def _all_sent(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from kafkalite_broker.server.slot import UNCOUNTED
 from kafkalite_core.model.errors import KafkaLiteError
 from kafkalite_core.protocol.apis import API, unsupported_api_versions_response
 from kafkalite_core.protocol.header import RequestHeader, decode_request_header, encode_response_frame
@@ -33,6 +35,11 @@ LARGE_APIS = frozenset({0, 8, 11, 14})
 """Produce, OffsetCommit, JoinGroup, SyncGroup: as large as a frame may be."""
 
 log = get_logger(__name__)
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class Request:
@@ -76,7 +83,11 @@ class Request:
         self._table.request_answered(self._spec.name, monotonic() - self.received_s)
 
     async def answer_large(self, response: object, pool: Executor) -> None:
-        """As `answer`, for what may be so large that its encoding would hold the event loop: a thread encodes it."""
+        """As `answer`, for what may be so large that its encoding would hold the event loop: a thread encodes it.
+
+        Of a connection one such answer is encoded and not yet sent, however many its client asks for and does not read.
+        """
+        await self.turn()
         if self._slot.closed:
             self._slot.finish(())
             return
@@ -84,6 +95,7 @@ class Request:
         buffers = await loop.run_in_executor(
             pool, encode_response_frame, self._spec, self.version, self.correlation_id, response
         )
+        self.holds_until_sent(UNCOUNTED)
         self._slot.finish(buffers)
         self._table.request_answered(self._spec.name, monotonic() - self.received_s)
 
@@ -127,9 +139,19 @@ class Request:
         """Whether all requests before it were answered, and nothing large of these answers is unsent."""
         return self._slot.is_first
 
-    def on_first(self, callback: Callable[[], None]) -> None:
-        """Have the callback called once it `is_first`."""
-        self._slot.on_first = callback
+    async def turn(self) -> None:
+        """Wait until it `is_first`, or the client goes away. Who waits here must hold nothing that others wait for."""
+        if self._slot.done or self.is_first:
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._slot.on_first = partial(_done, turn)
+        await self.unless_abandoned(turn)
+
+    async def unless_abandoned(self, future: asyncio.Future[None]) -> None:
+        """Wait for it, or until the client goes away."""
+        self.on_abandoned(partial(_done, future))
+        if not self.abandoned:
+            await future
 
     def holds_until_sent(self, held: Held) -> None:
         """Have it given back when nothing of the answer is in memory any longer: it was sent, or never will be.

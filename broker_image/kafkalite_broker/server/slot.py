@@ -122,6 +122,18 @@ class Held(Protocol):
         """The answer holds nothing any longer."""
 
 
+class Uncounted:
+    """What a large answer holds of no memory that is shared: it only bounds what its own connection has unsent."""
+
+    is_waited_for = False
+
+    def give_back(self) -> None:
+        """Nothing was taken."""
+
+
+UNCOUNTED = Uncounted()
+
+
 class Attachment(Protocol):
     """What a handler remembers of a connection."""
 

@@ -7,12 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafkalite_broker.server import listener
+from kafkalite_broker.server import dispatch, listener
 from kafkalite_broker.server.answer_budget import SHARES, AnswerBudget
 from kafkalite_broker.server.budget import InFlightBudget
 from kafkalite_broker.server.connection import WRITE_BUFFER_BYTES, Connection
+from kafkalite_broker.server.dispatch import Request
 from kafkalite_broker.server.handlers.fetch import handler
 from kafkalite_broker.server.handlers.fetch.pending import PendingFetch
+from kafkalite_core.protocol.apis import API
 from tests.unit.replication.rig import MIB, Client, Rig, batch, on_uvloop, until
 from tests.unit.server.client_requests import FETCH, fetch_request, produce
 from tests.unit.server.fake_connection import FakeDispatcher, FakeTransport, feed, frame
@@ -84,6 +86,25 @@ async def test_a_connection_that_ends_holds_no_answers(parts):
     assert calls == ["second sent", "third sent", "first sent"]
 
 
+async def test_a_large_answer_is_encoded_in_its_turn_and_held_until_it_is_read(parts, monkeypatch):
+    connection, transport, (first, second, third) = parts
+    monkeypatch.setattr(dispatch, "encode_response_frame", lambda *_: [b"large"])
+    header = SimpleNamespace(api_version=0, correlation_id=7, client_id=None)
+    table = SimpleNamespace(request_answered=lambda *_: None)
+    request = Request(API[10], header, None, second, table, 1)
+    answering = asyncio.create_task(request.answer_large("response", None))
+    await asyncio.sleep(0)
+    assert second.on_first is not None
+    first.finish([b"first "])
+    transport.client_reads = False
+    await answering
+    assert transport.sent == b"first large"
+    assert not third.is_first
+    transport.unsent_bytes = 0
+    connection.resume_writing()
+    assert third.is_first
+
+
 async def test_a_client_stalls_that_reads_nothing(parts):
     connection, transport, (first, _, _) = parts
     told(first, [], "first")
@@ -97,6 +118,8 @@ async def test_a_client_stalls_that_reads_nothing(parts):
     assert connection.stalls(121.0, 10.0)
     first.held.is_waited_for = False
     assert not connection.stalls(131.0, 10.0), "nobody minds"
+    connection._budget.held = True
+    assert connection.stalls(132.0, 10.0), "requests behind it hold what others wait for"
 
 
 # ---------------------------------------------------------------------------------------------------- fetches

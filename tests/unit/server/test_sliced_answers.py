@@ -1,16 +1,20 @@
 """What describes many partitions is made in slices: whole, in its turn, and with room for others in between."""
 
 import asyncio
+import contextlib
 from types import SimpleNamespace
 
+from kafkalite_broker.server import dispatch
 from kafkalite_broker.server.handlers.slices import PARTITIONS_AT_ONCE, SlicedAnswers
 from kafkalite_core.protocol.api_versions import ApiVersionsRequest
+from kafkalite_core.protocol.describe_log_dirs import DescribeLogDirsRequest
 from kafkalite_core.protocol.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from kafkalite_core.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from tests.unit.replication.rig import Rig, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import METADATA
+from tests.unit.server.test_answer_memory import Narrow, narrow
 
-API_VERSIONS, PARTITIONS = 18, 75
+API_VERSIONS, LOG_DIRS, PARTITIONS = 18, 35, 75
 TOPICS, SIZE = 12, 250
 
 
@@ -107,6 +111,51 @@ async def test_other_work_has_its_turn_between_the_slices(tmp_path, monkeypatch)
     assert made == [TOPICS * SIZE // PARTITIONS_AT_ONCE, 2000 // PARTITIONS_AT_ONCE]
 
 
+@contextlib.asynccontextmanager
+async def unread(rig, monkeypatch, count):
+    """A client that asked for everything so often, the last time for log directories, and reads nothing.
+
+    And the correlation ids of the answers that were encoded.
+    """
+    encoded = []
+    encode = dispatch.encode_response_frame
+    monkeypatch.setattr(dispatch, "encode_response_frame", lambda *a: encoded.append(a[2]) or encode(*a))
+    async with Narrow(rig.port) as hog:
+        await until(lambda: rig.server.connections)
+        narrow(rig)
+        for _ in range(count - 1):
+            hog.send(METADATA, 9, MetadataRequest(topics=None))
+        hog.send(LOG_DIRS, 1, DescribeLogDirsRequest(topics=None))
+        await until(lambda: len(rig.tasks) == count - 1 and encoded)
+        yield hog, encoded
+
+
+@on_uvloop
+async def test_a_client_that_does_not_read_has_one_large_answer_unsent_and_keeps_nobody_waiting(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig:
+        see_many(rig)
+        async with unread(rig, monkeypatch, 30) as (hog, encoded), rig.client() as other:
+            assert shown((await other.ask(METADATA, 9, MetadataRequest(topics=None))).topics) == EVERYTHING
+            await other.ask(LOG_DIRS, 1, DescribeLogDirsRequest(topics=None))
+            assert encoded == [1, 1, 2], "one for the first client: who asked later had its turn"
+            answers = [await hog.receive(METADATA, 9) for _ in range(29)]
+            assert [correlation_id for correlation_id, _ in answers] == list(range(1, 30))
+            assert (await hog.receive(LOG_DIRS, 1))[0] == 30
+            assert all(shown(response.topics) == EVERYTHING for _, response in answers)
+            await until(lambda: not rig.tasks)
+
+
+@on_uvloop
+async def test_large_answers_that_wait_for_their_turn_end_with_the_connection(tmp_path, monkeypatch):
+    async with Rig(tmp_path) as rig:
+        see_many(rig)
+        async with unread(rig, monkeypatch, 30) as (hog, encoded):
+            hog.writer.transport.abort()
+            await until(lambda: not rig.server.connections and not rig.tasks)
+            assert encoded == [1]
+            assert rig.server.budget.used_bytes == 0
+
+
 class FakeRequest:
     def __init__(self):
         self.abandoned = False
@@ -121,6 +170,9 @@ class FakeRequest:
 
     def answer_nothing(self):
         self.answers.append(("nothing", None))
+
+    async def turn(self):
+        pass
 
     async def guarded(self, work):
         await work

@@ -49,6 +49,7 @@ class DescribeConfigsHandler:
             self._services.background(request.guarded(self._describe_many(request, distinct)))
 
     async def _describe_many(self, request: Request, resources: list[DescribeConfigsResource]) -> None:
+        await request.turn()
         description, results = Description(self._services, request.body), []
         for number, resource in enumerate(resources, start=1):
             results.append(description.of(resource))

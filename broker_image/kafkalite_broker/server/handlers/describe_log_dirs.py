@@ -46,6 +46,7 @@ class DescribeLogDirsHandler:
             self._services.background(request.guarded(self._describe(request)))
 
     async def _describe(self, request: Request) -> None:
+        await request.turn()
         directory = self._services.facts.data_directory
         result = DescribeLogDirsResult(log_dir=str(directory))
         loop = asyncio.get_running_loop()

@@ -36,6 +36,8 @@ class SlicedAnswers:
         self._services.background(request.guarded(self._finish(request, work)))
 
     async def _finish(self, request: Request, work: Generator[None, None, object]) -> None:
+        # Not in the turn of all: a client that does not read what it was answered must not keep it from the others.
+        await request.turn()
         async with self._turn:
             while not request.abandoned:
                 await asyncio.sleep(0)

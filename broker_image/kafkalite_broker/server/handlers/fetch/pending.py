@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -32,11 +31,6 @@ WAITING_PARTITION_BYTES = 1 << 10
 
 LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 NO_TOPIC_ID = UUID(int=0)
-
-
-def _done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class PendingFetch:
@@ -240,7 +234,7 @@ class PendingFetch:
         try:
             if not self._request.is_first:
                 self._let_go_of_records()
-                await self._turn()
+                await self._request.turn()
                 self._attempt_all()
             room = self._room()
             if room is not None:
@@ -254,11 +248,6 @@ class PendingFetch:
         finally:
             if room is not None:
                 room.give_back()
-
-    async def _turn(self) -> None:
-        turn = self._loop.create_future()
-        self._request.on_first(partial(_done, turn))
-        await self._unless_abandoned(turn)
 
     def _room(self) -> Room | None:
         """Memory for the records. A broker's fetch takes none: it never waits for consumers."""
@@ -276,7 +265,7 @@ class PendingFetch:
         waits = room.entered
         if waits is not None:
             self._let_go_of_records()
-            await self._unless_abandoned(waits)
+            await self._request.unless_abandoned(waits)
         if waits is not None or room.is_cut:
             # Plans do not keep: a segment may have gone meanwhile. Nor may there be as much as was planned.
             self._bytes_max = min(self._bytes_max, room.size_bytes)
@@ -286,12 +275,6 @@ class PendingFetch:
         """Of records that wait for more, or for their turn, only the sizes are kept: no bound counts them."""
         for wanted in self._wanted:
             wanted.let_go()
-
-    async def _unless_abandoned(self, future: asyncio.Future[None]) -> None:
-        """Wait for it, or until the client goes away."""
-        self._request.on_abandoned(partial(_done, future))
-        if not self._request.abandoned:
-            await future
 
     async def _read_cold(self) -> None:
         for wanted in self._wanted:
