@@ -114,6 +114,24 @@ async def test_a_high_watermark_is_told_with_the_next_answer(tmp_path):
 
 
 @on_uvloop
+async def test_a_session_that_waits_for_more_keeps_no_records_and_is_told_them_all(tmp_path):
+    async with Rig(tmp_path) as rig, rig.client() as client, rig.client() as writer:
+        follower = FollowerClient(client, await lead(rig))
+        one = batch()
+        await produce(writer, (0, one), acks=1)
+        request = follower.request({0: 0, 1: 0}, wait_ms=60_000)
+        request.min_bytes = 2 * len(one)
+        client.send(FETCH, VERSION, request)
+        await until(lambda: len(rig.services.waiting) == 1)
+        ((_, _, waiting),) = rig.services.waiting._heap
+        assert [(part.size_bytes, part.held_bytes) for part in waiting._wanted] == [(len(one), 0), (0, 0)]
+        await produce(writer, (1, one), acks=1)
+        response = await follower.receive()
+        parts = [part for topic in response.responses for part in topic.partitions]
+        assert [len(part.records) for part in parts] == [len(one)] * 2
+
+
+@on_uvloop
 async def test_what_moves_is_not_compared_with_all_that_moved_before():
     compared = []
 
