@@ -274,6 +274,7 @@ def test_every_reason_of_a_condition_is_documented() -> None:
     code = sources("core/kafkalite_core/controller", "core/kafkalite_core/resources", "operator/kafkalite_operator")
     used = set(re.findall(r'_condition\(\s*\w?"?[A-Za-z_]+"?, (?:True|False|\w+), "([A-Z][A-Za-z]+)"', code))
     used |= set(re.findall(r'Obstacle\(\s*"([A-Z][A-Za-z]+)"', code))
+    used |= set(re.findall(r'_problem\(view, "([A-Z][A-Za-z]+)"', code))
     used |= set(re.findall(r'reason, message = .* else \("([A-Za-z]+)"', code))
     assert {"FLUSH_DONE", "FLUSH_RELAXED", "FLUSH_TIGHTENING"} <= set(re.findall(r"\bFLUSH_[A-Z]+\b", code))
     used |= {FLUSH_DONE, FLUSH_RELAXED, FLUSH_TIGHTENING}
