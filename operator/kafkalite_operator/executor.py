@@ -337,7 +337,9 @@ class Executor:
         )
         await self.patch(TOPICS, topic.namespace, topic.object_name, operations)
         _log.info("partitions added", topic=topic.name, partitions=sorted(action.partitions), why=action.reason)
-        self._record(TOPICS, topic.uid, "Normal", "PartitionsAdded", action.reason)
+        self._metrics.unclean_elections.inc(len(action.unclean))
+        type_ = "Warning" if action.unclean else "Normal"
+        self._record(TOPICS, topic.uid, type_, "PartitionsAdded", action.reason)
 
     async def _complete_elections(self, action: CompleteElections) -> None:
         """Remove the annotations. A newer wish in one of them stays, and is looked at in the next round."""

@@ -105,6 +105,12 @@ class Producer(Client):
         for lane in self._lanes:
             self.world.at(100.0 + self.chance() * 200.0, self.process, lane.begin)
 
+    def write_also(self, topic: str, number: int) -> None:
+        """The topic is to have that partition as well."""
+        if not any((lane.topic, lane.number) == (topic, number) for lane in self._lanes):
+            self._lanes.append(Lane(self, topic, number))
+            self.world.at(100.0 + self.chance() * 200.0, self.process, self._lanes[-1].begin)
+
     def ask_id(self) -> None:
         """InitProducerId, of any broker."""
         hosts = self.cluster.host_list

@@ -402,5 +402,6 @@ class Faults(Strikes):
         if not api.objects["clusters"]:
             cluster.create_cluster()
         self._create_what_is_missing()
+        self._grow_again()
         if cluster.shape.scales:
             self._scale_to(cluster.shape.brokers)

@@ -229,8 +229,8 @@ def _without_disks(status: dict[str, Any]) -> str:
     """What a topic says that waits for consent to a recovery (S11) or adoption (S10), since all that were in sync lost
     their disks; empty for one that does not.
     """
-    ready = [each for each in status.get("conditions") or [] if each["type"] == "Ready"]
-    said = [each["message"] for each in ready if each["reason"] in {STORE_WENT_BACK, "InSyncLost"}]
+    told = [each for each in status.get("conditions") or [] if each["type"] in {"Ready", "Progressing"}]
+    said = [each["message"] for each in told if each["reason"] in {STORE_WENT_BACK, "InSyncLost"}]
     return next((words for words in said if "without their data" in words), "")
 
 

@@ -37,6 +37,9 @@ class UserActions:
         self._lost: list[TopicShape] = []
         self._backup: Backup | None = None
         self._bumps = self._world.rng("restored versions").random
+        self._wanted: dict[str, int] = {}
+        """By topic that the user made larger: how many partitions it is to have. A restore may take some back."""
+        self._grows_again = self._world.rng("partitions again").random
 
     def _duration(self, longest_ms: float) -> float:
         return 50.0 + self._chance.random() ** 2 * longest_ms
@@ -163,6 +166,7 @@ class UserActions:
         self._cluster.oracles.groups.forgive(generations=True)
         self._world.bite("restore")
         self._world.at(500.0 + self._chance.random() * 2_000.0, None, api.start)
+        self._world.at(1_000.0 + self._grows_again() ** 2 * 30_000.0, None, self._grow_again)
 
     def _delete_records(self) -> None:
         """DeleteRecords, up to some committed offset (KIP-107)."""
@@ -378,3 +382,14 @@ class UserActions:
                 "topics", topic.name, [{"op": "replace", "path": "/spec/partitions", "value": more}]
             )
             self._world.bite("grow")
+            if self._cluster.shape.faults.get("restore"):
+                self._wanted[topic.name] = more
+                for producer in self._cluster.producers:
+                    producer.write_also(topic.name, more - 1)
+
+    def _grow_again(self) -> None:
+        """Topics have fewer partitions than their users want, since the store went back to before they were added."""
+        for name, count in self._wanted.items():
+            obj = self._cluster.api.objects["topics"].get(name)
+            if obj is not None and obj["spec"]["partitions"] < count:
+                self._cluster.api.patch("topics", name, [{"op": "replace", "path": "/spec/partitions", "value": count}])

@@ -97,12 +97,23 @@ class CreateTopicStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddPartitions:
-    """Add partitions to a topic that has some."""
+    """Add partitions to a topic that has some.
+
+    Attributes:
+        topic: Which one.
+        resource_version: As in `CreateTopicStatus`.
+        partitions: By number.
+        reason: A sentence for the Event.
+        taken_over: Those that the topic had before the store went back in time, whose data brokers hold (S10).
+        unclean: As in `CreateTopicStatus`.
+    """
 
     topic: TopicRef
     resource_version: str
     partitions: Mapping[int, Partition]
     reason: str
+    taken_over: frozenset[int] = frozenset()
+    unclean: frozenset[int] = frozenset()
 
     @property
     def key(self) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from kafkalite_core.model.limits import EPOCHS_AHEAD, PARTITIONS_PER_TOPIC_MAX
 from kafkalite_core.model.partition import IsrEntry, Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from kafkalite_core.controller.placement import Load
     from kafkalite_core.controller.snapshot import Snapshot, TopicView
@@ -63,7 +63,7 @@ def held_of(snapshot: Snapshot, view: TopicView) -> tuple[str, list[tuple[int, S
     found = [
         (broker_id, stray)
         for broker_id, broker in sorted(snapshot.brokers.items())
-        for stray in _listed(broker)
+        for stray in listed_by(broker)
         if stray.topic == view.spec.topic_name
         and stray.topic_id not in taken
         and view.adopt_topic_id in {"", stray.topic_id}
@@ -88,7 +88,7 @@ def taking_over(snapshot: Snapshot, broker_id: int) -> list[str]:
     )
 
 
-def _told_of(snapshot: Snapshot, topic_id: str) -> dict[int, list[Stray]]:
+def told_of(snapshot: Snapshot, topic_id: str) -> dict[int, list[Stray]]:
     """What brokers remember of a topic that lost its whole status, and have no replica of (S11): by partition."""
     told: dict[int, list[Stray]] = {}
     for broker in snapshot.brokers.values():
@@ -98,14 +98,16 @@ def _told_of(snapshot: Snapshot, topic_id: str) -> dict[int, list[Stray]]:
     return told
 
 
-def _epochs_above(strays: list[tuple[int, Stray]], told: Mapping[int, list[Stray]]) -> tuple[int, int]:
-    """(leader epoch, partition epoch) above all that any broker knows of any partition of the topic, listed or not."""
-    known = [*(stray for _, stray in strays), *(stray for each in told.values() for stray in each)]
-    leader_epoch = max(max(stray.leader_epoch, stray.reach[0]) for stray in known)
-    return leader_epoch + EPOCHS_AHEAD, max(stray.partition_epoch for stray in known) + EPOCHS_AHEAD
+def epochs_above(known: Iterable[Stray], seen: Iterable[tuple[int, int]] = ()) -> tuple[int, int]:
+    """(leader epoch, partition epoch) above all that any broker knows of any partition of the topic, listed or not.
+
+    `seen`: such pairs that the observer has seen itself.
+    """
+    pairs = [*((max(stray.leader_epoch, stray.reach[0]), stray.partition_epoch) for stray in known), *seen]
+    return max(pair[0] for pair in pairs) + EPOCHS_AHEAD, max(pair[1] for pair in pairs) + EPOCHS_AHEAD
 
 
-def _listed(broker: Broker) -> tuple[Stray, ...]:
+def listed_by(broker: Broker) -> tuple[Stray, ...]:
     """All data of lost topics that the broker says it has: set aside, or in use and more than the store shows."""
     return (*broker.strays, *(holding_as_stray(holding) for holding in broker.holdings if holding.hosted))
 
@@ -122,7 +124,9 @@ def _may_hold_more(snapshot: Snapshot, view: TopicView, broker_id: int, now: flo
         return broker_id < snapshot.cluster.replicas
     if broker.alive and heard(snapshot, broker, now):
         return False
-    return broker_id < snapshot.cluster.replicas or any(held.topic == view.spec.topic_name for held in _listed(broker))
+    return broker_id < snapshot.cluster.replicas or any(
+        held.topic == view.spec.topic_name for held in listed_by(broker)
+    )
 
 
 def _unnoticed(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]], now: float) -> Obstacle | None:
@@ -149,15 +153,15 @@ def _held(strays: list[tuple[int, Stray]]) -> str:
     return "data of a lost topic of this name are to be taken over"
 
 
-def _ids_listed(snapshot: Snapshot, view: TopicView) -> list[str]:
+def _idslisted_by(snapshot: Snapshot, view: TopicView) -> list[str]:
     name = view.spec.topic_name
     return sorted(
-        {one.topic_id for broker in snapshot.brokers.values() for one in _listed(broker) if one.topic == name}
+        {one.topic_id for broker in snapshot.brokers.values() for one in listed_by(broker) if one.topic == name}
     )
 
 
 def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
-    ids = _ids_listed(snapshot, view)
+    ids = _idslisted_by(snapshot, view)
     message = (
         f"no broker holds data of topic id {view.adopt_topic_id!r} that are another topic's no more; of this name they "
         f"list {', '.join(ids) or 'none'}. Set the annotation kafkalite.io/adopt-strays to one of these ids, to "
@@ -180,7 +184,7 @@ def _absent(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]]
 
 def _in_sync_lost(snapshot: Snapshot, view: TopicView, topic_id: str, lost: Mapping[int, list[int]]) -> Obstacle:
     """A person has to say whether what is left is good enough, as in a recovery of the store (S11)."""
-    others = [each for each in _ids_listed(snapshot, view) if each != topic_id]
+    others = [each for each in _idslisted_by(snapshot, view) if each != topic_id]
     choice = f" Of this name there is also {', '.join(others[:LISTED_MAX])} for adopt-strays." if others else ""
     shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
     more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
@@ -215,28 +219,31 @@ def adopt(
     for broker_id, stray in strays:
         held.setdefault(stray.partition, {})[broker_id] = stray
     topic_id = strays[0][1].topic_id
-    told = _told_of(snapshot, topic_id)
+    told = told_of(snapshot, topic_id)
     count = min(max({*held, *told}) + 1, PARTITIONS_PER_TOPIC_MAX)
-    lost = _lost(held, told, snapshot.brokers, count)
+    lost = in_sync_lost_of(held, told, snapshot.brokers, range(count))
     if lost and not view.recovery_request:
         return _in_sync_lost(snapshot, view, topic_id, lost)
-    epochs = _epochs_above(strays, told)
+    epochs = epochs_above([*(stray for _, stray in strays), *(stray for each in told.values() for stray in each)])
     entries = {
-        number: _entry(snapshot, view, holders, told.get(number, []), epochs, load)
+        number: entry_of_holders(snapshot, view, holders, told.get(number, []), epochs, load)
         for number, holders in sorted(held.items())
     }
     return Adopted(entries, frozenset(lost), count, epochs)
 
 
-def _lost(
-    held: Mapping[int, Mapping[int, Stray]], told: Mapping[int, list[Stray]], brokers: Mapping[int, Broker], count: int
+def in_sync_lost_of(
+    held: Mapping[int, Mapping[int, Stray]],
+    told: Mapping[int, list[Stray]],
+    brokers: Mapping[int, Broker],
+    numbers: Iterable[int],
 ) -> dict[int, list[int]]:
     """By partition the newest ISR that is known, where nobody of it has what it had; empty where nobody lists any.
 
-    Every partition below the highest that is known was there, too.
+    `numbers`: every partition below the highest that is known was there, too.
     """
     found: dict[int, list[int]] = {}
-    for number in range(count):
+    for number in numbers:
         holders = held.get(number, {})
         members = in_sync_lost(holders, brokers, told.get(number, []))
         if members or not holders:
@@ -244,7 +251,7 @@ def _lost(
     return found
 
 
-def _entry(
+def entry_of_holders(
     snapshot: Snapshot,
     view: TopicView,
     holders: dict[int, Stray],
@@ -252,6 +259,7 @@ def _entry(
     epochs: tuple[int, int],
     load: Load,
 ) -> Partition:
+    """A partition that is taken over: in sync is who holds the most of it, and others are to copy that."""
     brokers = snapshot.brokers
     most = holders_of_the_most(holders, brokers, told, relaxed_flush=relaxed_flush(snapshot, view))
     isr = [i for i in holders if i in most]

@@ -10,6 +10,7 @@ from kafkalite_core.controller.configs import effective_min_isr
 from kafkalite_core.controller.obstacle import Obstacle
 from kafkalite_core.controller.placement import Load, place
 from kafkalite_core.controller.reassignment_targets import takes_replicas
+from kafkalite_core.controller.regrowth import regrow
 from kafkalite_core.controller.strays import given_up
 from kafkalite_core.model.config import check_topic_config
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX, REPLICAS_PER_PARTITION_MAX, TOPIC_NAME_LENGTH_MAX
@@ -124,11 +125,7 @@ def plan_placement(
         return waiting
     ref = view.topic.ref
     if view.placed:
-        entries = _entries(snapshot, view, loads(), missing, {})
-        if isinstance(entries, Obstacle):
-            return entries
-        reason = f"partitions {missing[0]} to {missing[-1]} added"
-        return AddPartitions(topic=ref, resource_version=view.topic.resource_version, partitions=entries, reason=reason)
+        return _grow(snapshot, view, loads(), missing, now)
     topic_id, strays = held_of(snapshot, view)
     load = loads()
     adopted = adopt(snapshot, view, strays, load, now)
@@ -160,6 +157,29 @@ def plan_placement(
         topic_id=topic_id,
         reason=reason,
         unclean=adopted.unclean,
+    )
+
+
+def _grow(snapshot: Snapshot, view: TopicView, load: Load, missing: list[int], now: float) -> AddPartitions | Obstacle:
+    lost = regrow(snapshot, view, missing, load, now)
+    if isinstance(lost, Obstacle):
+        return lost
+    entries = _entries(snapshot, view, load, missing, lost.entries)
+    if isinstance(entries, Obstacle):
+        return entries
+    reason = f"partitions {missing[0]} to {missing[-1]} added"
+    if lost.entries:
+        reason += f"; brokers still held the data of {sorted(lost.entries)}, from before the store went back in time"
+    if lost.unclean:
+        reason += f"; acknowledged records of {sorted(lost.unclean)} may be missing, which kafkalite.io/recover-store "
+        reason += "accepts"
+    return AddPartitions(
+        topic=view.topic.ref,
+        resource_version=view.topic.resource_version,
+        partitions={number: lost.entries.get(number) or lost.above(entry) for number, entry in entries.items()},
+        reason=reason,
+        taken_over=frozenset(lost.entries),
+        unclean=lost.unclean,
     )
 
 

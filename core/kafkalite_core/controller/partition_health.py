@@ -40,10 +40,13 @@ WHO_KNOWS = "The conditions of their topics and `kafkalite doctor` say why"
 def with_times(view: TopicView, before: object, now: float) -> TopicView:
     """The view with the times since when the observer, who has seen the topic as `before`, has seen such partitions."""
     offline_since = behind_since = now
+    lost_at = view.partitions_lost_at
     if isinstance(before, TopicView):
+        lost = before.topic.partitions.keys() - view.topic.partitions.keys()
+        lost_at = now if lost else before.partitions_lost_at
         offline_since = before.offline_since if before.facts.counts.offline else now
         behind_since = before.behind_since if before.facts.counts.under_replicated else now
-    return replace(view, offline_since=offline_since, behind_since=behind_since)
+    return replace(view, offline_since=offline_since, behind_since=behind_since, partitions_lost_at=lost_at)
 
 
 def counts_to_tell(snapshot: Snapshot, counts: PartitionCounts, now: float) -> PartitionCounts:

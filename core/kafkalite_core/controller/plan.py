@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kafkalite_core.controller.actions import (
+    AddPartitions,
     ChangePartitions,
     CreateBroker,
     CreateTopicStatus,
@@ -35,6 +36,7 @@ from kafkalite_core.controller.partition_health import counts_to_tell, health_co
 from kafkalite_core.controller.preferred import balance
 from kafkalite_core.controller.reassignment import counted_replicas
 from kafkalite_core.controller.reassignments import Reassignments
+from kafkalite_core.controller.regrowth import told_before
 from kafkalite_core.controller.replacement import Replacement, replacement
 from kafkalite_core.controller.replacement_telling import CLUSTER
 from kafkalite_core.controller.resizing import resizes, resizing_condition
@@ -177,6 +179,8 @@ def _others(
         step = plan_placement(snapshot, view, loads, now)
         if isinstance(step, CreateTopicStatus) and snapshot.brokers_age_s > now - noticed_at(snapshot, view):
             return [ReadBrokers()]  # what they list of a topic of this name may be new as well (S10)
+        if isinstance(step, AddPartitions) and snapshot.brokers_age_s > now - told_before(view, step):
+            return [ReadBrokers()]  # the topic may have had them before (S10)
         if step is not None and not isinstance(step, Obstacle):
             return [step]
         obstacle = step

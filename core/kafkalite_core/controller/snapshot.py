@@ -52,6 +52,8 @@ class TopicView:
             `Retain` or this one adopts: they may have to hear of it yet.
         first_seen: When the observer first saw this object.
         generation_seen: When the observer first saw the present `metadata.generation`.
+        partitions_lost_at: When the observer saw the topic without partitions that it had: the store went back to
+            before they were added (S11); -inf for never.
         offline_since: Since when the observer has seen partitions without leader; nothing where all have one.
         behind_since: Since when it has seen under-replicated ones; nothing where none is.
     """
@@ -75,6 +77,7 @@ class TopicView:
     left_by: frozenset[int] = frozenset()
     first_seen: float = 0.0
     generation_seen: float = 0.0
+    partitions_lost_at: float = float("-inf")
     offline_since: float = 0.0
     behind_since: float = 0.0
     _facts: list[TopicFacts] = field(init=False, default_factory=list, compare=False, repr=False)

@@ -30,13 +30,20 @@ def given_up(snapshot: Snapshot, topic: str = "") -> set[str]:
 def lost_topics(snapshot: Snapshot, broker: Broker) -> list[str]:
     """Names of the topics of which this broker has data that no topic claims and that nobody saw deleted.
 
+    Of a topic that lives these are partitions that it has not: the store went back to before they were added (S11).
     Also of those that it has not listed yet and that the observer saw go: it may be down since before that.
     """
     unlisted = snapshot.unlisted.get(broker.id, ())
     if not broker.strays:
         return sorted(unlisted)
-    known = given_up(snapshot) | {view.topic.ref.topic_id for view in snapshot.topics.values()}
-    return sorted({*unlisted, *(stray.topic for stray in broker.strays if stray.topic_id not in known)})
+    abandoned = given_up(snapshot)
+    partitions = {view.topic.ref.topic_id: view.topic.partitions for view in snapshot.topics.values()}
+    lost = {
+        stray.topic
+        for stray in broker.strays
+        if stray.topic_id not in abandoned and stray.partition not in partitions.get(stray.topic_id, ())
+    }
+    return sorted({*unlisted, *lost})
 
 
 def why_kept(snapshot: Snapshot, broker: Broker) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from kafkalite_core.model.cluster import Broker
-    from kafkalite_core.model.partition import Partition, Seen, TopicRef
+    from kafkalite_core.model.partition import IsrEntry, Partition, Seen, TopicRef
 
 
 class Held(Protocol):
@@ -66,8 +66,19 @@ def is_held(
         return True
     known = set_aside if in_use is None else in_use
     return known is not None and (
-        entry.leader_epoch < known.leader_epoch or entry.partition_epoch < known.partition_epoch
+        entry.leader_epoch < known.leader_epoch
+        or entry.partition_epoch < known.partition_epoch
+        or (entry.partition_epoch == known.isr_epoch and not _same_members(known.isr, entry.isr))
     )
+
+
+def _same_members(noted: Iterable[IsrEntry], isr: Iterable[IsrEntry]) -> bool:
+    """Every change raises partitionEpoch (R1): another ISR with the same one is of another history."""
+    known = {(member.id, member.epoch) for member in isr}
+    told = {(member.id, member.epoch) for member in noted}
+    if any(epoch < 0 for _, epoch in told):
+        return {broker_id for broker_id, _ in told} == {broker_id for broker_id, _ in known}
+    return told == known
 
 
 def wanted_holdings(

@@ -99,7 +99,7 @@ def test_the_volume_of_a_broker_that_has_not_listed_a_lost_topic_is_kept():
 
 def test_a_list_that_is_full_says_nothing_of_the_rest():
     moved = tuple(stray(topic_id="id", partition=number) for number in range(STRAYS_LISTED_MAX))
-    view = topic_view("orders", partitions={0: entry()})
+    view = topic_view("orders", partitions=dict.fromkeys(range(STRAYS_LISTED_MAX), entry()))
     full, almost = state(view, strays=moved), state(view, strays=moved[1:])
     assert "lists only 1024 of them" in why_kept(full, full.brokers[3])
     assert not why_kept(almost, almost.brokers[3])
@@ -107,7 +107,7 @@ def test_a_list_that_is_full_says_nothing_of_the_rest():
 
 def test_a_full_list_keeps_the_volume_only_where_what_it_has_no_room_for_may_be_needed():
     moved = tuple(stray(topic_id="id", partition=number) for number in range(STRAYS_LISTED_MAX))
-    view = topic_view("orders", partitions={0: entry()})
+    view = topic_view("orders", partitions=dict.fromkeys(range(STRAYS_LISTED_MAX), entry()))
     expendable = state(view, strays=moved, strays_unlisted=0)
     assert not why_kept(expendable, expendable.brokers[3])
     needed = state(view, strays=moved, strays_unlisted=1)

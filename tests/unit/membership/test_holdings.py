@@ -126,6 +126,13 @@ def test_too_many_are_cut_in_an_order_that_is_the_same_on_every_broker():
         pytest.param({"set_aside": (4, 15)}, False, id="set aside"),
         pytest.param({"set_aside": (5, 15)}, True, id="set aside, and of a later leader epoch"),
         pytest.param({"set_aside": (4, 16)}, True, id="set aside, and of a later partition epoch"),
+        pytest.param(
+            {"set_aside": (4, 15, (IsrEntry(1, 1),), 15, 4)}, True, id="set aside, and another ISR had its epoch"
+        ),
+        pytest.param({"set_aside": (4, 15, (IsrEntry(2, 9),), 15, 4)}, True, id="set aside, and another incarnation"),
+        pytest.param({"set_aside": (4, 15, (IsrEntry(2, 1),), 15, 4)}, False, id="set aside, with that very ISR"),
+        pytest.param({"set_aside": (4, 15, (IsrEntry(2, -1),), 15, 4)}, False, id="set aside, of an earlier version"),
+        pytest.param({"set_aside": (4, 15, (IsrEntry(1, 1),), 14, 4)}, False, id="set aside, with an earlier ISR"),
     ],
 )
 def test_who_is_to_have_a_replica(known, held):
