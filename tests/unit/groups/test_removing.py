@@ -92,6 +92,34 @@ def test_many_offsets_are_deleted_in_several_batches_and_the_group_last():
     assert driver.state() == "Empty"
 
 
+class Counted(str):
+    """A name that counts how often it is looked for."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+
+def test_the_work_for_many_groups_of_one_request_grows_with_their_number_alone():
+    looks = []
+    for count in (100, 400):
+        driver = Driver(commits=False)
+        names = [Counted(f"g{number}") for number in range(count)]
+        for name in names:
+            driver.commit_offsets({P0: 5}, group=name)
+            driver.commit()
+        token = driver.delete_groups(*names)
+        Counted.looks = 0
+        while driver.appends:
+            driver.commit()
+        assert set(results(driver, token).values()) == {0}
+        looks.append(Counted.looks)
+    assert looks[1] < 6 * looks[0]
+
+
 def test_a_commit_under_way_does_not_survive_the_deletion():
     driver = Driver(commits=False)
     driver.commit_offsets({P0: 5})
