@@ -79,14 +79,3 @@ def object_names_taken(name: str) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_TOPIC_EXCEPTION, f"the object names for topic {name!r} belong to objects of other topics"
     )
-
-
-def check_increase(name: str, have: int, wanted: int) -> None:
-    """The number of partitions only grows. Raises INVALID_PARTITIONS."""
-    if wanted == have:
-        raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
-    if wanted < have:
-        raise BrokerError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {name} currently has {have} partition(s); {wanted} would not be an increase.",
-        )

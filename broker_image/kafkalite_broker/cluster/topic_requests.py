@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.cluster.internal_topics import cluster_number
+from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.config import TOPIC_KEYS, check_topic_config
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import (
@@ -19,6 +20,7 @@ from kafkalite_core.resources.naming import is_topic_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from kafkalite_core.model.partition import Topic
     from kafkalite_core.protocol.create_topics import CreatableTopic
 
 TOPICS_PER_REQUEST_MAX = 1000
@@ -201,6 +203,32 @@ def check_assignment(rows: Sequence[Sequence[int]], brokers: Collection[int], *,
                 f"{said} a partition with {len(row)} replica(s), but this is not consistent with previous "
                 f"partitions, which have {replicas} replica(s).",
             )
+
+
+def check_growth(topic: Topic, specified: int, wanted: int, rows: Sequence[Sequence[int]] | None) -> None:
+    """The number of partitions only grows, and a manual assignment is one of the new partitions alone.
+
+    `specified`: what its spec says, which is ahead of `topic` while the operator has not placed all of them. Raises
+    INVALID_PARTITIONS and INVALID_REPLICA_ASSIGNMENT.
+    """
+    name, have = topic.ref.name, max(specified, len(topic.partitions))
+    if wanted == have:
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s).")
+    if wanted < have:
+        raise BrokerError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {name} currently has {have} partition(s); {wanted} would not be an increase.",
+        )
+    if rows is None:
+        return
+    if len(rows) != wanted - have:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {wanted - have} additional partition(s), but {len(rows)} assignment(s) were specified.",
+        )
+    first = topic.partitions.get(0)
+    named = {broker_id for row in rows for broker_id in row}  # whether there are such brokers is known before
+    check_assignment(rows, named, replicas=None if first is None else len(target_of(first)))
 
 
 def _config(topic: CreatableTopic, replicas: int) -> dict[str, str]:

@@ -15,13 +15,8 @@ from kafkalite_broker.cluster.attempts import DEADLINE_S
 from kafkalite_broker.cluster.internal_topics import OFFSETS_TOPIC, offsets_topic
 from kafkalite_broker.cluster.persistence import Persistence
 from kafkalite_broker.cluster.reassigning import judge_reassignment
-from kafkalite_broker.cluster.topic_errors import (
-    check_increase,
-    object_names_taken,
-    refusal,
-    topic_exists,
-    unknown_topic,
-)
+from kafkalite_broker.cluster.topic_errors import object_names_taken, refusal, topic_exists, unknown_topic
+from kafkalite_broker.cluster.topic_requests import check_growth
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.topic import TopicSpec
 from kafkalite_core.protocol.errors import ErrorCode
@@ -228,18 +223,21 @@ class TopicWriter:
         self,
         topic_name: str,
         partitions: int,
-        assignment: Mapping[int, Sequence[int]] | None = None,
+        rows: Sequence[Sequence[int]] | None = None,
         *,
         deadline_s: float,
         validate_only: bool = False,
     ) -> None:
-        """Raise the number of partitions to `partitions`; `assignment` is by number of the new partitions.
+        """Raise the number of partitions to `partitions`; `rows`: the brokers of each new one (None: the operator's).
+
+        Judged on what the API server has: a cache that is behind would have partitions moved that are there already.
 
         Raises:
             BrokerError: INVALID_PARTITIONS when that would not be an increase, and as `create`.
         """
         topic = await self._known(topic_name, deadline_s)
-        wanted = topic_objects.assignment_json(assignment or {})
+        assignment = dict(enumerate(rows or (), start=partitions - len(rows or ())))
+        wanted = topic_objects.assignment_json(assignment)
 
         async def attempt(unsure: bool, limit_s: float) -> bool | None:
             found = await self._read_incarnation(topic, limit_s)
@@ -247,9 +245,8 @@ class TopicWriter:
             placed = {**(spec.get("replicaAssignment") or {}), **wanted} == (spec.get("replicaAssignment") or {})
             if unsure and spec.get("partitions") == partitions and placed:
                 return True
-            have = max(parse_topic_spec(found).partitions, len(parse_topic(found).partitions))
-            check_increase(topic_name, have, partitions)
-            operations = topic_objects.growth(found, partitions, assignment or {})
+            check_growth(parse_topic(found), parse_topic_spec(found).partitions, partitions, rows)
+            operations = topic_objects.growth(found, partitions, assignment)
             try:
                 grown = await self._client.json_patch(
                     TOPICS,

@@ -264,7 +264,7 @@ async def test_a_topic_that_the_cache_does_not_show_yet_is_found(world, side):
 
 async def test_growth_keeps_what_is_there(world, side):
     await side.writer.create("orders", partitions=1, replicas=1, config={}, assignment={0: [2]}, deadline_s=5)
-    await side.writer.grow("orders", 3, {1: [0], 2: [1]}, deadline_s=5)
+    await side.writer.grow("orders", 3, [[0], [1]], deadline_s=5)
     (found,) = await listed(world)
     assert found["spec"]["partitions"] == 3
     assert found["spec"]["replicaAssignment"] == {"0": [2], "1": [0], "2": [1]}
@@ -281,7 +281,7 @@ async def test_two_that_grow_one_topic_do_not_both_believe_it(world):
     sides = [Side(world), Side(world)]
     await sides[0].writer.create("orders", **ONE, deadline_s=5)
     results = await asyncio.gather(
-        *(side.writer.grow("orders", 2, {1: [n]}, deadline_s=5) for n, side in enumerate(sides)),
+        *(side.writer.grow("orders", 2, [[n]], deadline_s=5) for n, side in enumerate(sides)),
         return_exceptions=True,
     )
     assert [error.error_code for error in results if error is not None] == [ErrorCode.INVALID_PARTITIONS]
@@ -290,11 +290,33 @@ async def test_two_that_grow_one_topic_do_not_both_believe_it(world):
     assert found["spec"]["replicaAssignment"] == {"1": [winner]}
 
 
+async def test_a_growth_decided_on_an_older_state_moves_no_partition_that_is_there(world, side):
+    behind = Side(world)
+    await side.writer.create("orders", **ONE, deadline_s=5)
+    behind.absorb((await listed(world))[0])
+    await side.writer.grow("orders", 3, [[0], [0]], deadline_s=5)
+    with refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "add 1 .*but 3"):
+        await behind.writer.grow("orders", 4, [[1], [1], [1]], deadline_s=5)
+    (found,) = await listed(world)
+    assert (found["spec"]["partitions"], found["spec"]["replicaAssignment"]) == (3, {"1": [0], "2": [0]})
+    await behind.writer.grow("orders", 4, [[1]], deadline_s=5)
+    (found,) = await listed(world)
+    assert found["spec"]["replicaAssignment"] == {"1": [0], "2": [0], "3": [1]}
+
+
+async def test_an_assignment_of_a_topic_that_the_cache_does_not_show_yet_is_kept(world, side):
+    await side.writer.create("orders", **ONE, deadline_s=5)
+    behind = Side(world)
+    await behind.writer.grow("orders", 2, [[1]], deadline_s=5)
+    (found,) = await listed(world)
+    assert found["spec"]["replicaAssignment"] == {"1": [1]}
+
+
 @pytest.mark.parametrize("fault", ["lose request", "lose answer", "refuse"])
 async def test_growth_without_answer_is_settled(world, side, fault):
     await side.writer.create("orders", **ONE, deadline_s=5)
     side.client.faults = [fault]
-    await side.writer.grow("orders", 2, {1: [0]}, deadline_s=5)
+    await side.writer.grow("orders", 2, [[0]], deadline_s=5)
     (found,) = await listed(world)
     assert found["spec"]["partitions"] == 2
 

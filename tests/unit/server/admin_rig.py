@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from kafkalite_broker.cluster.topic_requests import check_growth
 from kafkalite_core.model.cluster import Cluster
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.partition import Topic
@@ -48,11 +49,13 @@ class Writer:
             asyncio.get_running_loop().call_later(0.01, self.rig.delete_topic, topic.ref)
         return topic.ref
 
-    async def grow(self, name, partitions, assignment=None, *, deadline_s, validate_only=False):
-        self.calls.append(("grow", name, partitions, assignment, validate_only))
+    async def grow(self, name, partitions, rows=None, *, deadline_s, validate_only=False):
+        topic = self.rig.cache.topic(name)
+        if topic is not None:
+            check_growth(topic, len(topic.partitions), partitions, rows)
+        self.calls.append(("grow", name, partitions, rows, validate_only))
         if self.error:
             raise self.error
-        topic = self.rig.cache.topic(name)
         if topic is not None and self.places and not validate_only:
             entries = {n: entry(0, replicas=(0,)) for n in range(partitions)}
             asyncio.get_running_loop().call_later(0.01, lambda: self.rig.see_topic(topic.ref, entries))

@@ -296,7 +296,18 @@ async def test_growth_waits_for_the_new_leaders(tmp_path):
             assert len(rig.cache.topic("orders").partitions) == 2 + version
         (result,) = await grow(client, more(count=7, rows=[[1], [2]]))
         assert result.error_code == 0
-        assert rig.topic_writer.calls[-1] == ("grow", "orders", 7, {5: [1], 6: [2]}, False)
+        assert rig.topic_writer.calls[-1] == ("grow", "orders", 7, [[1], [2]], False)
+
+
+@on_uvloop
+async def test_brokers_named_for_new_partitions_are_passed_on_whatever_the_cache_shows(tmp_path):
+    async with AdminRig(tmp_path) as rig, rig.client() as client:
+        await grow(client, more("unseen", count=2, rows=[[1]]), timeout_ms=50)
+        assert rig.topic_writer.calls == [("grow", "unseen", 2, [[1]], False)]
+        rig.topic_writer.calls.clear()
+        rig.see_topic(topic_ref(), {0: entry(0, replicas=(0,))})
+        (result,) = await grow(client, more(count=2, rows=[]))
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 @on_uvloop
@@ -304,7 +315,7 @@ async def test_growth_with_bad_input(tmp_path):
     async with AdminRig(tmp_path) as rig, rig.client() as client:
         rig.see_topic(topic_ref(), {0: entry(0, replicas=(0,))})
         for rows, word in (
-            ([[1]], "only 1"),
+            ([[1]], "2 additional partition(s), but 1"),
             ([[1], [9]], "broker 9"),
             ([[1], [1, 2]], "1 replica"),
             ([[1], []], "empty"),

@@ -8,7 +8,6 @@ from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
 from kafkalite_broker.cluster.topic_requests import TOPICS_PER_REQUEST_MAX, check_assignment
 from kafkalite_broker.server.handlers.bounds import within_bounds
 from kafkalite_broker.server.handlers.topic_admin import Deadline, duplicates, not_in_time, outcomes
-from kafkalite_core.controller.reassignment import target_of
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.model.limits import PARTITIONS_PER_TOPIC_MAX
 from kafkalite_core.protocol.create_partitions import (
@@ -20,7 +19,6 @@ from kafkalite_core.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
     from kafkalite_broker.server.services import Services
-    from kafkalite_core.model.partition import Topic
     from kafkalite_core.protocol.create_partitions import CreatePartitionsTopic
 
 
@@ -67,29 +65,11 @@ class CreatePartitionsHandler:
                 ErrorCode.INVALID_PARTITIONS,
                 f"{topic.count} partitions are more than the {PARTITIONS_PER_TOPIC_MAX} that one topic can have.",
             )
-        known = self._services.cache.topic(topic.name)
-        assignment = {} if known is None else self._assignment(topic, known)
+        rows = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+        check_assignment(rows or (), self._services.cache.brokers.keys())
         await self._services.topic_writer.grow(
-            topic.name, topic.count, assignment, deadline_s=deadline.write_s(), validate_only=validate_only
+            topic.name, topic.count, rows, deadline_s=deadline.write_s(), validate_only=validate_only
         )
-
-    def _assignment(self, topic: CreatePartitionsTopic, known: Topic) -> dict[int, list[int]]:
-        """Brokers by number of the new partitions; empty when the operator shall place them."""
-        have = len(known.partitions)
-        if topic.assignments is None or topic.count <= have:
-            return {}
-        rows = [entry.broker_ids for entry in topic.assignments]
-        if len(rows) != topic.count - have:
-            raise BrokerError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {topic.count - have} additional partition(s), but only {len(rows)} assignment(s) "
-                "were specified.",
-            )
-        first = known.partitions.get(0)
-        check_assignment(
-            rows, self._services.cache.brokers.keys(), replicas=None if first is None else len(target_of(first))
-        )
-        return dict(enumerate(rows, start=have))
 
     async def _there(self, grown: dict[str, int], deadline: Deadline) -> dict[str, BrokerError]:
         """Wait until the topics have so many partitions; errors of those that have fewer."""
