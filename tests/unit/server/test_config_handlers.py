@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafkalite_broker.server.handlers import bounds, describe_configs
+from kafkalite_broker.cluster.topic_errors import unknown_topic
+from kafkalite_broker.server.handlers import bounds, config_resources, describe_configs
 from kafkalite_broker.server.handlers.config_resources import ResourceType
 from kafkalite_core.model.cluster import Cluster
 from kafkalite_core.model.config import BROKER_KEYS, DYNAMIC_BROKER_KEYS, THROTTLE_KEYS, TOPIC_KEYS
@@ -27,11 +28,16 @@ class FakeWriter:
         self.rig = rig
         self.written = []
         self.refusal = None
+        self.looked_for = []
+        self.unseen = {}
 
     async def set_config(self, topic_name, decide, *, deadline_s, validate_only=False):
         if self.refusal is not None:
             raise self.refusal
-        topic = self.rig.cache.topic(topic_name)
+        self.looked_for.append(topic_name)
+        topic = self.rig.cache.topic(topic_name) or self.unseen.get(topic_name)
+        if topic is None:
+            raise unknown_topic(topic_name)
         changes = decide(topic)
         if changes:
             self.written.append((topic_name, dict(changes), validate_only))
@@ -339,6 +345,21 @@ async def test_each_resource_is_answered_for_itself_in_the_order_of_the_request(
         assert codes(responses) == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, *[ErrorCode.INVALID_REQUEST] * 5,
         ]  # fmt: skip
+
+
+@on_uvloop
+async def test_a_topic_that_another_broker_has_just_made_is_looked_for(tmp_path, monkeypatch):
+    async with rig_with_writer(tmp_path) as rig, rig.client() as client:
+        await with_topic(rig)
+        writer = rig.topic_writer
+        writer.unseen = {"new": replace(rig.cache.topic("orders"), ref=topic_ref("new"))}
+        wanted = [(TOPIC, name, [("retention.ms", SET, "5")]) for name in ("new", "nope", "no name")]
+        assert codes(await incremental(client, *wanted)) == [0, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2]
+        assert sorted(writer.looked_for) == ["new", "nope"]
+        monkeypatch.setattr(config_resources, "LOOKED_FOR_MAX", 1)
+        writer.looked_for.clear()
+        assert codes(await incremental(client, *wanted[1:])) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        assert writer.looked_for == []
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -12,7 +12,7 @@ from enum import IntEnum
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from kafkalite_broker.cluster.topic_errors import MESSAGE_LENGTH_MAX
+from kafkalite_broker.cluster.topic_errors import MESSAGE_LENGTH_MAX, unknown_topic
 from kafkalite_broker.server.handlers.config_changes import shows
 from kafkalite_core.model.config import (
     BROKER_KEYS,
@@ -25,6 +25,7 @@ from kafkalite_core.model.config import (
 from kafkalite_core.model.config_steps import check_step
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
+from kafkalite_core.resources.naming import is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,6 +42,9 @@ DEADLINE_S = 15.0
 
 CHANGES_AT_ONCE_MAX = 8
 """Resources of one request that are written at the same time."""
+
+LOOKED_FOR_MAX = 1000
+"""Topics of one request that this broker does not see: with more of them none is looked for at the API server."""
 
 PER_BROKER_KEYS = THROTTLE_KEYS | {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
 """Keys that may be set on a single broker, where they then hold for all: the reassignment tool does so."""
@@ -78,11 +82,14 @@ async def alter_all(
     named = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     end_s = monotonic() + DEADLINE_S
     slots = asyncio.Semaphore(CHANGES_AT_ONCE_MAX)
+    unseen = _unseen_topics(services, resources)
 
     async def alter(resource: ResourceT) -> tuple[int, str | None]:
         if named[resource.resource_type, resource.resource_name] > 1:
             return int(ErrorCode.INVALID_REQUEST), "each resource may be named once only"
         try:
+            if resource.resource_type == ResourceType.TOPIC and resource.resource_name in unseen:
+                raise unknown_topic(resource.resource_name)
             async with slots:
                 await _alter(services, resource, plan, end_s, validate_only)
         except BrokerError as error:
@@ -90,6 +97,16 @@ async def alter_all(
         return int(ErrorCode.NONE), None
 
     return list(await asyncio.gather(*(alter(resource) for resource in resources)))
+
+
+def _unseen_topics(services: Services, resources: Sequence[Resource]) -> set[str]:
+    """Names of topics that this broker does not see, and that the API server is not asked for either.
+
+    It is asked for some: another broker may have made them, and told its client so, a moment ago.
+    """
+    names = {one.resource_name for one in resources if one.resource_type == ResourceType.TOPIC}
+    unseen = {name for name in names if services.cache.topic(name) is None}
+    return unseen if len(unseen) > LOOKED_FOR_MAX else {name for name in unseen if not is_topic_name(name)}
 
 
 async def _alter(
@@ -101,8 +118,6 @@ async def _alter(
 ) -> None:
     if resource.resource_type == ResourceType.TOPIC:
         name = resource.resource_name
-        if services.cache.topic(name) is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {name!r} does not exist")
 
         def of_topic(topic: Topic) -> dict[str, str | None]:
             changes = plan(resource, TOPIC_KEYS, topic.config, topic.config.keys())
