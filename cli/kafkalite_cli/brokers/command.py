@@ -176,7 +176,8 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
     r"""Declare a broker's node or volume gone for good: it gets a new pod and a new, empty volume, on any node.
 
     Says what is deleted and what would have to wait; with --yes the operator is asked to do it, and it is waited for.
-    Nothing is deleted while some partition would lose its last copy, or fall below min.insync.replicas.
+    Nothing is deleted while some partition would lose its last copy, or fall below min.insync.replicas. Waiting that
+    was broken off goes on when it is begun again.
 
     \b
     Examples:
@@ -202,16 +203,19 @@ def replace(options: KubeOptions, broker: int, cancel: bool, timeout: float, yes
             await work_on.declare(client, view, broker, gone=False)
             note(f"broker {broker} is not declared gone any more; what has begun goes on")
             return
+        here = say.about(view.namespace, view.name)
         found = work_on.loss(view, broker)
-        for sentence in found.sentences(view, broker):
+        rebuilt = work_on.rebuilding(view, broker, here)
+        for sentence in rebuilt or found.sentences(view, broker):
             click.echo(sentence, err=yes)
         if not yes:
-            note("nothing was changed; with --yes the broker's node or volume is declared gone for good")
+            done = "it is waited for" if rebuilt else "the broker's node or volume is declared gone for good"
+            note(f"nothing was changed; with --yes {done}")
             return
         with Steps(stderr_console()) as steps:
             steps.begin(f"broker {broker} is replaced")
-            await work_on.declare(client, view, broker, gone=True)
-            here = say.about(view.namespace, view.name)
+            if not rebuilt:
+                await work_on.declare(client, view, broker, gone=True)
             with going_on("the operator goes on with it"):
                 await work_on.follow(client, view, broker, steps, here, timeout_s=timeout)
             steps.done(f"broker {broker} is back in all ISRs")

@@ -72,6 +72,23 @@ def loss(view: ClusterView, broker_id: int) -> Loss:
     )
 
 
+def rebuilding(view: ClusterView, broker_id: int, say: Commands) -> list[str]:
+    """For people: it has its new volume already, and copies; empty when that is not so.
+
+    A declaration would be about that volume: the operator would delete it, and begin again.
+    """
+    status = _status(view)
+    if status.broker != broker_id or status.phase is not Phase.REBUILDING:
+        return []
+    name = view.broker_objects[broker_id]["metadata"]["name"]
+    gone = say.kubectl(view.namespace, f"annotate klb {name} {ANNOTATION_REPLACE}=true")
+    return [f"broker {broker_id} has a new volume: {told(status)}", f"if that one is gone as well: {gone}"]
+
+
+def _status(view: ClusterView) -> Replacing:
+    return parse_replacing(Fields(view.cluster.get("status") or {}, "status"))
+
+
 def known(view: ClusterView, broker_id: int) -> Broker:
     """Raises Failure when there is no such broker."""
     broker = view.brokers.get(broker_id)
@@ -99,13 +116,16 @@ async def follow(
     client: KubeClient, view: ClusterView, broker_id: int, steps: Steps, say: Commands, *, timeout_s: float
 ) -> None:
     """Wait until the broker is back in all its ISRs, with another disk. Raises Failure."""
+    given_up = _given_up(view, broker_id)
     limit = time.monotonic() + timeout_s
     while True:
         view = await read_again(client, view, steps.waiting)
         broker = known(view, broker_id)
-        status = parse_replacing(Fields(view.cluster.get("status") or {}, "status"))
+        status = _status(view)
         mine = status.broker == broker_id and status.phase is not Phase.NONE
         if not mine and not broker.replace_request:
+            if _disk(broker) == given_up:  # nothing else tells it from a replacement that is done
+                raise Failure(f"broker {broker_id} was not replaced: it was taken back, and the volume is the old one")
             return
         words = told(status) if mine else "the operator has not taken it up yet"
         steps.waiting(words)
@@ -115,6 +135,20 @@ async def follow(
                 f"({say.kafkalite(f'replace {broker_id} --cancel')} takes back what has not begun)"
             )
         await asyncio.sleep(POLL_S)
+
+
+def _given_up(view: ClusterView, broker_id: int) -> str | None:
+    """The disk that the broker has to have no longer; None when it is gone already."""
+    status = _status(view)
+    if status.broker == broker_id and status.phase is Phase.REBUILDING:
+        return None
+    noted = status.directory_id if status.broker == broker_id else ""
+    return noted or _disk(known(view, broker_id))
+
+
+def _disk(broker: Broker) -> str:
+    """Random id of the directory that it was last registered with."""
+    return "" if broker.registration is None else broker.registration.directory_id
 
 
 def told(status: Replacing) -> str:

@@ -72,6 +72,7 @@ def test_with_yes_it_asks_the_operator_and_waits(orders, run):
         assert declared(orders) == "true"
 
     def end():
+        orders.tell(1, **orders.registration(1, directoryId="new"))
         orders.patch(BROKERS, "kafkalite-broker-1", {"metadata": {"annotations": {ANNOTATION_REPLACE: None}}})
         orders.patch(CLUSTERS, "kafkalite", {"status": {"replacing": None}}, status=True)
 
@@ -90,6 +91,33 @@ def test_with_yes_it_asks_the_operator_and_waits(orders, run):
         "1 of 3 replicas are in sync again",
     ]
     assert result.stdout == "broker 1 has a new volume, and its replicas are in sync\n"
+
+
+def test_what_somebody_else_takes_back_is_not_told_as_done(orders, run):
+    def take_back():
+        orders.patch(BROKERS, "kafkalite-broker-1", {"metadata": {"annotations": {ANNOTATION_REPLACE: None}}})
+        orders.patch(CLUSTERS, "kafkalite", {"status": {"replacing": None}}, status=True)
+
+    result = run("1", "--yes", steps=[lambda: status(orders, phase="Waiting"), take_back], code=1)
+    assert "broker 1 was not replaced: it was taken back, and the volume is the old one" in result.stderr
+    assert "has a new volume" not in result.stdout
+
+
+def test_begun_again_it_waits_for_the_new_volume_and_does_not_give_that_up(orders, run):
+    status(orders, phase="Rebuilding", replicas=3, inSync=1)
+    result = run("1")
+    assert "broker 1 has a new volume: 1 of 3 replicas are in sync again\n" in result.stdout
+    assert "annotate klb kafkalite-broker-1 kafkalite.io/replace=true" in result.stdout
+    assert "is deleted" not in result.stdout
+    assert "with --yes it is waited for" in result.stderr
+
+    def end():
+        assert declared(orders) is None
+        orders.patch(CLUSTERS, "kafkalite", {"status": {"replacing": None}}, status=True)
+
+    result = run("1", "--yes", steps=[end])
+    assert result.stdout == "broker 1 has a new volume, and its replicas are in sync\n"
+    assert declared(orders) is None
 
 
 def test_it_is_taken_back(orders, run):
@@ -123,6 +151,7 @@ def test_refusals(orders, run, monkeypatch):
 
 def test_an_outage_does_not_end_the_waiting(orders, run, away, monkeypatch):
     def end():
+        orders.tell(1, **orders.registration(1, directoryId="new"))
         orders.patch(BROKERS, "kafkalite-broker-1", {"metadata": {"annotations": {ANNOTATION_REPLACE: None}}})
 
     result = run("1", "--yes", steps=[lambda: away(2, "GET", "/kafkalitebrokers"), end])
