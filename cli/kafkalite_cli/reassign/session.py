@@ -81,13 +81,13 @@ class Session:
 
     async def verify(self, wanted: Assignment, *, keep_throttle: bool = False) -> list[JsonObject]:
         """The state of every partition of a plan; when all have moved, the throttle is removed."""
-        topics = {topic_name(topic): topic for topic in await self._topics.list()}
+        topics = await self._topics.find_existing({name for name, _ in wanted})
         rows = []
         for (name, number), ids in sorted(wanted.items()):
             state, why = moves.verdict(topics.get(name), number, ids)
             rows.append({"topic": name, "partition": number, "wanted": list(ids), "state": state, "why": why})
         if not keep_throttle and all(row["state"] == "completed" for row in rows):
-            await self._release([topics[name] for name in {name for name, _ in wanted}], wanted)
+            await self._release(list(topics.values()), wanted)
         return rows
 
     async def _release(self, topics: list[JsonObject], ended: Collection[tuple[str, int]]) -> None:
@@ -115,10 +115,9 @@ class Session:
         topics, known = await asyncio.gather(
             self._named(names) if names else self._topics.list(), self._topics.brokers()
         )
-        moving = {topic_name(topic): moves.moving_in(topic) for topic in topics}
         rows = []
         for topic in topics:
-            numbers = moving[topic_name(topic)]
+            numbers = moves.moving_in(topic)
             addresses = sizes.addresses_of(known, cluster_of(topic)) if numbers else {}
             read = await asyncio.to_thread(sizes.read_sizes, addresses, {topic_name(topic): numbers} if numbers else {})
             rows += [moves.progress(topic, number, read) for number in numbers]

@@ -94,10 +94,16 @@ class Topics:
 
     async def find_all(self, names: Iterable[str]) -> JsonObjects:
         """As `find`, of each name, with one read."""
+        wanted = list(names)
+        found = await self.find_existing(wanted)
+        return [found[name] if name in found else _only(name, []) for name in wanted]
+
+    async def find_existing(self, names: Iterable[str]) -> dict[str, JsonObject]:
+        """As `find`, of each name that there is, with one read. Raises Failure when there are several of one."""
         by_name: dict[str, JsonObjects] = {}
         for each in await self.list():
             by_name.setdefault(topic_name(each), []).append(each)
-        return [_only(name, by_name.get(name, [])) for name in names]
+        return {name: _only(name, by_name[name]) for name in names if name in by_name}
 
     async def brokers(self) -> JsonObjects:
         """The KafkaLiteBrokers."""

@@ -262,6 +262,19 @@ def test_verifying_tells_what_did_not_move(run, tmp_path):
     }
 
 
+def test_topics_of_one_name_in_two_clusters_are_told_apart(run, tmp_path):
+    moving = topic("orders", entry([3, 1, 0], adding=[3], removing=[0], isr=[0, 1]))
+    other = topic("other", entry([3, 1]), topicName="orders", clusterRef={"name": "other"})
+    other["spec"]["config"] = {"leader.replication.throttled.replicas": "0:3"}
+    api = Api(moving, other)
+    rows = json.loads(run(api, "status", "-o", "json").stdout)
+    assert [(row["topic"], row["partition"], row["to"]) for row in rows] == [("orders", 0, [3, 1])]
+    plan = plan_of(tmp_path, {("orders", 0): [3, 1]})
+    assert "choose with --namespace or --cluster" in run(api, "verify", plan, code=1).output
+    assert api.topics["other"]["spec"]["config"], "the throttle of a cluster that was not meant"
+    assert "in progress" in run(api, "verify", plan, "--cluster", "kafkalite", code=1).output
+
+
 def test_status_shows_how_much_is_copied(run, monkeypatch):
     moving = entry([3, 4, 0], adding=[3, 4], removing=[0], isr=[0, 4])
     api = Api(topic("orders", moving, entry([0, 1])))
