@@ -119,7 +119,7 @@ class TopicWriter:
             name = names[0]
             if unsure:
                 found = await self._read(name, limit_s)
-                if found is not None:
+                if found is not None and self._is_topic(found, topic_name):
                     return _own(found, topic_name, creation_id)
             body = topic_objects.topic_object(
                 spec, namespace=self._namespace, object_name=name, creation_id=creation_id

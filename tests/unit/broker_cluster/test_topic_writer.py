@@ -103,6 +103,14 @@ async def test_a_name_that_another_topic_has_as_object_name_gets_a_slug(world, s
         await side.writer.create("orders", **ONE, deadline_s=5)
 
 
+@pytest.mark.parametrize("fault", ["lose request", "lose answer"])
+async def test_an_object_of_another_topic_is_no_topic_of_that_name_after_silence_either(world, side, fault):
+    await world.create_topic("orders", entry=None, topic_name="Something")
+    side.client.faults = [fault]
+    made = await side.writer.create("orders", **ONE, deadline_s=5)
+    assert made.ref.object_name == topic_slug("orders")
+
+
 async def test_two_clusters_in_one_namespace_may_have_topics_of_one_name(world):
     sides = [Side(world), Side(world, "other")]
     made = [await side.writer.create("orders", **ONE, deadline_s=5) for side in sides]
