@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Awaitable, Callable
 
+    from kafkalite_cli.reassign.files import Assignment
     from kafkalite_cli.reassign.session import Session
 
 JsonObject = dict[str, Any]
@@ -125,10 +126,18 @@ def execute(options: KubeOptions, file: str, throttle: int | None, wait: bool, t
       kafkalite reassign execute plan.json
       kafkalite reassign execute plan.json --throttle 10000000 --wait
     """
+    from kafkalite_cli.pasting import Commands
     from kafkalite_cli.reassign.files import document_of, line_of, read_assignment
 
     wanted = read_assignment(file)
-    before = _run(options, lambda session: session.execute(wanted, throttle))
+    known: list[Assignment] = []
+    try:
+        before = _run(options, lambda session: session.execute(wanted, throttle, tell=known.append))
+    except Exception:
+        if known:  # some moves may have begun all the same
+            status = Commands.of(options).kafkalite("reassign status")
+            note(f"before, to go back to:\n{line_of(known[0])}\nwhat has begun goes on: `{status}` shows it")
+        raise
     if output == "json":
         print_json({"before": document_of(before), "started": document_of(wanted)})
     else:

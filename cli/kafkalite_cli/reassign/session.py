@@ -49,8 +49,13 @@ class Session:
                 raise Failure(str(error)) from error
         return current, proposed
 
-    async def execute(self, wanted: Assignment, throttle: int | None) -> Assignment:
-        """Begin the moves; where the replicas were before. Everything is checked before anything is changed."""
+    async def execute(
+        self, wanted: Assignment, throttle: int | None, *, tell: Callable[[Assignment], None] = lambda _before: None
+    ) -> Assignment:
+        """Begin the moves; where the replicas were before. Everything is checked before anything is changed.
+
+        `tell` hears it when all has been checked: once moves have begun it cannot be read any longer.
+        """
         by_topic = _by_topic(wanted)
         topics, known = await asyncio.gather(self._named(by_topic), self._topics.brokers())
         for topic in topics:
@@ -61,11 +66,13 @@ class Session:
         current = moves.current_of(topics)
         if missing := sorted(set(wanted) - set(current)):
             raise Failure(f"there is no partition {missing[0][0]}-{missing[0][1]}")
+        before = {key: current[key] for key in wanted}
+        tell(before)
         if throttle is not None:
             await self._throttle(topics, wanted, throttle)
         for topic in topics:
             await moves.begin(self._client, topic, by_topic[topic_name(topic)])
-        return {key: current[key] for key in wanted}
+        return before
 
     async def _throttle(self, topics: list[JsonObject], wanted: Assignment, rate: int) -> None:
         """Rates first, then who they are for, then the moves: nothing is copied without the throttle."""

@@ -163,6 +163,24 @@ def test_nothing_is_changed_when_something_is_wrong(run, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "error", [KubeInvalid(422, "Invalid", "PATCH /x: no"), KubeUnavailable("gone", ambiguous=True)]
+)
+def test_what_was_before_is_told_when_only_some_moves_have_begun(run, tmp_path, error):
+    api = Api(topic("a", entry([0, 1])), topic("b", entry([1, 2])))
+
+    def fail(found):
+        if found["metadata"]["name"] == "b":
+            raise error
+
+    api.before_patch = fail
+    result = run(api, "execute", plan_of(tmp_path, {("a", 0): [3, 4], ("b", 0): [3, 4]}), "-o", "json", code=1)
+    assert api.topics["a"]["spec"]["replicaAssignment"] == {"0": [3, 4]}
+    (line,) = [each for each in result.stderr.splitlines() if each.startswith("{")]
+    assert [entry["replicas"] for entry in json.loads(line)["partitions"]] == [[0, 1], [1, 2]]
+    assert "what has begun goes on" in result.stderr
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("{", "not JSON"),
