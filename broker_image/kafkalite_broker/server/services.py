@@ -84,6 +84,10 @@ class Services:
         found = None if cluster is None else cluster.endpoints.get(listener, {}).get(broker_id)
         return None if found is None else (found.host, found.port, registration.rack or None)
 
+    def reachable(self, listener: str) -> frozenset[int]:
+        """Brokers that a client of that listener is told an address of."""
+        return frozenset(i for i in self.cache.brokers if self.endpoint(i, listener) is not None)
+
     def why_unreachable(self, leader: int) -> ErrorCode:
         """Why clients of a listener are not sent to a leader: it is not there, or has no address on that listener."""
         broker = self.cache.brokers.get(leader)

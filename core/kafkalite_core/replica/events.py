@@ -116,6 +116,7 @@ class FetchRequested(Struct, frozen=True, kw_only=True):
         reread: The same request is looked at again after waiting: follower state is not touched a second time.
         any_replica: The consumer accepts to be served by a replica that follows (KIP-392, Fetch version 11).
         rack: The consumer's rack, where the leader shall look for a replica in it; else empty.
+        reachable: Brokers that the consumer has an address of, which is sent to no other; None for all.
     """
 
     token: object
@@ -128,6 +129,7 @@ class FetchRequested(Struct, frozen=True, kw_only=True):
     reread: bool = False
     any_replica: bool = False
     rack: str = ""
+    reachable: frozenset[int] | None = None
 
 
 class FetchResponded(Struct, frozen=True, kw_only=True):

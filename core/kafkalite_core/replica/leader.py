@@ -269,9 +269,9 @@ class Leader:
                 self._follower_fetched(now_ms, event)
             return self._answer(event, ErrorCode.NONE, read_end=end)
         if event.rack:
-            brokers = self._state.brokers
+            brokers, reachable = self._state.brokers, event.reachable
             elsewhere = preferred_read_replica(
-                self._partition, self._followers, brokers, rack=event.rack, offset=offset
+                self._partition, self._followers, brokers, rack=event.rack, offset=offset, reachable=reachable
             )
             if elsewhere != NO_PREFERENCE:
                 return structs.replace(self._answer(event, ErrorCode.NONE), preferred_read_replica=elsewhere)

@@ -3,7 +3,7 @@
 The leader alone decides, for it alone knows who is in sync. It names a replica r to a consumer that asks for offset o,
 
     r is a member of the ISR under its present epoch, alive, in the consumer's rack and not the leader,
-    it fetched in this leader epoch, and  logStart(r) <= o <= end(r)
+    the consumer has an address of it, it fetched in this leader epoch, and  logStart(r) <= o <= end(r)
 
 and it names nobody when it is in that rack itself. Of several the one with the greatest end is taken. A follower serves
 consumers below its own high watermark only, which is never above what is committed; between it and its end there is
@@ -18,7 +18,7 @@ from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.events import CONSUMER_ID, FetchAnswered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kafkalite_core.model.cluster import Broker
     from kafkalite_core.model.partition import Partition
@@ -36,14 +36,20 @@ def preferred_read_replica(
     *,
     rack: str,
     offset: int,
+    reachable: Collection[int] | None = None,
 ) -> int:
-    """The broker to read from, or `NO_PREFERENCE`: the leader. See the theorem above."""
+    """The broker to read from, or `NO_PREFERENCE`: the leader. See the theorem above.
+
+    `reachable`: brokers that the consumer has an address of; None for all.
+    """
     if not rack or _rack_of(partition.leader, brokers) == rack:
         return NO_PREFERENCE
     best, best_end = NO_PREFERENCE, -1
     for member in partition.isr:
         broker = brokers.get(member.id)
         if member.id == partition.leader or broker is None or not broker.alive or broker.epoch != member.epoch:
+            continue
+        if reachable is not None and member.id not in reachable:
             continue
         progress = followers.get(member.id, member.epoch)
         if progress is None or not progress.fetched or _rack_of(member.id, brokers) != rack:

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from kafkalite_core.model.cluster import Cluster
 from kafkalite_core.model.config import RACK_AWARE_SELECTOR
+from kafkalite_core.model.listener import Endpoint
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.replica.followers import Followers
 from kafkalite_core.replica.read_replica import NO_PREFERENCE, preferred_read_replica
 from tests.unit.controller.builders import brokers, make_broker
-from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
+from tests.unit.replication.rig import Client, Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import FETCH, fetch_request, produce
 
 VERSION = 11
@@ -96,6 +98,24 @@ async def test_without_the_selector_the_leader_serves_everybody(tmp_path):
 
 
 @on_uvloop
+async def test_nobody_is_sent_to_a_replica_that_has_no_address_on_the_listener_he_came_in_on(tmp_path):
+    def outside(*broker_ids):
+        endpoints = {i: Endpoint("example.com", 39090 + i) for i in broker_ids}
+        return Cluster(namespace="default", name="kafkalite", uid="u", endpoints={"ext": endpoints})
+
+    async with two(tmp_path) as (leader, _), Client(await leader.server.listen("ext", "127.0.0.1", 0)) as there:
+        for known in (None, outside(0)):
+            leader.cluster = known
+            part = await fetch(there, 0)
+            assert (part.preferred_read_replica, size(part)) == (-1, 3 * len(batch())), "he would ask here for ever"
+        leader.cluster = outside(0, 1)
+        assert (await fetch(there, 0)).preferred_read_replica == 1
+        leader.cluster = outside(0)
+        async with leader.client() as inside:
+            assert (await fetch(inside, 0)).preferred_read_replica == 1
+
+
+@on_uvloop
 async def test_a_follower_shows_nothing_that_is_not_committed_as_far_as_it_knows(tmp_path):
     async with two(tmp_path) as (leader, follower), follower.client() as here:
         # It has a record that a third replica has not, so that it is not committed.
@@ -132,8 +152,8 @@ def known(**ends):
     return followers
 
 
-def chosen(followers, *, partition=PARTITION, known_brokers=RACKS, rack="b", offset=50):
-    return preferred_read_replica(partition, followers, known_brokers, rack=rack, offset=offset)
+def chosen(followers, *, partition=PARTITION, known_brokers=RACKS, rack="b", offset=50, reachable=None):
+    return preferred_read_replica(partition, followers, known_brokers, rack=rack, offset=offset, reachable=reachable)
 
 
 def test_the_one_that_is_furthest_among_those_that_have_the_offset():
@@ -142,6 +162,7 @@ def test_the_one_that_is_furthest_among_those_that_have_the_offset():
     assert chosen(known(b1=(0, 60), b2=(0, 80)), offset=80) == 2
     assert chosen(known(b1=(0, 60)), offset=61) == NO_PREFERENCE
     assert chosen(known(b1=(51, 60))) == NO_PREFERENCE
+    assert chosen(known(b1=(0, 60), b2=(0, 80)), reachable=frozenset({1})) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +175,7 @@ def test_the_one_that_is_furthest_among_those_that_have_the_offset():
         ({"known_brokers": {**RACKS, 1: make_broker(1, 99, rack="b")}}, "another incarnation"),
         ({"known_brokers": {i: b for i, b in RACKS.items() if i != 1}}, "gone (KAFKA-14379)"),
         ({"partition": replace(PARTITION, isr=PARTITION.isr[:1])}, "not in sync"),
+        ({"reachable": frozenset({0, 2, 3})}, "the consumer has no address of it"),
     ],
 )
 def test_nobody_is_named(changes, why):

@@ -31,6 +31,8 @@ class FetchHandler:
         if not within_bounds(request, named + forgotten):
             return
         asker = Asker(request, rack_aware=self._services.partitions.rack_aware)
+        if asker.rack:
+            asker.reachable = self._services.reachable(request.listener)
         if body.session_id != NO_SESSION and body.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
             self._continue(request, asker, named)
         elif body.session_epoch == INITIAL_EPOCH and self._may_have_session(request, asker):

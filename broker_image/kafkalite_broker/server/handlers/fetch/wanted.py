@@ -28,14 +28,19 @@ EMPTY = b""
 
 
 class Asker:
-    """Who fetches, as far as the answer depends on it."""
+    """Who fetches, as far as the answer depends on it.
 
-    __slots__ = ("any_replica", "rack", "replica_epoch", "replica_id")
+    Attributes:
+        reachable: Where a consumer can be sent that may read in its rack: see `FetchRequested`.
+    """
+
+    __slots__ = ("any_replica", "rack", "reachable", "replica_epoch", "replica_id")
 
     def __init__(self, request: Request, *, rack_aware: bool = False) -> None:
         body = request.body
         self.any_replica = request.version >= ANY_REPLICA_FROM_VERSION
         self.rack = body.rack_id if rack_aware and self.any_replica else ""
+        self.reachable: frozenset[int] | None = None
         self.replica_id, self.replica_epoch = body.replica_id, -1
         if request.version >= REPLICA_STATE_FROM_VERSION:
             # A tagged field that consumers leave out.
@@ -147,6 +152,7 @@ class Wanted:
                 reread=self.looked_for is request,
                 any_replica=asker.any_replica,
                 rack=asker.rack,
+                reachable=asker.reachable,
             )
         )
         self.looked_for = request
