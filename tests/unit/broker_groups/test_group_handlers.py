@@ -36,11 +36,14 @@ from kafkalite_core.protocol.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kafkalite_core.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.unit.broker_groups.fakes import OFFSETS, REF, GroupRig, answer_with, group_in, serving, use_fakes
 from tests.unit.replication.rig import batch, on_uvloop, topic_ref, until
 from tests.unit.server.client_requests import produce
+from tests.unit.server.test_answer_memory import Narrow, narrow
 
 COMMIT, OFFSET_FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, OFFSET_DELETE = (
     8, 9, 10, 11, 12, 13, 14, 15, 16, 42, 47,
@@ -179,6 +182,33 @@ async def test_a_group_named_many_times_has_one_answer(tmp_path, made):
         assert [each.group_id for each in fetched.groups] == ["a", "b"]
         deleted = await client.ask(DELETE, 2, DeleteGroupsRequest(groups_names=names))
         assert [each.group_id for each in deleted.results] == ["a", "b"]
+
+
+@on_uvloop
+async def test_a_client_that_reads_nothing_has_one_large_answer_made(tmp_path, made):
+    parts = [OffsetFetchResponsePartitions(partition_index=i, committed_offset=i, metadata="m") for i in range(5000)]
+    topics = [OffsetFetchResponseTopics(name="orders", partitions=parts)]
+    large = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    async with GroupRig(tmp_path) as rig, Narrow(rig.port) as hog, rig.client() as other:
+        rig.lead_offsets()
+        (coordinator,) = await serving(rig, 0)
+        await until(lambda: len(rig.server.connections) == 2)
+        narrow(rig)
+        answer_with(coordinator, lambda request: large)
+        for _ in range(30):
+            hog.send(OFFSET_FETCH, 8, request)
+        await until(lambda: coordinator.of(Requested) and any(each._unsent for each in rig.server.connections))
+        await other.ask(OFFSET_FETCH, 8, request)
+        assert len(coordinator.of(Requested)) == 2, "one for each of the two"
+        answers = [await hog.receive(OFFSET_FETCH, 8) for _ in range(20)]
+        assert [correlation_id for correlation_id, _ in answers] == list(range(1, 21))
+        assert all(len(answer.groups[0].topics[0].partitions) == 5000 for _, answer in answers)
+        hog.writer.transport.abort()
+        await until(lambda: len(rig.server.connections) == 1)
+        asked = len(coordinator.of(Requested))
+        await other.ask(OFFSET_FETCH, 8, request)
+        assert len(coordinator.of(Requested)) == asked + 1 < 25, "who is gone asks no more"
 
 
 @on_uvloop

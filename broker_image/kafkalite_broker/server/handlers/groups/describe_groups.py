@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.bounds import within_bounds
-from kafkalite_broker.server.handlers.groups.large_answers import LargeAnswer
+from kafkalite_broker.server.handlers.groups.large_answers import ask_in_turn
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
@@ -26,7 +26,7 @@ class DescribeGroupsHandler:
             return
         # Each once: a group that is named ten thousand times must not have ten thousand answers.
         body.groups = list(dict.fromkeys(body.groups))
-        self._services.groups.ask_for(request, body, LargeAnswer(self._services, request, entries_answered))
+        ask_in_turn(self._services, request, entries_answered)
 
 
 def entries_answered(response: DescribeGroupsResponse) -> int:

@@ -14,6 +14,24 @@ ENTRIES_AT_ONCE_MAX = 1000
 """Entries of an answer that are encoded on the event loop; they take a few milliseconds."""
 
 
+def ask_in_turn(services: Services, request: Request, entries: Callable[[Any], int]) -> None:
+    """Ask the coordinators once all before it is sent: as objects an answer takes several times what it does encoded.
+
+    Otherwise a client that reads nothing could have as many of them made as it may have requests under way.
+    """
+    asked = LargeAnswer(services, request, entries)
+    if request.is_first:
+        services.groups.ask_for(request, request.body, asked)
+    else:
+        services.background(request.guarded(_ask_later(services, request, asked)))
+
+
+async def _ask_later(services: Services, request: Request, asked: LargeAnswer) -> None:
+    await request.turn()
+    if not request.abandoned:
+        services.groups.ask_for(request, request.body, asked)
+
+
 class LargeAnswer:
     """Token of a request whose answer may be large.
 

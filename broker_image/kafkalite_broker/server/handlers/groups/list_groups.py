@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalite_broker.server.handlers.bounds import within_bounds
-from kafkalite_broker.server.handlers.groups.large_answers import LargeAnswer
+from kafkalite_broker.server.handlers.groups.large_answers import ask_in_turn
 
 if TYPE_CHECKING:
     from kafkalite_broker.server.dispatch import Request
@@ -23,7 +23,7 @@ class ListGroupsHandler:
         """Answered when every coordinator has."""
         body = request.body
         if within_bounds(request, len(body.states_filter) + len(body.types_filter)):
-            self._services.groups.ask_for(request, body, LargeAnswer(self._services, request, entries_answered))
+            ask_in_turn(self._services, request, entries_answered)
 
 
 def entries_answered(response: ListGroupsResponse) -> int:
