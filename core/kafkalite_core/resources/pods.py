@@ -76,8 +76,15 @@ def _exit(broker_id: int, terminated: Fields) -> ContainerExit | None:
         broker_id=broker_id,
         incarnation=incarnation,
         exit_code=terminated.integer("exitCode", -1),
-        reason=reason if isinstance(reason, str) and reason else terminated.text("reason", ""),
+        reason=_encodable(reason) if isinstance(reason, str) and reason else terminated.text("reason", ""),
     )
+
+
+def _encodable(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON can spell and UTF-8 cannot: an error has some when it names a file
+    whose name is damaged. The fence says this reason, and all that is planned waits for a fence.
+    """
+    return text.encode(errors="replace").decode()
 
 
 def parse_termination_message(text: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 import json
+import os
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from kafkalite_core.model.cluster import Adopted
@@ -18,6 +20,7 @@ from kafkalite_core.resources.conditions import parse_conditions, set_condition
 from kafkalite_core.resources.fields import Fields, ResourceError
 from kafkalite_core.resources.leases import parse_lease, render_lease
 from kafkalite_core.resources.naming import broker_labels
+from kafkalite_core.resources.patches import fence
 from kafkalite_core.resources.pods import container_exits, is_ready, render_termination_message
 from kafkalite_core.resources.topics import parse_partition, parse_topic, parse_topic_spec, render_partition
 from tests.unit.resources.builders import broker_object, cluster_object, partition_json, registration, topic_object
@@ -230,6 +233,15 @@ def test_an_exit_names_its_incarnation():
         137,
         "fsync failed",
     )
+
+
+def test_the_fence_of_a_broker_that_ended_on_a_damaged_name_can_be_sent():
+    """What the file system returns of bytes that are no UTF-8 has halves of surrogate pairs."""
+    reason = f"DiskFailure: {os.fsdecode(b'or' + bytes([0xE4]) + b'ers-0')}: Structure needs cleaning"
+    (found,) = container_exits(pod(terminated(render_termination_message("inc-1", 7, reason))))
+    broker = parse_broker(broker_object(status={"registration": render_registration(registration())}))
+    sent = msgspec.json.decode(msgspec.json.encode(fence(broker, reason=found.reason, since="2026-01-01T00:00:00Z")))
+    assert sent[-1]["value"]["reason"] == "DiskFailure: or?ers-0: Structure needs cleaning"
 
 
 def test_an_exit_is_also_seen_after_the_restart_and_once():
