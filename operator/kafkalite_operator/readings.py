@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafkalite_core.resources.brokers import cluster_of_broker, parse_broker
 from kafkalite_core.resources.fields import ResourceError
 from kafkalite_core.resources.manifests import cluster_settings
-from kafkalite_core.resources.readable import ReadableSpecs, Reading
+from kafkalite_core.resources.readable import ReadableSpecs, Reading, without_template
 from kafkalite_core.resources.statefulset import revision, wanted_amounts
 from kafkalite_core.resources.views import topic_view
-from kafkalite_runtime.kube.kinds import BROKERS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, TOPICS
 from kafkalite_runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Refused:
         name: Of the object.
         message: What is wrong, with the path of the field.
         status_heard: Its status is followed, with the last spec that could be read.
+        left_alone: Of a cluster: nobody knows that one; it is controlled as if it were paused.
     """
 
     kind: Kind
@@ -48,6 +49,14 @@ class Refused:
     name: str
     message: str
     status_heard: bool
+    left_alone: bool = False
+
+    @property
+    def consequence(self) -> str:
+        """What follows from it, for the same Event."""
+        if self.left_alone:
+            return "until then its pods are left as they are, as if it were paused; elections and fencing go on"
+        return "the last spec that was understood stays in force" if self.status_heard else "it is passed over"
 
 
 class Readings:
@@ -69,19 +78,35 @@ class Readings:
         metadata = obj["metadata"]
         uid = str(metadata.get("uid", ""))
         reading: Reading[View] | None = None
+        left_alone = False
         try:
             reading = self._specs.read(obj, lambda it: self._view(kind, it, first_seen, generation_seen))
             problem = reading.problem
         except ResourceError as error:
             problem = str(error)
+            reading = self._left_alone(obj, problem) if kind is CLUSTERS else None
+            left_alone = reading is not None
         self.unread.pop(uid, None)
         if not problem:
             self._refused.pop(uid, None)
             return reading
         if reading is None and kind is TOPICS:
             self.unread[uid] = str(metadata.get("namespace"))
-        self._remember(kind, metadata, problem, status_heard=reading is not None)
+        self._remember(kind, metadata, problem, status_heard=reading is not None, left_alone=left_alone)
         return reading
+
+    def _left_alone(self, obj: dict[str, Any], problem: str) -> Reading[View] | None:
+        """A cluster that was controlled before, and of whose pod template this process has read none: as if it were
+        paused. Who elects must not depend on who was there before the template was spoilt.
+        """
+        bare = without_template(obj)
+        if bare is None:
+            return None
+        try:
+            settings = cluster_settings(bare, default_image=self._default_image)
+        except Exception:
+            return None  # it is not the template
+        return Reading(replace(settings, cluster=replace(settings.cluster, paused=True)), bare, problem)
 
     def _view(self, kind: Kind, obj: dict[str, Any], first_seen: float, generation_seen: float) -> View:
         if kind is TOPICS:
@@ -95,12 +120,15 @@ class Readings:
         wanted_amounts(settings)
         return settings
 
-    def _remember(self, kind: Kind, metadata: Mapping[str, Any], problem: str, *, status_heard: bool) -> None:
+    def _remember(
+        self, kind: Kind, metadata: Mapping[str, Any], problem: str, *, status_heard: bool, left_alone: bool
+    ) -> None:
         uid = str(metadata.get("uid", ""))
         where = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-        refused = Refused(kind, *where, message=problem, status_heard=status_heard)
+        refused = Refused(kind, *where, message=problem, status_heard=status_heard, left_alone=left_alone)
         if self._refused.get(uid) != refused:
             what = "spec not understood, its last good one stays in force" if status_heard else "object not understood"
+            what = "spec not understood, the cluster is treated as paused" if left_alone else what
             _log.warning(what, kind=kind.kind, namespace=where[0], name=where[1], error=problem)
         self._refused[uid] = refused
         while len(self._refused) > REFUSED_MAX:

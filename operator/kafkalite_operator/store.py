@@ -16,7 +16,6 @@ from kafkalite_core.controller.snapshot import LeaseView, Snapshot, TopicView
 from kafkalite_core.controller.store_recovery import outdated
 from kafkalite_core.model.replacement import Node, NodeState
 from kafkalite_core.resources.brokers import cluster_of_broker
-from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.conditions import parse_conditions
 from kafkalite_core.resources.fields import Fields
 from kafkalite_core.resources.manifests import ClusterSettings, bootstrap_address
@@ -346,7 +345,7 @@ class Store:
         resizing = self.resize_notes.of(settings.cluster.uid, wanted_of_each, pods.values())
         names = {broker_id: (key[0], broker_name(key[1], broker_id)) for broker_id in brokers}
         return Snapshot(
-            cluster=parse_cluster(obj),
+            cluster=settings.cluster,
             generation=int(obj["metadata"].get("generation", 0)),
             generation_seen=entry.generation_seen,
             observed_generation=int(status.get("observedGeneration", 0)),

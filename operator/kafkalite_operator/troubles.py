@@ -37,8 +37,7 @@ class Troubles:
             metadata = {"namespace": refused.namespace, "name": refused.name, "uid": uid}
             kind = refused.kind
             regarding: dict[str, Any] = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-            still = "the last spec that was understood stays in force" if refused.status_heard else "it is passed over"
-            self._events.record(regarding, "Warning", "NotUnderstood", f"{refused.message}; {still}")
+            self._events.record(regarding, "Warning", "NotUnderstood", f"{refused.message}; {refused.consequence}")
 
     def not_controlled(self, key: ClusterKey, settings: ClusterSettings, error: Exception) -> None:
         """Planning for a cluster failed."""

@@ -84,6 +84,19 @@ class ReadableSpecs:
         return {**obj, "metadata": changed, "spec": spec}
 
 
+def without_template(cluster: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A cluster without `spec.template`, of the generation that was acted on last; None for one that has no template,
+    and for one that nobody has controlled yet: nothing of it waits for an election.
+    """
+    spec, status = cluster.get("spec"), cluster.get("status")
+    if not isinstance(spec, dict) or "template" not in spec:
+        return None
+    if not isinstance(status, dict) or not status.get("clusterId"):
+        return None
+    metadata = {**cluster["metadata"], "generation": status.get("observedGeneration", 0)}
+    return {**cluster, "metadata": metadata, "spec": {key: spec[key] for key in spec if key != "template"}}
+
+
 def _told(error: Exception) -> ResourceError:
     if isinstance(error, ResourceError):
         return error

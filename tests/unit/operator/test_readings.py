@@ -97,6 +97,47 @@ def test_a_bad_pod_template_keeps_the_cluster_that_is_known(store):
     assert "spec.template.pod.spec is not an object" in store.refused["cluster-uid"].message
 
 
+SPOILT = {"pod": {"spec": {"containers": [{"name": "broker", "resources": {"limits": {"cpu": True}}}]}}}
+CONTROLLED = {"clusterId": "id", "nextBrokerEpoch": 9, "observedGeneration": 4}
+
+
+def test_a_cluster_whose_template_was_spoilt_before_this_process_began_is_controlled_as_if_it_were_paused(clock):
+    """The definition lets such a template pass, and who begins after that knows no earlier one."""
+    store, went_back = Store(clock, "image"), []
+    store.on_went_back(lambda: went_back.append(1))
+    obj = cluster_object(spec={"replicas": 5, "template": SPOILT}, status=CONTROLLED, version="6", generation=5)
+    assert store.apply(CLUSTERS, "ADDED", obj)
+    found = snapshot(store)
+    assert (found.cluster.replicas, found.cluster.next_broker_epoch, found.cluster.paused) == (5, 9, True)
+    assert (found.generation, found.observed_generation) == (4, 4), "nobody says that this spec was acted on"
+    (refused,) = store.refused.values()
+    assert "limits.cpu is not a quantity" in refused.message
+    assert "elections and fencing go on" in refused.consequence
+    clock.now += 10.0
+    store.relist(CLUSTERS, [obj], "7", None, asked_at=clock.now)
+    assert not went_back
+    assert snapshot(store).cluster.paused
+    mended = cluster_object(spec={"replicas": 5}, status=CONTROLLED, version="8", generation=6)
+    assert store.apply(CLUSTERS, "MODIFIED", mended)
+    assert (snapshot(store).cluster.paused, snapshot(store).generation, store.refused) == (False, 6, {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "status"),
+    [
+        ({"template": SPOILT}, None),
+        ({"template": SPOILT}, {"replicas": 3}),
+        ({"template": SPOILT, "replicas": "many"}, CONTROLLED),
+        ({"replicas": "many"}, CONTROLLED),
+    ],
+)
+def test_a_cluster_that_is_new_or_of_which_more_is_spoilt_is_passed_over(clock, spec, status):
+    store = Store(clock, "image")
+    assert not store.apply(CLUSTERS, "ADDED", cluster_object(spec=spec, status=status))
+    (refused,) = store.refused.values()
+    assert (store.clusters(), refused.consequence) == ({}, "it is passed over")
+
+
 @pytest.mark.parametrize(
     "pod",
     [

@@ -263,6 +263,22 @@ async def test_topics_of_a_cluster_that_is_not_understood_are_not_told_that_ther
     assert len(told) == 1
 
 
+async def test_an_operator_that_begins_after_the_pod_template_was_spoilt_elects_and_touches_no_pod():
+    served = objects("a", leader=-1)
+    limits = {"limits": {"cpu": True}}
+    served[CLUSTERS][0]["spec"]["template"] = {
+        "pod": {"spec": {"containers": [{"name": "broker", "resources": limits}]}}
+    }
+    world = World(a=served)
+    for _ in range(10):
+        await world.round()
+    assert ("a", "t") in world.client.elected
+    assert not world.client.called & {("get", "a"), ("delete", "a"), ("merge_patch", "a")}, "nor the StatefulSet"
+    (told,) = [message for reason, message in world.events if reason == "NotUnderstood"]
+    assert "limits.cpu is not a quantity" in told
+    assert told.endswith("as if it were paused; elections and fencing go on")
+
+
 async def test_leaders_are_balanced_when_the_interval_is_over_though_the_brokers_were_read_before():
     world = World(a=objects("a", leader=1))
     for _ in range(10):
