@@ -383,7 +383,7 @@ class UserActions:
             )
             self._world.bite("grow")
             if self._cluster.shape.faults.get("restore"):
-                self._wanted[topic.name] = more
+                self._wanted[topic.name] = max(more, self._wanted.get(topic.name, 0))
                 for producer in self._cluster.producers:
                     producer.write_also(topic.name, more - 1)
 
