@@ -65,10 +65,11 @@ def regrow(snapshot: Snapshot, view: TopicView, missing: list[int], load: Load, 
         return _in_sync_lost(lost)
     seen = [view.epochs_seen[number] for number in known if number in view.epochs_seen]
     epochs = epochs_above([stray for each in (held, told) for stray in _all(each)], seen)
-    entries = {
-        number: entry_of_holders(snapshot, view, holders, told.get(number, []), epochs, load)
-        for number, holders in sorted(held.items())
-    }
+    entries = {}
+    for number, holders in sorted(held.items()):
+        there = _there(snapshot, holders)
+        away = [stray for broker_id, stray in holders.items() if broker_id not in there]
+        entries[number] = entry_of_holders(snapshot, view, there, [*told.get(number, []), *away], epochs, load)
     return Adopted(entries, frozenset({*lost, *(known if absent else ())}), max(known) + 1, epochs)
 
 
@@ -100,6 +101,16 @@ def _absent(snapshot: Snapshot, held: Mapping[int, Mapping[int, Stray]], now: fl
     expected = {*range(snapshot.cluster.replicas), *(broker_id for holders in held.values() for broker_id in holders)}
     brokers = snapshot.brokers
     return sorted(i for i in expected if not (i in brokers and brokers[i].alive and heard(snapshot, brokers[i], now)))
+
+
+def _there(snapshot: Snapshot, holders: dict[int, Stray]) -> dict[int, Stray]:
+    """Whose data are taken over: who is not alive was to be gone on without, and nobody could lead in its place.
+
+    What it lists tells who was in sync. Where nobody alive has any of it, it is waited for all the same: whoever leads
+    instead begins empty, which only an election that is asked for may do.
+    """
+    alive = {broker_id: stray for broker_id, stray in holders.items() if snapshot.brokers[broker_id].alive}
+    return alive or holders
 
 
 def _may_tell(view: TopicView) -> Obstacle:

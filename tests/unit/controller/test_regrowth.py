@@ -122,6 +122,21 @@ def test_every_broker_is_waited_for_unless_somebody_accepts_what_it_may_have(who
     assert (step.taken_over, step.unclean) == ({1}, {1})
 
 
+@pytest.mark.parametrize("isr", [((0, 10),), ((0, 10), (2, 12))], ids=["alone in sync", "in sync with others"])
+def test_who_is_gone_on_without_does_not_lead(isr):
+    listed = {0: [stray(1, *isr, end=500)], 1: [stray(1, (1, 11), end=400, epoch=2)], 2: [stray(1, *isr, end=480)]}
+    state = wants(listed=listed, known=three() | {0: make_broker(0, 10, fenced=10)}, recovery_request="true")
+    step = added(state)
+    assert (step.partitions[1].leader, step.partitions[1].isr_ids(), step.unclean) == (2, (2,), {1})
+    assert (step.partitions[1].leader_epoch, step.partitions[1].partition_epoch) == (2 + AHEAD, 3 + AHEAD)
+
+
+def test_what_only_somebody_has_who_is_down_is_kept_for_it():
+    listed = {0: [stray(1, (0, 10), end=500)]}
+    step = added(wants(listed=listed, known=three() | {0: make_broker(0, 10, fenced=10)}, recovery_request="true"))
+    assert (step.partitions[1].isr_ids(), step.taken_over, step.unclean) == ((0,), {1}, {1})
+
+
 def test_where_nobody_in_sync_has_it_any_more_a_person_decides():
     lost = {"listed": {2: [stray(1, (1, 11))]}, "known": three() | {1: make_broker(1, 30, trusted=30)}}
     state = wants(**lost)
