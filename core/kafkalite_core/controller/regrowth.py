@@ -49,8 +49,7 @@ def regrow(snapshot: Snapshot, view: TopicView, missing: list[int], load: Load, 
     known = {*held, *told, *(number for number in missing if number in view.epochs_seen)}
     hurried = now < _known_since(view) + ADOPTION_GRACE_S
     if not known:
-        came_across = view.generation_seen == view.first_seen
-        return _may_tell(view) if came_across and hurried else Adopted()
+        return _may_tell(view) if _came_across(view) and hurried else Adopted()
     if hurried:
         return _waiting(known, f"brokers have up to {ADOPTION_GRACE_S:.0f} s to tell what they hold of them")
     absent = _absent(snapshot, held, now)
@@ -74,8 +73,17 @@ def regrow(snapshot: Snapshot, view: TopicView, missing: list[int], load: Load, 
 
 
 def told_before(view: TopicView, step: AddPartitions) -> float:
-    """What brokers list tells of the partitions that are added if it was asked for after this time."""
-    return _known_since(view) + (ADOPTION_GRACE_S if step.taken_over else 0.0)
+    """What brokers list tells of the partitions that are added if it was asked for after this time.
+
+    That is when they had the time that they were given: a watch may be silent about what they have told since.
+    """
+    waited = bool(step.taken_over or step.unclean) or _came_across(view)
+    return _known_since(view) + (ADOPTION_GRACE_S if waited else 0.0)
+
+
+def _came_across(view: TopicView) -> bool:
+    """The wish was there when this observer saw the topic first."""
+    return view.generation_seen == view.first_seen
 
 
 def _known_since(view: TopicView) -> float:

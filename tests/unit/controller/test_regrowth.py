@@ -172,6 +172,18 @@ def test_what_brokers_list_is_read_after_they_had_time_to_notice():
     assert added(wants(age_s=60)) is not None
 
 
+@pytest.mark.parametrize(
+    "view",
+    [{"first_seen": NOW - 60}, {"epochs_seen": {1: (3, 3)}, "recovery_request": "true"}],
+    ids=["it came across the wish", "this observer has seen it"],
+)
+def test_so_it_is_where_they_were_waited_for_and_none_has_told_anything(view):
+    stale = plan(wants(age_s=60 - ADOPTION_GRACE_S + 1, **view), NOW)
+    assert ReadBrokers() in stale
+    assert not [action for action in stale if isinstance(action, AddPartitions)]
+    assert added(wants(age_s=60 - ADOPTION_GRACE_S, **view)) is not None
+
+
 def test_the_observer_notes_when_partitions_went():
     before = topic_view(partitions={0: entry(), 1: entry()})
     after = with_times(topic_view(partitions={0: entry()}), before, 50.0)
