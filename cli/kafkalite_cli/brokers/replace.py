@@ -12,6 +12,7 @@ from kafkalite_cli.errors import Failure
 from kafkalite_cli.manifests import plain_words
 from kafkalite_core.controller.replacement import objections
 from kafkalite_core.controller.snapshot import Snapshot
+from kafkalite_core.controller.strays import lost_topics
 from kafkalite_core.model.replacement import Phase
 from kafkalite_core.resources.clusters import parse_cluster
 from kafkalite_core.resources.fields import Fields
@@ -63,11 +64,10 @@ def loss(view: ClusterView, broker_id: int) -> Loss:
         raise Failure(f"broker {broker_id} leaves the cluster: its replicas move to those that stay")
     views = {str(topic["metadata"]["uid"]): topic_view(topic) for topic in view.topics}
     snapshot = Snapshot(cluster=parse_cluster(view.cluster), topics=views, brokers=view.brokers)
-    living = {each.topic.ref.topic_id for each in views.values()}
     return Loss(
         claim=data_claim_name(view.name, broker_id),
         replicas=sum(broker_id in entry.replicas for entry in view.partitions.values()),
-        lost_topics=sorted({s.topic for s in broker.strays if not s.deleted and s.topic_id not in living}),
+        lost_topics=lost_topics(snapshot, broker),
         against=[f"{each.partition} {each.reason}" for each in objections(snapshot, broker_id)],
     )
 

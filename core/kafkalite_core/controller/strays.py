@@ -31,17 +31,20 @@ def lost_topics(snapshot: Snapshot, broker: Broker) -> list[str]:
     """Names of the topics of which this broker has data that no topic claims and that nobody saw deleted.
 
     Of a topic that lives these are partitions that it has not: the store went back to before they were added (S11).
-    Also of those that it has not listed yet and that the observer saw go: it may be down since before that.
+    Who ran all the time has not set them aside, and reports them. Also of those that it has not listed yet and that the
+    observer saw go: it may be down since before that.
     """
     unlisted = snapshot.unlisted.get(broker.id, ())
-    if not broker.strays:
+    held = [(each.topic, each.topic_id, each.partition) for each in broker.strays]
+    held += [(each.topic, each.topic_id, each.partition) for each in broker.holdings if each.hosted]
+    if not held:
         return sorted(unlisted)
     abandoned = given_up(snapshot)
     partitions = {view.topic.ref.topic_id: view.topic.partitions for view in snapshot.topics.values()}
     lost = {
-        stray.topic
-        for stray in broker.strays
-        if stray.topic_id not in abandoned and stray.partition not in partitions.get(stray.topic_id, ())
+        topic
+        for topic, topic_id, number in held
+        if topic_id not in abandoned and number not in partitions.get(topic_id, ())
     }
     return sorted({*unlisted, *lost})
 

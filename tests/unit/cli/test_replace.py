@@ -8,7 +8,7 @@ from kafkalite_cli.brokers import replace
 from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.main import main
 from kafkalite_core.resources.naming import ANNOTATION_REPLACE
-from kafkalite_runtime.kube import BROKERS, CLUSTERS, KubeClient, KubeForbidden
+from kafkalite_runtime.kube import BROKERS, CLUSTERS, TOPICS, KubeClient, KubeForbidden
 from tests.unit.cli.world import entry
 
 
@@ -49,6 +49,14 @@ def declared(world):
 
 def status(world, **replacing):
     world.patch(CLUSTERS, "kafkalite", {"status": {"replacing": {"broker": 1, **replacing}}}, status=True)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["that it has", "that it lost"])
+def test_data_of_a_partition_that_a_living_topic_lost_are_told(orders, run, number):
+    topic_id = orders.get(TOPICS, "orders")["status"]["topicId"]
+    stray = {"topic": "orders", "topicId": topic_id, "partition": number, "leaderEpoch": 1, "partitionEpoch": 1}
+    orders.tell(1, strays=[{**stray, "endOffset": 5}])
+    assert ("data of topics that were lost are on it, and go with it: orders" in run("1").stdout) == (number == 1)
 
 
 def test_without_yes_it_says_what_it_would_do(orders, run):

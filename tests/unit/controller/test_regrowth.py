@@ -196,5 +196,9 @@ def test_a_volume_with_partitions_that_a_living_topic_lost_is_kept():
     state = wants(listed={2: [stray(1, (2, 12))]})
     assert lost_topics(state, state.brokers[2]) == ["orders"]
     assert "topics that were lost (orders)" in why_kept(state, state.brokers[2])
+    running = wants(holdings={2: [holding(0), holding(1)]})
+    assert "topics that were lost (orders)" in why_kept(running, running.brokers[2])
+    remembers = wants(holdings={2: [holding(0), holding(1, hosted=False)]})
+    assert why_kept(remembers, remembers.brokers[2]) == ""
     moved = wants(listed={2: [stray(0, (2, 12))]})
     assert lost_topics(moved, moved.brokers[2]) == []
