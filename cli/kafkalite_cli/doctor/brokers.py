@@ -256,13 +256,20 @@ def _claims(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _strays(evidence: Evidence) -> Iterator[Finding]:
-    """Data that no partition claims: of topics that are gone, and of replicas that have moved away."""
+    """Data that no partition claims: of topics that are gone, of partitions that topics lost in a restore (S11), and of
+    replicas that have moved away.
+    """
     present = {label(topic) for topic in evidence.topics}
+    statuses = [topic.get("status") or {} for topic in evidence.topics]
+    numbers = {status.get("topicId"): (status.get("partitions") or {}).keys() for status in statuses}
     gone: dict[str, set[int]] = {}
+    lost: dict[str, set[int]] = {}
     moved: dict[str, set[int]] = {}
     for broker in evidence.brokers.values():
         for stray in broker.strays:
-            (moved if stray.topic in present else gone).setdefault(stray.topic, set()).add(broker.id)
+            missing = stray.topic_id in numbers and str(stray.partition) not in numbers[stray.topic_id]
+            kind = lost if missing else moved if stray.topic in present else gone
+            kind.setdefault(stray.topic, set()).add(broker.id)
     if gone:
         yield Finding(
             code="Strays",
@@ -272,6 +279,17 @@ def _strays(evidence: Evidence) -> Iterator[Finding]:
             todo='to get a topic back, apply it again with the annotation kafkalite.io/adopt-strays: "true"; else do '
             "nothing, its data are removed after kafkalite.stray.deleted.retention.ms",
             items=tuple(sorted(gone)),
+            severity=NOTE,
+        )
+    if lost:
+        yield Finding(
+            code="Strays",
+            about=f"cluster/{evidence.name}",
+            what=f"data of partitions that topics do not have any more are still there, on brokers {_ids(lost)}: "
+            f"{listed(sorted(lost))}",
+            why="the store was restored from a backup of before these were added; the data are kept for a while",
+            todo="raise spec.partitions of the topic to what it was, and they are taken over",
+            items=tuple(sorted(lost)),
             severity=NOTE,
         )
     if moved:

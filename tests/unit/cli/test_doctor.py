@@ -373,6 +373,15 @@ def test_cordoned_and_leaving_brokers_and_strays(world, doctor):
     assert moved["what"] == "data of replicas that have moved away are still there, on brokers 1: orders"
 
 
+def test_strays_of_partitions_that_a_topic_lost_are_not_those_of_replicas_that_moved(world, doctor):
+    topic_id = world.topic("orders", entry([0, 1, 2]))["status"]["topicId"]
+    world.tell(1, strays=[{"topic": "orders", "topicId": topic_id, "partition": number} for number in (0, 1)])
+    lost, moved = doctor(rc=0)["Strays"]
+    assert lost["what"] == "data of partitions that topics do not have any more are still there, on brokers 1: orders"
+    assert "raise spec.partitions" in lost["todo"]
+    assert "moved away" in moved["what"]
+
+
 def test_a_cluster_that_cannot_become_what_is_wanted(world, doctor):
     condition = {
         "type": "Progressing",
