@@ -101,7 +101,7 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
         for type_ in ("Ready", "Healthy", "Progressing"):
             found = condition(topic, type_)
             reason = str(found.get("reason", ""))
-            wrong = found.get("status") == "False" if type_ != "Progressing" else reason in {"NotSupported", *_CORRECT}
+            wrong = found.get("status") == "False" if type_ != "Progressing" else reason in _BY_HAND
             if wrong and reason not in TOLD_ELSEWHERE and reason not in told:
                 told.add(reason)
                 same.setdefault((reason, str(found.get("message") or "")), []).append(name)
@@ -116,7 +116,8 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-_CORRECT = frozenset({"InvalidReplicaAssignment", "NotEnoughBrokers", "TooManyReplicas"})
+_BY_HAND = frozenset({"NotSupported", "InvalidReplicaAssignment", "NotEnoughBrokers", "TooManyReplicas", "InSyncLost"})
+"""Reasons of Progressing that last until somebody does something."""
 
 
 def _unseen(evidence: Evidence) -> Iterator[Finding]:

@@ -98,6 +98,7 @@ def test_an_unclean_election_that_is_not_confirmed(world, doctor):
         ("Progressing", "InvalidReplicaAssignment", "correct spec.replicaAssignment"),
         ("Progressing", "NotSupported", "undo the change of the spec"),
         ("Progressing", "TooManyReplicas", "in steps"),
+        ("Progressing", "InSyncLost", "kafkalite.io/recover-store"),
     ],
 )
 def test_what_the_operator_says_of_a_topic(world, doctor, type_, reason, todo):
