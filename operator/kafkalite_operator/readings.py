@@ -106,7 +106,8 @@ class Readings:
             settings = cluster_settings(bare, default_image=self._default_image)
         except Exception:
             return None  # it is not the template
-        return Reading(replace(settings, cluster=replace(settings.cluster, paused=True)), bare, problem)
+        cluster = replace(settings.cluster, paused=True, template_problem=problem)
+        return Reading(replace(settings, cluster=cluster), bare, problem)
 
     def _view(self, kind: Kind, obj: dict[str, Any], first_seen: float, generation_seen: float) -> View:
         if kind is TOPICS:

@@ -172,7 +172,10 @@ CLUSTER_WAITS = (
 )
 
 
-def _paused(paused: bool, waits: str) -> Condition:
+def _paused(paused: bool, waits: str, problem: str = "") -> Condition:
+    if problem:
+        message = f"{waits}; elections and fencing go on. Correct spec.template: {problem}"
+        return _condition("ReconciliationPaused", True, "NotUnderstood", message)
     if paused:
         message = f"{waits}; elections and fencing go on. Remove kafkalite.io/paused"
         return _condition("ReconciliationPaused", True, "Annotation", message)
@@ -253,4 +256,4 @@ def cluster_conditions(snapshot: Snapshot, now: float = 0.0) -> tuple[Condition,
         progressing = _condition("Progressing", True, "StartingBrokers", f"waiting for brokers {starting}")
     else:
         progressing = _condition("Progressing", False, "Stable", "nothing is left to do")
-    return (ready, healthy, progressing, _paused(cluster.paused, CLUSTER_WAITS))
+    return (ready, healthy, progressing, _paused(cluster.paused, CLUSTER_WAITS, cluster.template_problem))

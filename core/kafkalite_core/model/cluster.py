@@ -206,7 +206,8 @@ class Cluster:
         next_producer_id: Next producer id to be drawn.
         lease_duration_s: Silence after which a broker is fenced.
         renew_interval_s: Interval of a broker's Lease renewals.
-        paused: The annotation `kafkalite.io/paused` is set.
+        paused: The annotation `kafkalite.io/paused` is set, or `template_problem` is.
+        template_problem: Why `spec.template` cannot be read, where the cluster is treated as paused for it.
         deleting: It is on its way out: nothing is made for it any more, or the garbage collector would never end.
         endpoints: `status.listeners`: what clients of a listener are told, by its name and by broker id.
         max_unavailable: `spec.rolling.maxUnavailable`: most brokers that are away at once in a rolling restart; None:
@@ -229,6 +230,7 @@ class Cluster:
     lease_duration_s: float = 5.0
     renew_interval_s: float = 1.0
     paused: bool = False
+    template_problem: str = ""
     deleting: bool = False
     endpoints: Mapping[str, Mapping[int, Endpoint]] = field(default_factory=dict)
     max_unavailable: int | None = None

@@ -3,6 +3,7 @@
 import pytest
 import structlog
 
+from kafkalite_core.controller.conditions import cluster_conditions
 from kafkalite_core.model.partition import Partition
 from kafkalite_operator import readings
 from kafkalite_operator.store import Store
@@ -113,6 +114,10 @@ def test_a_cluster_whose_template_was_spoilt_before_this_process_began_is_contro
     (refused,) = store.refused.values()
     assert "limits.cpu is not a quantity" in refused.message
     assert "elections and fencing go on" in refused.consequence
+    (paused,) = [one for one in cluster_conditions(found, clock.now) if one.type == "ReconciliationPaused"]
+    assert (paused.status, paused.reason) == ("True", "NotUnderstood"), "there is no annotation to take away"
+    assert "Correct spec.template" in paused.message
+    assert "limits.cpu is not a quantity" in paused.message
     clock.now += 10.0
     store.relist(CLUSTERS, [obj], "7", None, asked_at=clock.now)
     assert not went_back
