@@ -153,7 +153,7 @@ def _held(strays: list[tuple[int, Stray]]) -> str:
     return "data of a lost topic of this name are to be taken over"
 
 
-def _idslisted_by(snapshot: Snapshot, view: TopicView) -> list[str]:
+def _ids_listed(snapshot: Snapshot, view: TopicView) -> list[str]:
     name = view.spec.topic_name
     return sorted(
         {one.topic_id for broker in snapshot.brokers.values() for one in listed_by(broker) if one.topic == name}
@@ -161,7 +161,7 @@ def _idslisted_by(snapshot: Snapshot, view: TopicView) -> list[str]:
 
 
 def _nothing_of(snapshot: Snapshot, view: TopicView) -> Obstacle:
-    ids = _idslisted_by(snapshot, view)
+    ids = _ids_listed(snapshot, view)
     message = (
         f"no broker holds data of topic id {view.adopt_topic_id!r} that are another topic's no more; of this name they "
         f"list {', '.join(ids) or 'none'}. Set the annotation kafkalite.io/adopt-strays to one of these ids, to "
@@ -184,7 +184,7 @@ def _absent(snapshot: Snapshot, view: TopicView, strays: list[tuple[int, Stray]]
 
 def _in_sync_lost(snapshot: Snapshot, view: TopicView, topic_id: str, lost: Mapping[int, list[int]]) -> Obstacle:
     """A person has to say whether what is left is good enough, as in a recovery of the store (S11)."""
-    others = [each for each in _idslisted_by(snapshot, view) if each != topic_id]
+    others = [each for each in _ids_listed(snapshot, view) if each != topic_id]
     choice = f" Of this name there is also {', '.join(others[:LISTED_MAX])} for adopt-strays." if others else ""
     shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
     more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
