@@ -114,10 +114,8 @@ class ConfluentGroupAdmin:
     def offsets_at(self, partitions: list[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """See the protocol."""
         found = self._offsets(partitions, Spec.for_timestamp(timestamp_ms))
-        missing = [each for each in partitions if found.get(each, -1) < 0]
-        return {each: offset for each, offset in found.items() if offset >= 0} | (
-            self._offsets(missing, LATEST) if missing else {}
-        )
+        later = [each for each, offset in found.items() if offset < 0]  # who did not answer did not say that
+        return {each: offset for each, offset in found.items() if offset >= 0} | self._offsets(later, LATEST)
 
     def _offsets(self, partitions: list[Partition], spec: Spec) -> dict[Partition, int]:
         if not partitions:
@@ -128,7 +126,7 @@ class ConfluentGroupAdmin:
             try:
                 found[Partition(asked.topic, asked.partition)] = int(future.result().offset)
             except KafkaException:
-                continue  # no leader, or no such topic any more: its lag is not known
+                continue  # no leader, or no such topic any more: the offset is not known
         return found
 
     def commit(self, group_id: str, offsets: dict[Partition, int]) -> dict[Partition, str]:

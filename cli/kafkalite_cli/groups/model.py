@@ -78,7 +78,7 @@ class GroupAdmin(Protocol):
         """Those that are known; a partition without a leader, or of a deleted topic, is left out."""
 
     def offsets_at(self, partitions: list[Partition], timestamp_ms: int) -> dict[Partition, int]:
-        """The first offset of that time or later; the log's end where there is none."""
+        """The first offset of that time or later; the log's end where there is none. Left out as in `logs`."""
 
     def commit(self, group_id: str, offsets: dict[Partition, int]) -> dict[Partition, str]:
         """Set offsets from outside; a sentence for each partition that was refused."""

@@ -77,19 +77,20 @@ def plan(
     at_time: Mapping[Partition, int],
 ) -> list[Move]:
     """The new offset of each partition, brought inside its log. Raises Failure when one cannot be told."""
-    if missing := [str(each) for each in partitions if each not in logs]:
+    timed = wish.timestamp_ms is not None  # who did not answer did not say that the log ends before that time
+    if missing := [str(each) for each in partitions if each not in logs or (timed and each not in at_time)]:
         raise Failure(f"the offsets of {', '.join(missing)} are not known: no such partition, or it has no leader")
-    return [_move(wish, each, committed.get(each), logs[each], at_time.get(each)) for each in partitions]
+    return [_move(wish, each, committed.get(each), logs[each], at_time.get(each, -1)) for each in partitions]
 
 
-def _move(wish: Wish, partition: Partition, before: int | None, log: Log, at_time: int | None) -> Move:
+def _move(wish: Wish, partition: Partition, before: int | None, log: Log, at_time: int) -> Move:
     wanted, remark = log.end, ""
     if wish.offset is not None:
         wanted = wish.offset
     elif wish.listed is not None:
         wanted = wish.listed[partition]
     elif wish.timestamp_ms is not None:
-        wanted = log.end if at_time is None else at_time
+        wanted = at_time
         remark = "no record of that time or later" if wanted >= log.end else ""
     elif wish.shift is not None:
         if before is None:

@@ -270,6 +270,15 @@ def test_a_partition_that_nobody_leads_stops_the_plan():
         )
 
 
+def test_a_partition_that_does_not_tell_where_a_time_is_stops_the_plan(cluster, monkeypatch):
+    cluster.add("g", t_0=40, t_1=15)
+    known = {Partition("t", 0): 33}
+    monkeypatch.setattr(cluster, "offsets_at", lambda _partitions, _timestamp_ms: known)
+    result = run("reset-offsets", "g", "--all-topics", "--by-duration", "PT1H", "--execute")
+    assert (result.exit_code, "t-1 are not known" in result.stderr) == (1, True), result.output
+    assert cluster.offsets["g"] == {Partition("t", 0): 40, Partition("t", 1): 15}
+
+
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
     [("PT1H30M", 5_400_000), ("P1DT0.5S", 86_400_500), ("p2w", 1_209_600_000), ("1h30m", 5_400_000), ("45s", 45_000)],
@@ -377,6 +386,18 @@ def test_times_after_the_last_record_mean_the_end():
 
     client = with_client(list_offsets=list_offsets)
     assert client.offsets_at([Partition("t", 0)], 5) == {Partition("t", 0): 42}
+
+
+def test_who_does_not_say_where_a_time_is_does_not_mean_the_end():
+    def list_offsets(wanted):
+        [(partition, spec)] = wanted.items()
+        found = Future(type("Info", (), {"offset": 42}))
+        return {
+            partition: found if spec in (admin.EARLIEST, admin.LATEST) else refused(KafkaError.NOT_LEADER_FOR_PARTITION)
+        }
+
+    client = with_client(list_offsets=list_offsets)
+    assert client.offsets_at([Partition("t", 0)], 5) == {}
 
 
 def test_partitions_without_a_leader_have_no_known_end():
