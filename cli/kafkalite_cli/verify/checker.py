@@ -207,6 +207,7 @@ class Checker:
         for number in sorted(self._partitions):
             _Judgement(self._partitions[number], self._findings).judge(homes)
         pauses = self._pauses.finish()
+        unfinished = any(partition.ends is None for partition in self._partitions.values())
         return Report(
             ok=self._findings.ok(self._allowed),
             operations=self._operations,
@@ -219,6 +220,7 @@ class Checker:
             examples=self._findings.examples,
             longest_ack_gap_ms=self._pauses.longest_us / 1000,
             pauses=pauses,
+            broken_off=unfinished and not self._findings.certain(self._allowed),
         )
 
 

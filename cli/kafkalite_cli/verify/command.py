@@ -166,7 +166,8 @@ def _history_file(named: Path | None) -> Iterator[Path]:
 def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> None:
     """Judge histories that earlier runs wrote.
 
-    Exit code 1: at least one of them has an anomaly. 2: none has, and in one of them nothing was acknowledged.
+    Exit code 1: at least one of them has an anomaly. 2: none has, and in one of them nothing was acknowledged, or it
+    ends before the final read did.
     """
     reports = {}
     try:
@@ -175,9 +176,14 @@ def check(histories: tuple[Path, ...], allow: tuple[str, ...], output: str) -> N
                 reports[str(path)] = _check_file(path, allow, progress)
     except KafkaLiteError as error:
         no_verdict(str(error))
-    ok = all(report.ok for report in reports.values())
+    ok = all(report.ok or report.broken_off for report in reports.values())
     if ok and (empty := [name for name, report in reports.items() if not report.acked]):
         no_verdict(f"{', '.join(empty)}: nothing was acknowledged, so there is nothing to judge")
+    if ok and (broken_off := [name for name, report in reports.items() if report.broken_off]):
+        no_verdict(
+            f"{', '.join(broken_off)}: the history ends before its final read did, as of a run that was killed: "
+            "what was acknowledged may be there or not"
+        )
     if output == "json":
         sys.stdout.write(msgspec.json.encode(reports).decode() + "\n")
     else:
@@ -244,7 +250,8 @@ def _print(report: Report, title: str) -> None:
             )
         console.print(table)
     anomalies = sum(report.counts.values())
-    verdict = "BROKEN" if not report.ok else "OK" if report.acked else "NO VERDICT"
+    nothing = report.broken_off or (report.ok and not report.acked)
+    verdict = "NO VERDICT" if nothing else "OK" if report.ok else "BROKEN"
     console.print(
         f"{title}: {verdict}: {report.acked:,} acknowledged, {report.unknown:,} unknown, "
         f"{report.failed:,} refused, {report.read:,} read on {report.partitions} partitions, {anomalies:,} anomalies; "

@@ -31,6 +31,9 @@ Kind = Literal[
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+MAY_COME: frozenset[Kind] = frozenset({"unseen", "unexplained"})
+"""What is missing is only the read, or the answer to the producer: in a history that was cut off it may lie behind."""
+
 EXAMPLES_MAX = 20  # per kind; the counts are exact
 
 
@@ -67,7 +70,9 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict. `ok` iff there is no anomaly but of the kinds that were allowed.
 
-    `counts` has one entry per kind that occurred, allowed or not; `examples` the first of each.
+    `counts` has one entry per kind that occurred, allowed or not; `examples` the first of each. `broken_off`: the
+    history ends before its final read did, as that of a run that was killed, and has nothing that is wrong whatever
+    would have come behind: it says neither that records are there nor that they are not, so that `ok` says nothing.
     """
 
     ok: bool
@@ -81,6 +86,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     examples: list[Anomaly]
     longest_ack_gap_ms: float
     pauses: list[Pause]
+    broken_off: bool = False
 
 
 def name_of(code: int) -> str:
@@ -107,3 +113,7 @@ class Findings:
     def ok(self, allowed: Collection[str]) -> bool:
         """Whether there is none but of the allowed kinds."""
         return not set(self.counts) - set(allowed)
+
+    def certain(self, allowed: Collection[str]) -> bool:
+        """Whether there is one of another kind, and it is one whatever lines are still to come."""
+        return bool(set(self.counts) - set(allowed) - MAY_COME)
