@@ -42,7 +42,7 @@ from kafkalite_cli.verify.history import (
     Watermark,
     is_name,
 )
-from kafkalite_cli.verify.partition_log import ACKED, FINAL, PAGE_BITS, READ, SLOT, PartitionLog, Stream
+from kafkalite_cli.verify.partition_log import ACKED, FINAL, FOREIGN, PAGE_BITS, READ, SLOT, PartitionLog, Stream
 from kafkalite_cli.verify.pauses import Pauses
 from kafkalite_cli.verify.report import EXAMPLES_MAX, KINDS, Anomaly, Findings, Kind, Pause, Report, name_of
 
@@ -113,7 +113,9 @@ class Checker:
                 text = f"consumer {event.consumer} was given another key or value than was sent"
                 self._findings.add("altered", event.partition, event.offset, _code(event), text)
             case Foreign():
-                self._position(self._partition(event.partition), event.consumer, event.offset, 0)
+                partition = self._partition(event.partition)
+                partition.page(event.offset).flags[event.offset & SLOT] |= FOREIGN
+                self._position(partition, event.consumer, event.offset, 0)
             case End():
                 self._partition(event.partition).ends = event.offset
             case Watermark():
@@ -166,7 +168,7 @@ class Checker:
                 self._findings.add("inconsistent", partition.number, offset, code, text)
             if flag & ACKED:  # what is read is what is there
                 partition.misplaced.append((known, offset))
-            page.flags[slot] = 0
+            page.flags[slot] &= FOREIGN
             page.codes[slot] = code
         page.flags[slot] |= READ if consumer < FINAL_READ else READ | FINAL
         if partition.positions.get(consumer) == offset:
@@ -263,6 +265,8 @@ class _Judgement:
             if not flag & FINAL and final_from is not None and offset >= final_from:
                 acked = bool(flag & ACKED) or (code, offset) in misplaced or code in partition.somewhere
                 self._gone(offset, code, acked=acked)
+            elif flag & FOREIGN:
+                findings.add("inconsistent", number, offset, code, "a consumer was given somebody else's record there")
         for code in sorted(somewhere):
             self._not_read(code, OFFSET_UNKNOWN)
         if self._missing or self._suspects or partition.misplaced:

@@ -21,6 +21,7 @@ SLOT = _PAGE - 1
 ACKED = 1
 READ = 2
 FINAL = 4  # read by the final read
+FOREIGN = 8  # a consumer was given somebody else's record there
 _RECENT = 4096
 
 
@@ -122,12 +123,12 @@ class PartitionLog:
         return found
 
     def scan(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (offset, code, flags) of every known offset, ascending."""
+        """Yield (offset, code, flags) of every offset at which a record of the run is or should be, ascending."""
         for index in sorted(self.pages):
             page = self.pages[index]
             base = index << PAGE_BITS
             for slot, (code, flag) in enumerate(zip(page.codes, page.flags, strict=True), base):
-                if flag:
+                if flag & ~FOREIGN:
                     yield slot, code, flag
 
 
