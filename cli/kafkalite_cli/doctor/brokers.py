@@ -251,7 +251,8 @@ def _claims(evidence: Evidence) -> Iterator[Finding]:
             why=evidence.warning("PersistentVolumeClaim", name) or f"no volume of {storage or default} was given to it",
             todo=evidence.kubectl(f"describe pvc {name}")
             if phase == "Pending"
-            else "its volume is gone: delete claim and pod, and the broker copies its replicas from the others",
+            else "its volume is gone. Bring it back, or see what would be lost with it and give the broker a new one: "
+            + evidence.say.kafkalite(f"replace {broker_id}"),
         )
 
 

@@ -98,11 +98,11 @@ async def _examine_one(
     found: dict[Kind, list[JsonObject] | None],
     say: Commands,
 ) -> list[Finding]:
-    from kafkalite_cli.doctor import brokers, operators, partitions, topics
+    from kafkalite_cli.doctor import brokers, operators, partitions, told, topics
     from kafkalite_cli.doctor.gather import read_evidence
 
     evidence = await read_evidence(reader, cluster, found, say)
-    return [each for part in (operators, brokers, partitions, topics) for each in part.check(evidence)]
+    return [each for part in (operators, told, brokers, partitions, topics) for each in part.check(evidence)]
 
 
 def _nothing_here(namespace: str | None, cluster: str | None) -> Finding:

@@ -271,7 +271,10 @@ def test_a_pod_that_no_node_takes_and_one_whose_volume_is_missing(world, doctor)
     assert "is Lost" in third["why"]
     assert "give the cluster a spec.storage.storageClassName" in third["todo"]
     assert one(found, "VolumePending")["why"] == "ProvisioningFailed: no such class"
-    assert "its volume is gone" in one(found, "VolumeLost")["todo"]
+    todo = one(found, "VolumeLost")["todo"]
+    assert todo.startswith("its volume is gone")
+    assert todo.endswith(world.kafkalite("replace 2")), "it refuses to give up the last copy of a partition"
+    assert "delete" not in todo
 
 
 @pytest.mark.parametrize(
