@@ -26,15 +26,15 @@ JsonObject = dict[str, Any]
 
 @dataclass(slots=True)
 class Lack:
-    """Partitions with the same trouble."""
+    """Partitions with the same trouble; `objects` has their numbers by the object of their topic."""
 
     names: list[str] = field(default_factory=list)
-    objects: set[str] = field(default_factory=set)
+    objects: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, name: str, topic_object: str) -> None:
+    def add(self, name: str, topic_object: str, number: int) -> None:
         """One more."""
         self.names.append(name)
-        self.objects.add(topic_object)
+        self.objects.setdefault(topic_object, []).append(number)
 
 
 def check(evidence: Evidence) -> Iterator[Finding]:
@@ -49,19 +49,19 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         for number, entry in sorted(parsed.partitions.items()):
             name, where = f"{label(topic)}-{number}", str(topic["metadata"]["name"])
             if entry.recovering:
-                unclean.add(name, where)
+                unclean.add(name, where, number)
             if is_moving(entry):
-                moving.add(name, where)
+                moving.add(name, where, number)
             if not entry.has_leader:
-                offline.setdefault(_candidates(evidence, entry, relaxed=relaxed), Lack()).add(name, where)
+                offline.setdefault(_candidates(evidence, entry, relaxed=relaxed), Lack()).add(name, where, number)
                 continue
             absent = _absent(evidence, entry, relaxed=relaxed)
             in_sync = len(entry.replicas) - len(absent) - len([i for i in entry.adding if i not in entry.isr_ids()])
             if in_sync < entry.min_isr:
                 states = "; ".join(f"broker {i} {why}" for i, why in sorted(absent.items()))
-                below.setdefault((in_sync, entry.min_isr, states), Lack()).add(name, where)
+                below.setdefault((in_sync, entry.min_isr, states), Lack()).add(name, where, number)
             for broker_id, why in absent.items():
-                missing.setdefault((broker_id, why), Lack()).add(name, where)
+                missing.setdefault((broker_id, why), Lack()).add(name, where, number)
     yield from _offline(evidence, offline)
     yield from _below(below)
     yield from _behind(evidence, missing)
@@ -138,7 +138,10 @@ def _named(ids: list[int]) -> str:
 def _offline(evidence: Evidence, offline: dict[str, Lack]) -> Iterator[Finding]:
     for why, lack in _sorted(offline):
         topic = min(lack.objects)
-        consent = evidence.kubectl(f"annotate klt {topic} {ANNOTATION_ELECT_UNCLEAN}=all")
+        # Others of the topic may be without a leader for something that passes: there is no consent to lose theirs.
+        whole = len(lack.objects[topic]) == len(evidence.parsed[topic].partitions)
+        numbers = "all" if whole else ",".join(map(str, lack.objects[topic]))
+        consent = evidence.kubectl(f"annotate klt {topic} {ANNOTATION_ELECT_UNCLEAN}={numbers}")
         comes = "runs: the operator has to elect it" in why
         yield Finding(
             code="OfflinePartitions",

@@ -37,6 +37,18 @@ def test_a_partition_without_a_leader_and_why_no_candidate_counts(world, doctor)
     assert world.kubectl("annotate klt orders kafkalite.io/elect-unclean=all") in finding["todo"]
 
 
+def test_the_consent_to_a_loss_is_not_one_for_partitions_whose_broker_comes_back(world, doctor):
+    """Broker 0 has lost its disk, broker 1 is away for a moment; broker 2 would be elected for both."""
+    world.tell(0, brokerEpoch=20, trustedSince=20)
+    world.fence(1)
+    lost = entry([0, 2], isr=[(0, 10)], leader=-1)
+    world.topic("orders", lost, entry([1, 2], isr=[1], leader=-1), {**lost})
+    finding, other = sorted(doctor()["OfflinePartitions"], key=lambda each: each["what"], reverse=True)
+    assert finding["what"] == "2 partitions without a leader: orders-0, orders-2"
+    assert finding["todo"].endswith(world.kubectl("annotate klt orders kafkalite.io/elect-unclean=0,2"))
+    assert other["todo"].endswith(world.kubectl("annotate klt orders kafkalite.io/elect-unclean=1"))
+
+
 def test_a_partition_that_only_waits_for_the_operator(world, doctor):
     world.topic("orders", entry([0, 1, 2], isr=[1], leader=-1))
     finding = one(doctor(), "OfflinePartitions")
