@@ -40,6 +40,9 @@ output_option = click.option(
     help="Form of the verdict.",
 )
 
+BARE = "no high watermark was written down, all of it was compacted, or one directory alone has it"
+"""Why nothing of a partition with records was compared."""
+
 
 def no_verdict(why: str) -> NoReturn:
     """End with exit code 2."""
@@ -167,6 +170,9 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
         no_verdict(str(error))
     if report.ok and not report.partitions:
         no_verdict(f"nothing was compared: {_why_nothing(folders, topics)}")
+    if report.ok and report.uncompared and not report.records:
+        more = f" and {len(report.uncompared) - 3:,} more" if len(report.uncompared) > 3 else ""
+        no_verdict(f"nothing was compared of {', '.join(report.uncompared[:3])}{more} ({BARE})")
     if output == "json":
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     else:
@@ -175,8 +181,7 @@ def replicas(directories: tuple[Path, ...], topics: tuple[str, ...], output: str
                 f"{example.kind}: {example.topic}-{example.partition} at offset {example.offset}: {example.text}"
             )
         for name in report.uncompared:
-            why = "no high watermark was written down, all of it was compacted, or one directory alone has it"
-            click.echo(f"{name}: nothing to compare ({why})")
+            click.echo(f"{name}: nothing to compare ({BARE})")
         verdict = "OK" if report.ok else "BROKEN"
         click.echo(
             f"replicas: {verdict}: {report.partitions:,} partitions, {report.records:,} offsets in {report.batches:,} "
