@@ -46,6 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield from _conflicts(evidence)
     yield from _config(evidence)
     yield from _conditions(evidence)
+    yield from _waiting(evidence)
     yield from _unseen(evidence)
     yield from _relaxed(evidence)
 
@@ -118,6 +119,26 @@ def _conditions(evidence: Evidence) -> Iterator[Finding]:
 
 _BY_HAND = frozenset({"NotSupported", "InvalidReplicaAssignment", "NotEnoughBrokers", "TooManyReplicas", "InSyncLost"})
 """Reasons of Progressing that last until somebody does something."""
+
+
+def _waiting(evidence: Evidence) -> Iterator[Finding]:
+    """Topics that serve, without partitions that are wanted: these may have records, and the wait has no limit."""
+    same: dict[str, list[str]] = {}
+    for topic in evidence.topics:
+        found = condition(topic, "Progressing")
+        serves = condition(topic, "Ready").get("status") == "True"
+        if serves and found.get("status") == "True" and found.get("reason") == "WaitingForBrokers":
+            same.setdefault(str(found.get("message") or ""), []).append(str(topic["metadata"]["name"]))
+    for message, names in sorted(same.items()):
+        yield Finding(
+            code="WaitingForBrokers",
+            about=f"topic/{names[0]}",
+            what=f"partitions of {count(len(names), 'topic')} are not made, and wait for brokers: {listed(names)}",
+            why=message,
+            todo=f"wait a moment; if this stays, {REMEDIES['WaitingForBrokers']}",
+            items=tuple(names),
+            severity=NOTE,
+        )
 
 
 def _unseen(evidence: Evidence) -> Iterator[Finding]:

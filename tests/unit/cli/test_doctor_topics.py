@@ -122,6 +122,19 @@ def test_what_the_operator_says_of_a_topic(world, doctor, type_, reason, todo):
     assert todo in finding["todo"]
 
 
+def test_partitions_that_wait_for_brokers_while_the_others_serve(world, doctor):
+    serving = {"type": "Ready", "status": "True", "reason": "Serving", "message": "all 1 partitions have a leader"}
+    said = {"type": "Progressing", "status": "True", "reason": "WaitingForBrokers", "message": "waiting for broker 3"}
+    world.topic("orders", entry([0, 1, 2]), conditions=[serving, said])
+    finding = one(doctor(rc=0), "WaitingForBrokers")
+    assert finding["severity"] == "note"
+    assert finding["what"] == "partitions of 1 topic are not made, and wait for brokers: orders"
+    assert finding["why"] == "waiting for broker 3"
+    unready = {**serving, "status": "False", "reason": "WaitingForBrokers"}
+    world.topic("other", conditions=[unready, said])
+    assert [each["severity"] for each in doctor()["WaitingForBrokers"]] == ["problem", "note"], "each is told once"
+
+
 def test_two_objects_of_one_name(world, doctor):
     world.topic("orders", entry([0, 1, 2]))
     conflict = {"type": "Ready", "status": "False", "reason": "ResourceConflict"}
