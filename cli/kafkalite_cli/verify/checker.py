@@ -75,15 +75,19 @@ class Checker:
     def feed(self, events: Iterable[Event]) -> Checker:
         """Take in events; returns self. Raises HistoryError for numbers that no run could have written."""
         ack, read = self._ack, self._on_read
-        for event in events:
-            kind = type(event)
-            if kind is Read:
-                read(event)  # type: ignore[arg-type]
-            elif kind is Ack:
-                ack(event)  # type: ignore[arg-type]
-            else:
-                self._other(event)
-            self._operations += 1
+        event: Event | None = None
+        try:
+            for event in events:
+                kind = type(event)
+                if kind is Read:
+                    read(event)  # type: ignore[arg-type]
+                elif kind is Ack:
+                    ack(event)  # type: ignore[arg-type]
+                else:
+                    self._other(event)
+                self._operations += 1
+        except OverflowError:
+            raise HistoryError(f"a number of more than 64 bits: {event}") from None
         return self
 
     def _other(self, event: Event) -> None:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafkalite_cli.verify.command import verify
-from kafkalite_cli.verify.history import FINAL_READ, Ack, Assign, End, Header, Read, write_history
+from kafkalite_cli.verify.history import FINAL_READ, Ack, Assign, End, Header, Read, Watermark, write_history
 
 LIVE = [Header(1, "run", "t", 1, 0), Assign(0, 0, 0, 0)]
 for _n in range(3):  # what a consumer is given may be written down before the producer hears of it, and behind that
@@ -51,3 +51,10 @@ def test_a_part_beside_a_broken_history_is_shown_without_a_verdict(check):
     assert ("BROKEN" in result.stdout, "NO VERDICT" in result.stdout) == (True, True)
     reports = json.loads(check(lost, LIVE, options=["-o", "json"]).stdout)
     assert [report["broken_off"] for report in reports.values()] == [False, True]
+
+
+@pytest.mark.parametrize("garbage", [Ack(0, 0, 4, 0, 3, 1, 1 << 64), Watermark(0, 0, 1 << 64, 1, 2)])
+def test_numbers_that_no_run_writes_are_no_anomaly(check, garbage):
+    result = check([*WHOLE, garbage])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: a number of more than 64 bits: {type(garbage).__name__}")
