@@ -272,38 +272,43 @@ def _strays(evidence: Evidence) -> Iterator[Finding]:
             kind = lost if missing else moved if stray.topic in present else gone
             kind.setdefault(stray.topic, set()).add(broker.id)
     if gone:
-        yield Finding(
-            code="Strays",
-            about=f"cluster/{evidence.name}",
-            what=f"data of topics that are gone are still there, on brokers {_ids(gone)}: {listed(sorted(gone))}",
+        yield _kept(
+            evidence,
+            gone,
+            "topics that are gone",
             why="the topics were deleted, or their objects were lost; the data are kept for a while",
             todo='to get a topic back, apply it again with the annotation kafkalite.io/adopt-strays: "true"; else do '
             "nothing, its data are removed after kafkalite.stray.deleted.retention.ms",
-            items=tuple(sorted(gone)),
-            severity=NOTE,
         )
     if lost:
-        yield Finding(
-            code="Strays",
-            about=f"cluster/{evidence.name}",
-            what=f"data of partitions that topics do not have any more are still there, on brokers {_ids(lost)}: "
-            f"{listed(sorted(lost))}",
+        yield _kept(
+            evidence,
+            lost,
+            "partitions that topics do not have any more",
             why="the store was restored from a backup of before these were added; the data are kept for a while",
             todo="raise spec.partitions of the topic to what it was, and they are taken over",
-            items=tuple(sorted(lost)),
-            severity=NOTE,
         )
     if moved:
-        yield Finding(
-            code="Strays",
-            about=f"cluster/{evidence.name}",
-            what=f"data of replicas that have moved away are still there, on brokers {_ids(moved)}: "
-            f"{listed(sorted(moved))}",
+        yield _kept(
+            evidence,
+            moved,
+            "replicas that have moved away",
             why="they are kept for a while",
             todo="do nothing, they are removed after kafkalite.stray.deleted.retention.ms",
-            items=tuple(sorted(moved)),
-            severity=NOTE,
         )
+
+
+def _kept(evidence: Evidence, held: dict[str, set[int]], of: str, *, why: str, todo: str) -> Finding:
+    """Strays, by what they are of: broker ids by topic or partition."""
+    return Finding(
+        code="Strays",
+        about=f"cluster/{evidence.name}",
+        what=f"data of {of} are still there, on brokers {_ids(held)}: {listed(sorted(held))}",
+        why=why,
+        todo=todo,
+        items=tuple(sorted(held)),
+        severity=NOTE,
+    )
 
 
 def _ids(held: dict[str, set[int]]) -> str:
