@@ -194,12 +194,15 @@ class Removing:
             self._journal.remove([OffsetKey(group.group_id, *place) for place in expired], [], done)
 
     def _is_expired(self, group: Group, value: OffsetValue) -> bool:
-        """Kafka's rule since KIP-211: the retention of a group that had members begins when it becomes empty."""
+        """Kafka's rule since KIP-211: the retention of a group that had members begins when it becomes empty.
+
+        But not before the commit, as it does in Kafka: who assigns partitions by itself commits to such a group, too.
+        """
         now_ms = self._context.wall_ms
         if not group.protocol_type:
             base_ms = value.commit_timestamp_ms  # a simple group
         elif group.state is GroupState.EMPTY:
-            base_ms = group.state_timestamp_ms if group.state_timestamp_ms >= 0 else value.commit_timestamp_ms
+            base_ms = max(group.state_timestamp_ms, value.commit_timestamp_ms)
         elif group.state is GroupState.STABLE and group.topics is not None:
             base_ms = value.commit_timestamp_ms  # of a topic that nobody reads any longer
         else:

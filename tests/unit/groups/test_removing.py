@@ -167,6 +167,22 @@ def test_a_group_with_members_keeps_its_offsets_and_the_week_begins_when_it_is_e
     assert (driver.offsets(), driver.listed()) == ({}, {})
 
 
+def test_what_is_committed_to_an_empty_group_that_had_members_stays_a_week_from_then_on():
+    driver = Driver()
+    (member,), generation = driver.stable()
+    driver.commit_offsets({P0: 5, P1: 5}, member=member, generation=generation)
+    driver.leave((member, None))
+    driver.advance(WEEK_MS - 600_000)
+    assert driver.commit_codes(driver.commit_offsets({P0: 6})) == {P0: 0}
+    driver.advance(1_200_000)
+    assert driver.offsets() == {P0: 6}
+    driver = driver.reload()
+    driver.advance(WEEK_MS - 2_400_000)
+    assert driver.offsets() == {P0: 6}
+    driver.advance(2_400_000)
+    assert (driver.offsets(), driver.listed()) == ({}, {})
+
+
 def test_topics_that_nobody_reads_any_longer_expire_by_their_commit_in_a_stable_group():
     driver = Driver(offsets_retention_ms=DAY_MS)
     (member,), generation = driver.stable(protocols=[("range", subscription("t"))], session=1_800_000)
