@@ -170,6 +170,36 @@ async def test_a_read_that_was_overtaken_is_made_again(tmp_path, made, monkeypat
 
 
 @on_uvloop
+@pytest.mark.parametrize(
+    ("byte", "mask"),
+    [(0, 0x80), (6, 0x40), (8, 0xFF), (9, 0x01), (10, 0x01), (16, 0x01), (23, 0x01), (57, 0xFF), (66, 0x04)],
+    ids=["base falls", "base leaps", "negative length", "too long", "longer", "magic", "delta", "count", "record"],
+)
+async def test_a_log_with_a_damaged_batch_is_not_served(tmp_path, made, byte, mask):
+    async with GroupRig(tmp_path) as rig:
+        rig.lead_offsets()
+        await loaded(rig)
+        places = []
+        for number in range(5):
+            places.append(rig.offsets().log.active.size)
+            rig.write((b"k%d" % number, b"v"))
+        await rig.flusher.drain()
+        rig.lose_offsets(epoch=1)
+        log = rig.offsets().log
+        log.tail.clear()
+        with (log.disk.root / log.active.path).open("r+b") as file:
+            file.seek(places[2] + byte)
+            (found,) = file.read(1)
+            file.seek(places[2] + byte)
+            file.write(bytes([found ^ mask]))
+        rig.lead_offsets(epoch=2)
+        partition = led(rig)
+        await until(lambda: 0 not in rig.groups._led)
+        assert not partition.loaded
+        assert made[-1].of(Loaded) == []
+
+
+@on_uvloop
 async def test_leadership_lost_and_regained_while_loading_loads_anew(tmp_path, made):
     async with GroupRig(tmp_path) as rig:
         rig.lead_offsets(replicas=(0, 1))
