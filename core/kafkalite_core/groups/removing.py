@@ -35,11 +35,14 @@ if TYPE_CHECKING:
 SWEPT_AT_ONCE = 5_000
 """Offsets looked at in one step of the expiry, and a group more: a few milliseconds of work."""
 
+AGAIN_MS = 10_000
+"""After so long tombstones that could not be written for a deleted topic are tried again."""
+
 
 class Removing:
     """See the module."""
 
-    __slots__ = ("_context", "_groups", "_journal", "_store", "_sweep", "_unswept")
+    __slots__ = ("_again", "_context", "_groups", "_journal", "_orphans", "_store", "_sweep", "_unswept")
 
     def __init__(self, context: Context, groups: GroupTable, journal: Journal, store: OffsetStore) -> None:
         self._context = context
@@ -48,6 +51,8 @@ class Removing:
         self._store = store
         self._sweep = Timer(self._expire_some)
         self._unswept: deque[Group] = deque()
+        self._again = Timer(self._remove_again)
+        self._orphans: dict[OffsetKey, OffsetValue] = {}
 
     # ---------------------------------------------------------------- DeleteGroups
 
@@ -140,11 +145,43 @@ class Removing:
     # ---------------------------------------------------------------- topics that are gone
 
     def topics_deleted(self, topics: frozenset[str]) -> None:
-        """Remove the offsets of deleted topics from every group."""
+        """Remove the offsets of deleted topics from every group.
+
+        A topic of such a name that is made later has other records. What could not be removed, as on a full disk, which
+        is why topics are deleted, is removed later, unless something was committed since.
+        """
         for group_id in self._store.group_ids():
             places = self._store.keys_in(group_id, topics)
             if places:
-                self._journal.remove([OffsetKey(group_id, *place) for place in places], [], lambda _code: None)
+                self._remove_orphans([OffsetKey(group_id, *place) for place in places])
+
+    def _remove_orphans(self, keys: list[OffsetKey]) -> None:
+        def done(error_code: int) -> None:
+            # Ends come in the order of the log: nothing that was committed after the tombstones is in force yet.
+            left = {key: value for key in keys if (value := self._value(key)) is not None} if error_code else {}
+            if left:
+                self._orphans.update(left)
+                self._context.after(self._again, AGAIN_MS)
+
+        self._journal.remove(keys, [], done)
+
+    def _remove_again(self) -> None:
+        orphans, self._orphans = self._orphans, {}
+        by_group: dict[str, list[OffsetKey]] = {}
+        for key, value in orphans.items():
+            if self._value(key) is not value:
+                continue
+            if self._journal.is_full or (key.topic, key.partition) in self._store.open_of(key.group):
+                self._orphans[key] = value
+            else:
+                by_group.setdefault(key.group, []).append(key)
+        for keys in by_group.values():
+            self._remove_orphans(keys)
+        if self._orphans:
+            self._context.after(self._again, AGAIN_MS)
+
+    def _value(self, key: OffsetKey) -> OffsetValue | None:
+        return self._store.of(key.group).get((key.topic, key.partition))
 
     # ---------------------------------------------------------------- expiry
 

@@ -295,3 +295,55 @@ def test_offsets_of_deleted_topics_go_from_every_group():
     assert (driver.offsets(), driver.offsets("simple")) == ({("u", 0): 6}, {})
     assert driver.reload().offsets() == {("u", 0): 6}
     assert driver.state() == "Stable"
+
+
+def test_offsets_of_a_deleted_topic_that_could_not_be_removed_go_later():
+    driver = Driver(commits=False)
+    driver.commit_offsets({P0: 5, P1: 6, ("u", 0): 7})
+    driver.commit()
+    driver.step(events.TopicsDeleted(topics=frozenset({"t"}), wall_ms=driver.wall))
+    driver.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+    driver.advance(removing.AGAIN_MS)
+    driver.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert driver.offsets() == {P0: 5, P1: 6, ("u", 0): 7}
+    driver.advance(removing.AGAIN_MS)
+    driver.commit()
+    assert driver.offsets() == {("u", 0): 7}
+    assert driver.reload().offsets() == {("u", 0): 7}
+    driver.advance(10 * removing.AGAIN_MS)
+    assert driver.appends == {}
+
+
+def test_what_is_committed_after_the_deletion_of_a_topic_stays():
+    driver = Driver(commits=False)
+    driver.commit_offsets({P0: 5, P1: 5, ("t", 2): 5})
+    driver.commit()
+    driver.step(events.TopicsDeleted(topics=frozenset({"t"}), wall_ms=driver.wall))
+    driver.commit_offsets({P0: 5})
+    driver.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    driver.commit()
+    driver.commit_offsets({P1: 1})
+    driver.advance(removing.AGAIN_MS)
+    assert list(driver.appends) == [4, 5]
+    driver.commit()
+    driver.commit()
+    assert driver.offsets() == {P0: 5, P1: 1}
+    driver.advance(10 * removing.AGAIN_MS)
+    assert driver.appends == {}
+    assert driver.reload().offsets() == {P0: 5, P1: 1}
+
+
+def test_tombstones_of_a_deleted_topic_that_are_in_doubt_are_waited_for():
+    driver = Driver(commits=False)
+    driver.commit_offsets({P0: 5})
+    driver.commit()
+    driver.step(events.TopicsDeleted(topics=frozenset({"t"}), wall_ms=driver.wall))
+    driver.fail(ErrorCode.REQUEST_TIMED_OUT)
+    driver.advance(3 * removing.AGAIN_MS)
+    assert (driver.appends, driver.offsets()) == ({}, {P0: 5})
+    driver.commit_offsets({("u", 0): 7})
+    driver.commit()
+    assert driver.offsets() == {("u", 0): 7}
+    assert driver.coordinator.next_deadline_ms() is not None
+    driver.advance(3 * removing.AGAIN_MS)
+    assert driver.appends == {}
