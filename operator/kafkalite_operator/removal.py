@@ -51,6 +51,8 @@ POLL_S = 0.5
 PATIENCE_S = 30.0
 """A pod that takes longer to end is looked at again in a later round."""
 
+NOT_TO_BE_DELETED = " (storage.deleteClaim is false)"
+
 _log = get_logger(__name__)
 
 
@@ -91,11 +93,9 @@ class BrokerRemoval:
             return
         await self._delete_service(settings, naming.broker_name(settings.cluster.name, broker.id))
         kept = self._why_kept(settings, action)
-        volume = f"its volume stays{kept}"
-        if not kept:
-            if not await self._delete_claim(settings, broker.id):
-                return
-            volume = "its volume is deleted with it (storage.deleteClaim)"
+        volume = f"its volume stays{kept}" if kept else await self._delete_claim(settings, broker.id)
+        if not volume:
+            return
         if known is None or not await self._delete_object(known):
             return
         message = f"broker {broker.id} held no replica and is removed; {volume}"
@@ -119,9 +119,10 @@ class BrokerRemoval:
 
     def _why_kept(self, settings: ClusterSettings, action: RemoveBroker) -> str:
         """Why the volume of a broker that has ended stays, by what was just read; empty when nothing speaks for it."""
-        if not settings.delete_claim:
-            return " (storage.deleteClaim is false)"
         key = (settings.cluster.namespace, settings.cluster.name)
+        now = self._store.clusters().get(key)
+        if now is None or not now.delete_claim:
+            return NOT_TO_BE_DELETED
         topics, brokers = self._store.topics_by_cluster().get(key, {}), self._store.brokers_of(key)
         broker, emptied = brokers.get(action.broker.id), self._emptied.get(settings.cluster.uid)
         if broker is None or broker.registration is None:
@@ -239,23 +240,28 @@ class BrokerRemoval:
                 uid = service["metadata"]["uid"]
                 await self._client.delete(SERVICES, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S)
 
-    async def _delete_claim(self, settings: ClusterSettings, broker_id: int) -> bool:
-        """Delete the claim of a broker's volume, that very one; False when the broker shall stay after all.
+    async def _delete_claim(self, settings: ClusterSettings, broker_id: int) -> str:
+        """Delete the claim of a broker's volume, that very one; what became of it, empty when the broker shall stay.
 
-        Whoever raises `spec.replicas` again gets the old claim back under the broker: it would end with that pod.
+        What the spec says by now counts: the end of the pod may have taken a while. Whoever raises `spec.replicas`
+        again gets the old claim back under the broker, which would end with that pod, and who takes
+        `storage.deleteClaim` back wants to keep the volume.
         """
         namespace, name = settings.cluster.namespace, naming.data_claim_name(settings.cluster.name, broker_id)
         listed = await self._client.list(PERSISTENT_VOLUME_CLAIMS, namespace, deadline_s=LIST_DEADLINE_S)
         uids = [claim["metadata"]["uid"] for claim in listed.items if claim["metadata"]["name"] == name]
         await self._refresh(settings)
-        if not self._still_leaves(settings, broker_id):
-            return False
+        now = self._store.clusters().get((namespace, settings.cluster.name))
+        if now is None or not self._still_leaves(settings, broker_id):
+            return ""
+        if not now.delete_claim:
+            return f"its volume stays{NOT_TO_BE_DELETED}"
         for uid in uids:
             with contextlib.suppress(KubeNotFound):
                 await self._client.delete(
                     PERSISTENT_VOLUME_CLAIMS, namespace, name, uid=uid, deadline_s=CALL_DEADLINE_S
                 )
-        return True
+        return "its volume is deleted with it (storage.deleteClaim)"
 
     async def _refresh(self, settings: ClusterSettings) -> None:
         """What the spec says by now."""

@@ -7,7 +7,7 @@ import pytest
 from kafkalite_core.controller import emptied
 from kafkalite_core.resources.naming import data_claim_name
 from kafkalite_operator import removal
-from kafkalite_runtime.kube.kinds import BROKERS, PERSISTENT_VOLUME_CLAIMS, TOPICS
+from kafkalite_runtime.kube.kinds import BROKERS, CLUSTERS, PERSISTENT_VOLUME_CLAIMS, TOPICS
 from tests.unit.operator.fakes import NAMESPACE, eventually
 from tests.unit.operator.five_brokers import (
     CLUSTER,
@@ -158,3 +158,16 @@ async def test_the_volume_of_a_broker_that_shall_stay_after_all_is_not_deleted(h
     await eventually(goes_on)
     assert await get(harness, PERSISTENT_VOLUME_CLAIMS, claim)
     assert await get(harness, BROKERS, f"{CLUSTER}-broker-4")
+
+
+async def test_whoever_takes_the_permission_back_while_the_broker_ends_keeps_the_volume(harness):
+    """The pod has been asked to end, and its end may take long: what the spec says when the claim would go counts."""
+    await five(harness, delete_claim=True, nodeLoss="replace")
+    await eventually(lambda: noticed(harness, 4))
+    await scale(harness, 4)
+    await eventually(lambda: fewer(harness))
+    await harness.client.merge_patch(CLUSTERS, NAMESPACE, CLUSTER, {"spec": {"storage": {"deleteClaim": False}}})
+    await harness.brokers[4].freeze()
+    stays, told = await volume_told(harness)
+    assert stays
+    assert "its volume stays (storage.deleteClaim is false)" in told
