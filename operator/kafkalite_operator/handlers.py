@@ -36,7 +36,7 @@ RESTART_S = 1.0
 IDENTITY = "kafkalite-operator"
 CANCEL_AGAIN_S = 1.0
 ANEW_S = 10.0
-"""Shortest time between two beginnings because the store went back in time, of which every object may be a sign."""
+"""Shortest time between two beginnings, of which every object may be a sign when the store went back in time."""
 STREAMS = "watcher for "
 """How the names of kopf's tasks begin that watch one kind in one namespace; they end others of their own, in order."""
 
@@ -192,17 +192,21 @@ class Watcher:
             # A task of kopf's that was cancelled in the middle of its own start or stop may have missed it.
             everything = True
 
-    def begin_anew(self) -> None:
-        """The store went back in time: have kopf list, and watch from there.
+    def begin_anew(self, why: str = "the store went back in time") -> bool:
+        """Have kopf log in, list, and watch from there; False when it has begun a moment ago.
 
-        After a loss of contact it goes on from the last version that it was shown, also if the store has not given that
-        out yet; a server says nothing then, nor that it does not, until it has: for hours, if the backup is that old.
+        When the store went back in time: after a loss of contact it goes on from the last version that it was shown,
+        also if the store has not given that out yet; a server says nothing then, nor that it does not, until it has:
+        for hours, if the backup is that old.
+        When the cluster has another authority: kopf has read it once, and tries for ever with that.
         """
         now = time.monotonic()
-        if now - self._anew_at >= ANEW_S:
-            self._anew_at = now
-            _log.info("the store went back in time, so kopf begins anew")
-            self._cancel(everything=False)
+        if now - self._anew_at < ANEW_S:
+            return False
+        self._anew_at = now
+        _log.info("kopf begins anew", why=why)
+        self._cancel(everything=False)
+        return True
 
     def _cancel(self, *, everything: bool) -> None:
         running = self._running

@@ -30,6 +30,7 @@ from kafkalite_runtime.telemetry import TelemetryServer
 
 STUCK_S = 30.0
 SERVED_PAUSE_S = 0.3
+TRUST_LOOK_S = 5.0
 SWITCH_S = 0.001
 """A thread that came back from a system call waits so long for one that computes. The controller's loop makes several
 of them for every patch, while kopf's thread works on the events of the patches before."""
@@ -118,7 +119,12 @@ class Operator:
         self.watcher = Watcher(self.controller.on_object, self._kinds_are_served, self.settings.watch_namespaces)
         self.watcher.start()
         self.store.on_went_back(self.watcher.begin_anew)
-        await asyncio.Event().wait()
+        trusted = self._client.config.trust()
+        while True:
+            await asyncio.sleep(TRUST_LOOK_S)
+            now = self._client.config.trust()
+            if now is not trusted and self.watcher.begin_anew("the cluster has another certificate authority"):
+                trusted = now
 
     async def _kinds_are_served(self) -> None:
         """Wait until the API serves our kinds: kopf looks for them only once, when it starts."""

@@ -302,7 +302,7 @@ class KubeClient:
             params=params,
             data=msgspec.json.encode(body) if body is not None else None,
             headers=headers,
-            ssl=self.config.ssl_context if self.config.ssl_context is not None else True,
+            ssl=trust if (trust := self.config.trust()) is not None else True,
             allow_redirects=False,
             trace_request_ctx=progress,
         )

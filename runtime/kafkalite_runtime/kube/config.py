@@ -14,6 +14,7 @@ from kafkalite_core.model.errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_REREAD_S = 60.0
+AUTHORITY_REREAD_S = 60.0
 
 
 @dataclass(slots=True)
@@ -41,15 +42,51 @@ class TokenFile:
         self._read_at = float("-inf")
 
 
+@dataclass(slots=True)
+class AuthorityFile:
+    """The certificates that vouch for the API server, which the kubelet keeps up to date: looked at every minute.
+
+    A cluster whose authority is changed publishes the new one beside the old one before any server shows a certificate
+    of it. Whoever has read the old one alone would not reach a server from then on, until somebody restarts him.
+    """
+
+    path: Path
+    clock: Callable[[], float] = time.monotonic
+    _context: ssl.SSLContext | None = None
+    _content: bytes = b""
+    _read_at: float = field(default=float("-inf"))
+
+    def get(self) -> ssl.SSLContext:
+        """The same for as long as the file says the same, since connections are kept by it; the last good one when the
+        file cannot be read just now. Raises OSError when none was read yet.
+        """
+        if self._context is None or self.clock() - self._read_at >= AUTHORITY_REREAD_S:
+            try:
+                content = self.path.read_bytes()
+                if self._context is None or content != self._content:
+                    self._context = ssl.create_default_context(cafile=str(self.path))
+                    self._content = content
+                self._read_at = self.clock()
+            except OSError:
+                if self._context is None:
+                    raise
+        return self._context
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeConfig:
     """One API server and one identity."""
 
     server: str
     ssl_context: ssl.SSLContext | None = None
+    authority_file: AuthorityFile | None = None
     token: str = ""
     token_file: TokenFile | None = None
     namespace: str = "default"
+
+    def trust(self) -> ssl.SSLContext | None:
+        """By what the API server's certificate is judged from now on; None without TLS."""
+        return self.authority_file.get() if self.authority_file is not None else self.ssl_context
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "KubeConfig":
@@ -67,9 +104,11 @@ class KubeConfig:
         if not server:
             raise ConfigError("no API server: set KUBECONFIG, or run in a pod with a service account")
         namespace_file = SERVICE_ACCOUNT / "namespace"
+        authority = AuthorityFile(SERVICE_ACCOUNT / "ca.crt")
+        authority.get()  # without one nothing can begin
         return cls(
             server=server,
-            ssl_context=ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt")),
+            authority_file=authority,
             token_file=TokenFile(SERVICE_ACCOUNT / "token"),
             namespace=namespace_file.read_text(encoding="utf-8").strip() if namespace_file.is_file() else "default",
         )

@@ -140,8 +140,7 @@ async def test_kopf_lists_again_when_the_store_went_back(serve, monkeypatch):  #
     async with Watching() as watching:
         await eventually(lambda: {kind.plural for kind in OURS} <= set(server.watched), timeout_s=30.0)
         before = len(server.watched)
-        for _ in range(5):
-            watching.watcher.begin_anew()
+        assert [watching.watcher.begin_anew() for _ in range(5)] == [True, False, False, False, False]
         await eventually(lambda: len(server.watched) >= before + handlers.KINDS, timeout_s=30.0)
         assert watching.watcher.restarts == 1, "signs come in numbers"
 

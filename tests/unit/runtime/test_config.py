@@ -62,7 +62,52 @@ def test_a_pod_uses_its_service_account(tmp_path, monkeypatch):
     monkeypatch.setattr(config.ssl, "create_default_context", lambda cafile: f"trusts {cafile}")
     (tmp_path / "namespace").write_text("prod\n")
     (tmp_path / "token").write_text("t\n")
+    (tmp_path / "ca.crt").write_text("certificates")
     found = KubeConfig.from_environment({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
     assert (found.server, found.namespace) == ("https://[fd00::1]:6443", "prod")
     assert found.token_file.get() == "t"
-    assert found.ssl_context == f"trusts {tmp_path}/ca.crt"
+    assert found.trust() == f"trusts {tmp_path}/ca.crt"
+
+
+class Authority:
+    """A file with the authority of a cluster, and what is made of it: one that says nothing is refused, as in ssl."""
+
+    def __init__(self, path, monkeypatch):
+        self.path, self.now_s, self.made = path, 0.0, 0
+        monkeypatch.setattr(config.ssl, "create_default_context", self.make)
+        self.file = config.AuthorityFile(path, clock=lambda: self.now_s)
+
+    def make(self, cafile):
+        if not (text := self.path.read_text()):
+            raise config.ssl.SSLError("no certificate or crl found")
+        self.made += 1
+        return f"trusts {text}"
+
+    def a_minute_later(self):
+        self.now_s += 60.0
+        return self.file.get()
+
+
+def test_the_authority_is_looked_at_every_minute_and_made_of_it_is_only_what_changed(tmp_path, monkeypatch):
+    authority = Authority(tmp_path / "ca.crt", monkeypatch)
+    with pytest.raises(OSError, match="No such file"):
+        authority.file.get()
+    authority.path.write_text("old")
+    first = authority.file.get()
+    assert authority.a_minute_later() is first
+    authority.path.write_text("old, new")
+    authority.now_s += 59.0
+    assert authority.file.get() is first
+    assert authority.a_minute_later() == "trusts old, new"
+    assert authority.made == 2, "connections are kept by what they were made with"
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.unlink(), lambda path: path.write_text("")], ids=["gone", "empty"])
+def test_an_authority_that_cannot_be_read_just_now_is_the_last_one(tmp_path, monkeypatch, spoil):
+    authority = Authority(tmp_path / "ca.crt", monkeypatch)
+    authority.path.write_text("old")
+    authority.file.get()
+    spoil(authority.path)
+    assert authority.a_minute_later() == "trusts old"
+    authority.path.write_text("new")
+    assert authority.file.get() == "trusts new", "it is looked at again with the next call"
