@@ -7,7 +7,8 @@ one that is fenced and whose node is gone or not ready for `spec.nodeLossSeconds
                                =>  the broker is fenced, and was fenced again each time it came back with that disk
                                =>  every partition that has it among its replicas
                                      has a leader, and the broker is neither that nor in the ISR
-                                     keeps min(min.insync.replicas, its other replicas) living members in its ISR
+                                     keeps min(min.insync.replicas, its other replicas) living members in its ISR, where
+                                     one that is away counts for none once a person has declared it gone as well
                                    or somebody allows an unclean election of it: then nobody else has what is lost
                                =>  no other broker is being replaced, nor restarted by a roll, nor is anything unknown
                                    (but one of a roll's batch that is away, and is to be replaced as well)
@@ -123,7 +124,8 @@ class _Partitions:
         entry = each.entry
         left = self.safety.living(each.key) - {broker_id}
         others = [i for i in entry.replicas if i != broker_id]
-        asked = min(max(1, entry.min_isr), max(1, len(others)))
+        awaited = [i for i in others if i in left or not self._declared_gone(i)]
+        asked = min(max(1, entry.min_isr), max(1, len(awaited)))
         if len(left) >= asked:
             return ""
         away = ", ".join(describe_broker(i, self._brokers) for i in others if i not in left)
@@ -136,6 +138,11 @@ class _Partitions:
             f"would lose its last copy of acknowledged records ({away or 'it has no other replica'}): bring a broker "
             f"of its ISR back, or accept the loss: kubectl annotate klt {name} kafkalite.io/elect-unclean={each.key[1]}"
         )
+
+    def _declared_gone(self, broker_id: int) -> bool:
+        """Nobody waits for it: two that are gone for good would wait for one another."""
+        broker = self._brokers.get(broker_id)
+        return broker is not None and bool(broker.replace_request) and not broker.alive
 
     def consented(self, each: Guarded) -> bool:
         """Somebody allows an unclean election of the partition: what nobody else has may be lost."""

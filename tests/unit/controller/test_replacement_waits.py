@@ -6,12 +6,12 @@ import pytest
 
 from kafkalite_core.controller.actions import ReplaceBroker, UpdateBrokerStatus
 from kafkalite_core.controller.plan import plan
-from kafkalite_core.controller.replacement import replacement
+from kafkalite_core.controller.replacement import objections, replacement
 from kafkalite_core.model.pods import Rolling
 from kafkalite_core.model.replacement import Node, NodeState, Phase, Replacing
 from tests.unit.controller.builders import NOW, apply, entry, make_broker, topic_view
 from tests.unit.controller.rolling_world import NEW, OLD, name, pod
-from tests.unit.controller.test_replacement import TWO, claim, noted, world
+from tests.unit.controller.test_replacement import TWO, claim, noted, of, only, reasons, world
 
 
 def batch_lost(node_loss, asked=(2, 5)):
@@ -88,3 +88,34 @@ def test_who_is_to_be_replaced_while_another_one_is_hears_why_not_yet():
     withdrawn = {**state.brokers, 2: replace(state.brokers[2], replace_request="")}
     told = replacement(replace(state, brokers=withdrawn), NOW).conditions
     assert told[2].reason == "NotReplacing"
+
+
+def test_two_that_are_declared_gone_do_not_wait_for_one_another():
+    """Of three nodes two are gone for good: no annotation made the operator replace either."""
+    lost = {i: make_broker(i, fenced=10 + i, object_name=name(i), replace_request="true") for i in (1, 2)}
+    state = world(only([(0, 10)], min_isr=2), gone=None, brokers=lost)
+    assert (replacement(state, NOW).status.phase, replacement(state, NOW).status.broker) == (Phase.REMOVING, 1)
+    [step] = of(plan(noted(state), NOW), ReplaceBroker)
+    assert step.broker.id == 1
+    # The first one has a new disk and is not in sync yet: the second waits for it.
+    fresh = make_broker(1, 20, trusted=20, object_name=name(1))
+    fresh = replace(fresh, registration=replace(fresh.registration, directory_id="new"))
+    state = noted(replace(state, brokers={**state.brokers, 1: fresh}))
+    assert replacement(state, NOW).status.phase is Phase.REBUILDING
+    state = replace(state, replacing=Replacing())
+    assert "would keep 1 of min.insync.replicas 2 in sync: broker 1" in reasons(state)[0]
+    view = only([(0, 10), (1, 20)], min_isr=2)
+    assert replacement(world(view, gone=None, brokers={1: fresh, 2: lost[2]}), NOW).status.phase is Phase.REMOVING
+
+
+def test_whoever_is_declared_gone_and_there_again_is_waited_for():
+    back = {2: make_broker(2, 22, object_name=name(2), replace_request="true")}
+    [against] = objections(world(only([(0, 10)], min_isr=2), brokers=back), 1)
+    assert "would keep 1 of min.insync.replicas 2 in sync: broker 2" in against.reason
+
+
+def test_the_last_copy_is_kept_whoever_is_declared_gone():
+    lost = {i: make_broker(i, fenced=10 + i, object_name=name(i), replace_request="true") for i in (0, 1, 2)}
+    state = world(only([(0, 10), (1, 11)], leader=-1, min_isr=2), gone=None, brokers=lost)
+    assert replacement(state, NOW).status.phase is Phase.WAITING
+    assert "would lose its last copy" in reasons(state)[0]
