@@ -186,15 +186,20 @@ def _in_sync_lost(snapshot: Snapshot, view: TopicView, topic_id: str, lost: Mapp
     """A person has to say whether what is left is good enough, as in a recovery of the store (S11)."""
     others = [each for each in _ids_listed(snapshot, view) if each != topic_id]
     choice = f" Of this name there is also {', '.join(others[:LISTED_MAX])} for adopt-strays." if others else ""
-    shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
-    more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
     message = (
         f"brokers hold data of topic id {topic_id}, but as far as they know all who were in sync list none of it any "
-        f"more or came back without their data ({'; '.join(shown[:LISTED_MAX])}{more}), so acknowledged records "
+        f"more or came back without their data ({who_was_in_sync(lost)}), so acknowledged records "
         "may be missing. If one of their disks can be had, put it back first. Then take over what reaches furthest, "
         'by the annotation kafkalite.io/recover-store: "true", or start empty, by kafkalite.io/adopt-strays: "false".'
     )
     return Obstacle("InSyncLost", f"{message}{choice}", passing=True)
+
+
+def who_was_in_sync(lost: Mapping[int, list[int]]) -> str:
+    """What `in_sync_lost_of` found, for people; bounded."""
+    shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
+    more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
+    return f"{'; '.join(shown[:LISTED_MAX])}{more}"
 
 
 def adopt(

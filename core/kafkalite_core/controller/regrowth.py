@@ -27,6 +27,7 @@ from kafkalite_core.controller.adoption import (
     in_sync_lost_of,
     listed_by,
     told_of,
+    who_was_in_sync,
 )
 from kafkalite_core.controller.fencing import heard
 from kafkalite_core.controller.noticing import ADOPTION_GRACE_S
@@ -135,12 +136,10 @@ def _waiting(known: set[int], what_for: str) -> Obstacle:
 
 
 def _in_sync_lost(lost: Mapping[int, list[int]]) -> Obstacle:
-    shown = [f"partition {n}: {f'brokers {ids}' if ids else 'nobody lists it'}" for n, ids in sorted(lost.items())]
-    more = f" and {len(shown) - LISTED_MAX} more" if len(shown) > LISTED_MAX else ""
     message = (
         f"the topic had partitions {_listed(lost)} before the store went back in time, but as far as brokers know all "
-        f"who were in sync list none of it any more or came back without their data ({'; '.join(shown[:LISTED_MAX])}"
-        f"{more}), so acknowledged records may be missing. If one of their disks can be had, put it back first. Then "
+        f"who were in sync list none of it any more or came back without their data ({who_was_in_sync(lost)}), "
+        f"so acknowledged records may be missing. If one of their disks can be had, put it back first. Then "
         f'take over what reaches furthest, by the annotation {ANNOTATION}: "true".'
     )
     return Obstacle("InSyncLost", message, passing=True)

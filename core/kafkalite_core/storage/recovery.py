@@ -133,8 +133,8 @@ def load_log(
             log.parent_unsynced = True
     bases = _tidy(log)
     segments = [_segment_found(log, base, now_ms) for base in bases]
-    clean = _load_epochs(log, bases) and clean
-    loading = _Loading(log, segments, clean=clean, recovery_point=recovery_point)
+    epochs_known = _load_epochs(log, bases)
+    loading = _Loading(log, segments, clean=clean, epochs_known=epochs_known, recovery_point=recovery_point)
     yield from loading.run()
     # Damage below the log start costs what follows it as well: the log begins anew there, and nothing shows it then.
     flushed_found = loading.found_end if loading.reason else max(loading.found_end, start_offset)
@@ -205,7 +205,9 @@ def _load_epochs(log: Log, bases: list[int]) -> bool:
 class _Loading:
     """The work on the segments of one log, in order."""
 
-    def __init__(self, log: Log, segments: list[Segment], *, clean: bool, recovery_point: int) -> None:
+    def __init__(
+        self, log: Log, segments: list[Segment], *, clean: bool, epochs_known: bool, recovery_point: int
+    ) -> None:
         self.log = log
         self.segments = segments
         self.recovery_point = recovery_point
@@ -213,7 +215,8 @@ class _Loading:
         self.bytes_scanned = 0
         self.reason = ""
         self.found_end = 0
-        self.clean = clean
+        self.closed_cleanly = clean
+        self.clean = clean and epochs_known
         self.epochs_confirmed = 0
         self.epoch_before = -1
 
@@ -383,7 +386,7 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.end_offset = log.active.end_offset
     log.epochs.truncate_from_start(log.start_offset)
     log.epochs.truncate_from_end(log.end_offset)
-    _load_producers(log, scanned=loading.segments_scanned > 0)
+    _load_producers(log, doubtful=loading.segments_scanned > 0 and not loading.closed_cleanly)
     log.recovery_point = min(log.start_offset, log.end_offset)
     if not log.parent_unsynced or start_offset:  # a log begun just now at 0 reports nothing as flushed
         _sync(log, clean=loading.clean)
@@ -392,10 +395,14 @@ def _settle(log: Log, loading: _Loading, start_offset: int, now_ms: int) -> None
     log.update_flushed_end()
 
 
-def _load_producers(log: Log, *, scanned: bool) -> None:
-    """From the newest snapshot and what follows it; snapshots beyond the log end are remnants."""
+def _load_producers(log: Log, *, doubtful: bool) -> None:
+    """From the newest snapshot and what follows it; snapshots beyond the log end are remnants.
+
+    `doubtful`: Those in the active segment may be of what was cut off it before the process died. Where it was closed
+    they are of what is there, whatever had to be scanned for want of an index, and may know more than the log does.
+    """
     for snapshot in log.snapshots():
-        if snapshot > log.end_offset or (scanned and snapshot > log.active.base_offset):
+        if snapshot > log.end_offset or (doubtful and snapshot > log.active.base_offset):
             remove_file(log.disk, join(log.directory, file_name(snapshot, SNAPSHOT_SUFFIX)))
             log.directory_version += 1
     try:

@@ -286,3 +286,21 @@ def test_a_stop_on_a_full_disk_lends_itself_the_reserve_for_its_marker(manager, 
     recovered = two.open()
     assert recovered.findings.clean_epoch == 3
     assert [report.segments_scanned for report in recovered.reports] == [0]
+
+
+@pytest.mark.parametrize("missing", [".index", "leader-epoch-checkpoint.tmp"])
+def test_producers_outlive_a_full_disk_at_the_roll_and_a_clean_restart(rig, tools, missing):
+    """Their batches are below the log start, and only the last snapshot knows them: no scan makes it doubtful."""
+    log = rig.open()
+    log.append_as_leader(tools.batch(producer_id=7, producer_epoch=0, base_sequence=0), leader_epoch=1, now_ms=1)
+    refuse(rig.disk, ("create", missing), ("append", missing), ("append", ".snapshot.tmp"))
+    log.advance_start(1)
+    log.roll(1000)
+    refuse(rig.disk, ("append", missing))
+    tools.fill(log, 1)
+    known = log.producers.encode()
+    log.close(high_watermark=2)
+    refuse(rig.disk)
+    log = rig.open(clean=True, recovery_point=2, start_offset=1)
+    assert rig.report.segments_scanned > 0
+    assert (log.producers.encode(), log.producers.entry(7) is None) == (known, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalite_broker.clock import wall_ms
 from kafkalite_broker.cluster.internal_topics import INTERNAL_TOPICS
@@ -42,6 +42,24 @@ LEADER_MOVED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEA
 HINTS_FROM_VERSION = 10
 ACKS_NONE = 0
 KEYS_REQUIRED = RecordChecks(require_key=True)
+
+
+class ClientBatch(NamedTuple):
+    """One partition's batch of a request.
+
+    Attributes:
+        topic: Its name.
+        partition: Which was led when the request came.
+        records: The whole batch.
+        header: What its first 61 bytes say.
+        response: Its place in the answer.
+    """
+
+    topic: str
+    partition: PartitionDriver
+    records: memoryview
+    header: BatchHeader
+    response: PartitionProduceResponse
 
 
 class PendingProduce:
@@ -94,26 +112,25 @@ class PendingProduce:
         if data.records is None or len(data.records) == 0:
             raise BrokerError(ErrorCode.INVALID_RECORD, "no records")
         records = data.records if isinstance(data.records, memoryview) else memoryview(bytearray(data.records))
-        header = parse_client_batch(records)
+        batch = ClientBatch(topic, partition, records, parse_client_batch(records), response)
         try:
-            check = self._check(partition, records, header)
+            check = self._check(batch)
         except BrokerError as error:
-            self._refuse_batch(topic, partition, records, header, response, error)
+            self._refuse_batch(batch, error)
             return
         if check is None and not self._appends.waits_for(partition):
             self._records_bytes += len(records)
-            self._step(topic, partition, records, header, response)
+            self._step(batch)
         else:
-            batch = (topic, partition, records, header, response)
-            append = Append(check, partial(self._checked, *batch), partial(self._given_up, *batch), len(records))
+            append = Append(check, partial(self._checked, batch), partial(self._given_up, batch), len(records))
             self._queued.append(append)
             self._appends.append(partition, append, self._request.body.timeout_ms / 1000.0)
 
-    def _check(self, partition: PartitionDriver, records: memoryview, header: BatchHeader) -> Callable[[], None] | None:
+    def _check(self, batch: ClientBatch) -> Callable[[], None] | None:
         """Raises `BrokerError`; returns what is left to be checked on a thread."""
-        config = partition.config
+        config, header = batch.partition.config, batch.header
         check_client_batch(
-            records,
+            batch.records,
             header,
             produce_version=self._request.version,
             max_message_bytes=config.max_message_bytes,
@@ -122,7 +139,7 @@ class PendingProduce:
         if header.is_transactional:
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, "there are no transactions here")
         if "compact" in config.cleanup_policy:
-            check_with = partial(check_records, records, header, KEYS_REQUIRED)
+            check_with = partial(check_records, batch.records, header, KEYS_REQUIRED)
             if not self._at_once.run(check_with, header):
                 return partial(check_with, decompress)
         return None
@@ -132,82 +149,49 @@ class PendingProduce:
         for append in self._queued:
             append.given_up("the client is gone")
 
-    def _checked(
-        self,
-        topic: str,
-        partition: PartitionDriver,
-        records: memoryview,
-        header: BatchHeader,
-        response: PartitionProduceResponse,
-        error: Exception | None,
-    ) -> None:
+    def _checked(self, batch: ClientBatch, error: Exception | None) -> None:
         """After a while: the batch is as it should be, or `error` says why not."""
-        self._records_bytes += len(records)
+        self._records_bytes += len(batch.records)
         try:
-            if self._services.partitions.leader_of(topic, response.index) is not partition:
-                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic} was made anew")
+            if self._services.partitions.leader_of(batch.topic, batch.response.index) is not batch.partition:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{batch.topic} was made anew")
             if isinstance(error, BrokerError):
-                self._refuse_batch(topic, partition, records, header, response, error)
+                self._refuse_batch(batch, error)
             elif error is not None:
                 raise error
             else:
-                self._step(topic, partition, records, header, response)
+                self._step(batch)
         except BrokerError as refused:
-            self._refuse(topic, response, refused)
+            self._refuse(batch.topic, batch.response, refused)
         except Exception as failure:
             # Others wait behind this batch.
             self._request.failed(failure)
         if self._open:
             self._request.waits(appended_bytes=self._records_bytes)
 
-    def _given_up(
-        self,
-        topic: str,
-        partition: PartitionDriver,
-        records: memoryview,
-        header: BatchHeader,
-        response: PartitionProduceResponse,
-        reason: str,
-    ) -> None:
+    def _given_up(self, batch: ClientBatch, reason: str) -> None:
         """The batch is not appended: the partition is to know it, because of those that were sent behind it."""
         try:
-            self._step(topic, partition, records, header, response, reason)
+            self._step(batch, reason)
         except Exception as failure:
             self._request.failed(failure)
 
-    def _refuse_batch(
-        self,
-        topic: str,
-        partition: PartitionDriver,
-        records: memoryview,
-        header: BatchHeader,
-        response: PartitionProduceResponse,
-        error: BrokerError,
-    ) -> None:
+    def _refuse_batch(self, batch: ClientBatch, error: BrokerError) -> None:
         """The batch is not as it should be: if a producer numbered it, the partition is to know it as well."""
-        if header.producer_id >= 0 and header.base_sequence >= 0:
-            self._step(topic, partition, records, header, response, str(error), error.error_code)
+        if batch.header.producer_id >= 0 and batch.header.base_sequence >= 0:
+            self._step(batch, str(error), error.error_code)
         else:
-            self._refuse(topic, response, error)
+            self._refuse(batch.topic, batch.response, error)
 
-    def _step(
-        self,
-        topic: str,
-        partition: PartitionDriver,
-        records: memoryview,
-        header: BatchHeader,
-        response: PartitionProduceResponse,
-        given_up: str = "",
-        given_up_code: int = ErrorCode.REQUEST_TIMED_OUT,
-    ) -> None:
+    def _step(self, batch: ClientBatch, given_up: str = "", given_up_code: int = ErrorCode.REQUEST_TIMED_OUT) -> None:
         body, received_ms = self._request.body, self._request.received_s * 1000.0
-        partition.telemetry.produced()
-        partition.produce(
+        batch.partition.telemetry.produced()
+        batch.partition.produce(
             ProduceRequested(
-                token=Answer(self, topic, response),
+                token=Answer(self, batch.topic, batch.response),
                 acks=body.acks,
-                batch=records,
-                header=header,
+                batch=batch.records,
+                header=batch.header,
                 received_ms=received_ms,
                 deadline_ms=received_ms + body.timeout_ms,
                 wall_ms=wall_ms(),
