@@ -21,6 +21,9 @@ partitions are cut at once (half of the segment where segments are small)."""
 PRODUCERS_PER_SNAPSHOT: Final = 1024
 """With so many producers more a snapshot, which has to be worth its size, is written that much more seldom."""
 
+READ_PER_CUT: Final = 4
+"""A cut reads so many times as many records as it cuts off at most, besides those since the last snapshot."""
+
 
 def rebuild_producers(log: Log) -> None:
     """Sets `log.producers` to the state at the log end.
@@ -99,12 +102,18 @@ def _write(log: Log, *, durable: bool) -> bool:
 
 
 def superfluous(snapshots: list[int], first: int, end: int) -> list[int]:
-    """Snapshots from before the first segment, and of several about equally far from the end all but the oldest.
+    """Snapshots from before the first segment, and those whose neighbours do as well.
 
-    So there are a few dozens at most, and a rebuild reads little more than three times as many records as were cut.
+    They do where a cut below the younger one has the log read from the older one `READ_PER_CUT` times as much as it cuts
+    off, or less. As the log grows it is less still; and of three that stay the oldest is that many times as far from
+    the end as the youngest, so there are a few dozens at most.
     """
-    kept: dict[int, int] = {}
-    for offset in snapshots:
-        if offset >= first:
-            kept.setdefault((end - offset).bit_length(), offset)
-    return [offset for offset in snapshots if offset not in kept.values()]
+    gone = [offset for offset in snapshots if offset < first]
+    rest = [offset for offset in snapshots if offset >= first]
+    older = rest[0] if rest else first
+    for offset, younger in zip(rest[1:], rest[2:], strict=False):
+        if end - older <= READ_PER_CUT * (end - younger):
+            gone.append(offset)
+        else:
+            older = offset
+    return gone
