@@ -7,8 +7,9 @@ one that is fenced and whose node is gone or not ready for `spec.nodeLossSeconds
                                =>  the broker is fenced, and was fenced again each time it came back with that disk
                                =>  every partition that has it among its replicas
                                      has a leader, and the broker is neither that nor in the ISR
-                                     keeps min(min.insync.replicas, its other replicas) living members in its ISR, where
-                                     one that is away counts for none once a person has declared it gone as well
+                                     keeps min(min.insync.replicas, its other replicas) living members in its ISR; of
+                                     two that are not in it, and that a person has declared gone, neither asks for
+                                     the other one
                                    or somebody allows an unclean election of it: then nobody else has what is lost
                                =>  no other broker is being replaced, nor restarted by a roll, nor is anything unknown
                                    (but one of a roll's batch that is away, and is to be replaced as well)
@@ -88,8 +89,9 @@ def replacement(snapshot: Snapshot, now: float) -> Replacement:
 
 
 def objections(snapshot: Snapshot, broker_id: int) -> list[Blocked]:
-    """What partitions have against the loss of the broker's disk."""
-    return [Blocked("", f"{key[0]}-{key[1]}", why) for key, why in _Partitions(snapshot).objections(broker_id)]
+    """What partitions have against the loss of the broker's disk, once a person declares it gone."""
+    against = _Partitions(snapshot).objections(broker_id, declared=True)
+    return [Blocked("", f"{key[0]}-{key[1]}", why) for key, why in against]
 
 
 class _Partitions:
@@ -109,22 +111,26 @@ class _Partitions:
                 self._views[key] = view
                 yield Guarded(key, entry, relaxed)
 
-    def objections(self, broker_id: int) -> list[tuple[Key, str]]:
+    def objections(self, broker_id: int, *, declared: bool) -> list[tuple[Key, str]]:
+        """`declared`: A person has declared the broker gone, or is about to."""
         recovery = StoreRecovery(self._snapshot)
         found = []
         for each in self.safety.of(broker_id):
             view = self._views[each.key]
             if recovery.decide(view, each.key[1], each.entry, min_isr=each.entry.min_isr) is not None:
                 found.append((each.key, "is older in the store than brokers know (StoreWentBack)"))
-            elif why := self._objection(broker_id, each):
+            elif why := self._objection(broker_id, each, declared):
                 found.append((each.key, why))
         return found
 
-    def _objection(self, broker_id: int, each: Guarded) -> str:
-        entry = each.entry
-        left = self.safety.living(each.key) - {broker_id}
+    def _objection(self, broker_id: int, each: Guarded, declared: bool) -> str:
+        entry, living = each.entry, self.safety.living(each.key)
+        left = living - {broker_id}
         others = [i for i in entry.replicas if i != broker_id]
-        awaited = [i for i in others if i in left or not self._declared_gone(i)]
+        awaited = others
+        if declared and broker_id not in living:
+            # Two that are gone for good would wait for one another. Who is in sync still goes after who is away.
+            awaited = [i for i in others if i in left or not self._declared_gone(i)]
         asked = min(max(1, entry.min_isr), max(1, len(awaited)))
         if len(left) >= asked:
             return ""
@@ -140,7 +146,6 @@ class _Partitions:
         )
 
     def _declared_gone(self, broker_id: int) -> bool:
-        """Nobody waits for it: two that are gone for good would wait for one another."""
         broker = self._brokers.get(broker_id)
         return broker is not None and bool(broker.replace_request) and not broker.alive
 
@@ -252,7 +257,7 @@ class _Round:
         pod = self._snapshot.pods.get(broker.id)
         name = pod.name if pod is not None else broker.object_name
         found = [Blocked(name, "", why) for why in self._obstacles(broker, name)]
-        against = self._partitions.objections(broker.id)
+        against = self._partitions.objections(broker.id, declared=bool(broker.replace_request))
         found += [Blocked(name, f"{key[0]}-{key[1]}", why) for key, why in against]
         return tuple(found[:BLOCKED_MAX])
 

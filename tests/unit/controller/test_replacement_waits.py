@@ -119,3 +119,25 @@ def test_the_last_copy_is_kept_whoever_is_declared_gone():
     state = world(only([(0, 10), (1, 11)], leader=-1, min_isr=2), gone=None, brokers=lost)
     assert replacement(state, NOW).status.phase is Phase.WAITING
     assert "would lose its last copy" in reasons(state)[0]
+
+
+def test_who_is_in_sync_goes_after_who_is_declared_gone_and_away():
+    """Else acks=all would stand still, and one disk alone hold what was acknowledged."""
+    asked = {1: make_broker(1, object_name=name(1), replace_request="true")}
+    asked[2] = make_broker(2, fenced=12, object_name=name(2), replace_request="true")
+    state = world(only([(0, 10), (1, 11)], min_isr=2), gone=None, brokers=asked)
+    assert (replacement(state, NOW).status.phase, replacement(state, NOW).status.broker) == (Phase.REMOVING, 2)
+
+
+def test_whom_nobody_declared_gone_is_not_given_up_because_another_one_is():
+    """With `spec.nodeLoss: replace` a node that is dark for a while would go for the sake of another one."""
+    lost = {1: make_broker(1, fenced=11, object_name=name(1))}
+    lost[2] = make_broker(2, fenced=12, object_name=name(2), replace_request="true")
+    nodes = {"node-1": Node(state=NodeState.UNKNOWN, unready_since=NOW - 301.0)}
+    cluster = {"node_loss": "replace", "node_loss_s": 300.0}
+    state = world(only([(0, 10)], min_isr=2), gone=None, brokers=lost, cluster=cluster, nodes=nodes)
+    assert replacement(state, NOW).status.phase is Phase.WAITING
+    assert "would keep 1 of min.insync.replicas 2 in sync: broker 2" in reasons(state)[0]
+    both = {**state.brokers, 1: replace(lost[1], replace_request="true")}
+    assert replacement(replace(state, brokers=both), NOW).status.phase is Phase.REMOVING
+    assert objections(state, 1) == [], "what kafkalite replace 1 tells before it is declared"
