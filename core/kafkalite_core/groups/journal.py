@@ -56,6 +56,10 @@ class Journal:
         """Whether so many appends are under way that a new one has to be refused."""
         return len(self._queue) >= self._context.config.appends_max
 
+    def removal_in_doubt(self, key: OffsetKey) -> bool:
+        """Whether the last record in doubt for this offset is a tombstone: another one after it does no harm."""
+        return key in self._doubtful and self._doubtful[key] is None
+
     def append(self, records: list[Record], operations: Sequence[Operation], done: Callable[[int], None]) -> None:
         """Write records.
 

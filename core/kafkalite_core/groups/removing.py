@@ -171,7 +171,7 @@ class Removing:
         for key, value in orphans.items():
             if self._value(key) is not value:
                 continue
-            if self._journal.is_full or (key.topic, key.partition) in self._store.open_of(key.group):
+            if self._journal.is_full or self._is_awaited(key):
                 self._orphans[key] = value
             else:
                 by_group.setdefault(key.group, []).append(key)
@@ -179,6 +179,13 @@ class Removing:
             self._remove_orphans(keys)
         if self._orphans:
             self._context.after(self._again, AGAIN_MS)
+
+    def _is_awaited(self, key: OffsetKey) -> bool:
+        """Somebody's commit is under way. Tombstones in doubt are not waited for: what is behind them settles them, and
+        that may be nothing for as long as nobody commits anything.
+        """
+        under_way = self._store.open_of(key.group).get((key.topic, key.partition), 0)
+        return under_way > self._journal.removal_in_doubt(key)
 
     def _value(self, key: OffsetKey) -> OffsetValue | None:
         return self._store.of(key.group).get((key.topic, key.partition))

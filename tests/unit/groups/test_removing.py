@@ -333,17 +333,39 @@ def test_what_is_committed_after_the_deletion_of_a_topic_stays():
     assert driver.reload().offsets() == {P0: 5, P1: 1}
 
 
-def test_tombstones_of_a_deleted_topic_that_are_in_doubt_are_waited_for():
+def test_tombstones_of_a_deleted_topic_that_are_in_doubt_are_settled_by_others():
+    """Nobody may commit anything for days, and whoever assigns partitions by itself would begin there."""
     driver = Driver(commits=False)
     driver.commit_offsets({P0: 5})
     driver.commit()
     driver.step(events.TopicsDeleted(topics=frozenset({"t"}), wall_ms=driver.wall))
     driver.fail(ErrorCode.REQUEST_TIMED_OUT)
-    driver.advance(3 * removing.AGAIN_MS)
-    assert (driver.appends, driver.offsets()) == ({}, {P0: 5})
-    driver.commit_offsets({("u", 0): 7})
+    driver.advance(removing.AGAIN_MS)
+    driver.fail(ErrorCode.REQUEST_TIMED_OUT)
+    assert driver.offsets() == {P0: 5}
+    driver.advance(removing.AGAIN_MS)
     driver.commit()
-    assert driver.offsets() == {("u", 0): 7}
-    assert driver.coordinator.next_deadline_ms() is not None
+    assert driver.offsets() == {}
+    assert driver.reload().offsets() == {}
+    driver.advance(3 * removing.AGAIN_MS)
+    assert driver.appends == {}
+
+
+@pytest.mark.parametrize("in_doubt", [False, True], ids=["under way", "in doubt"])
+def test_a_commit_behind_tombstones_in_doubt_is_waited_for(in_doubt):
+    driver = Driver(commits=False)
+    driver.commit_offsets({P0: 5})
+    driver.commit()
+    driver.step(events.TopicsDeleted(topics=frozenset({"t"}), wall_ms=driver.wall))
+    driver.fail(ErrorCode.REQUEST_TIMED_OUT)
+    driver.commit_offsets({P0: 1})
+    if in_doubt:
+        driver.fail(ErrorCode.REQUEST_TIMED_OUT)
+    driver.advance(3 * removing.AGAIN_MS)
+    assert list(driver.appends) == ([] if in_doubt else [3])
+    if in_doubt:
+        driver.commit_offsets({("u", 0): 7})
+    driver.commit()
+    assert driver.offsets()[P0] == 1
     driver.advance(3 * removing.AGAIN_MS)
     assert driver.appends == {}
