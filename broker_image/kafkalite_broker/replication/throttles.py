@@ -51,22 +51,21 @@ class ReplicationThrottles:
         """Whether a follower of a partition led here gets no records now."""
         if self._leader.rate == UNLIMITED:
             return False
-        partition = driver.replica.partition
         return held_back(
             self._leader,
             driver.config.leader_replication_throttled_replicas,
             partition=driver.number,
             broker_id=self._broker_id,
-            in_sync=partition is not None and follower in partition.isr_ids(),
+            in_sync=_follows_in_sync(driver, follower),
             now_ms=self._clock(),
         )
 
-    def sent(self, driver: PartitionDriver, size_bytes: int) -> None:
+    def sent(self, driver: PartitionDriver, follower: int, size_bytes: int) -> None:
         """Records went to a follower."""
         if self._leader.rate == UNLIMITED:
             return
         if driver.config.leader_replication_throttled_replicas.names(driver.number, self._broker_id):
-            self._leader.use(self._clock(), size_bytes)
+            self._leader.use(self._clock(), size_bytes, in_sync=_follows_in_sync(driver, follower))
 
     # ------------------------------------------------------------ as follower
 
@@ -74,13 +73,13 @@ class ReplicationThrottles:
         """For how long not to fetch for a replica here; 0 to fetch now."""
         if self._follower.rate == UNLIMITED:
             return 0.0
-        partition, now = driver.replica.partition, self._clock()
+        now = self._clock()
         waits = held_back(
             self._follower,
             driver.config.follower_replication_throttled_replicas,
             partition=driver.number,
             broker_id=self._broker_id,
-            in_sync=partition is not None and partition.isr_epoch_of(self._broker_id) == self._broker_epoch(),
+            in_sync=self._is_in_sync(driver),
             now_ms=now,
         )
         return self._follower.wait_ms(now) if waits else 0.0
@@ -90,4 +89,13 @@ class ReplicationThrottles:
         if self._follower.rate == UNLIMITED:
             return
         if driver.config.follower_replication_throttled_replicas.names(driver.number, self._broker_id):
-            self._follower.use(self._clock(), size_bytes)
+            self._follower.use(self._clock(), size_bytes, in_sync=self._is_in_sync(driver))
+
+    def _is_in_sync(self, driver: PartitionDriver) -> bool:
+        partition = driver.replica.partition
+        return partition is not None and partition.isr_epoch_of(self._broker_id) == self._broker_epoch()
+
+
+def _follows_in_sync(driver: PartitionDriver, follower: int) -> bool:
+    partition = driver.replica.partition
+    return partition is not None and follower in partition.isr_ids()

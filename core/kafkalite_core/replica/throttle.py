@@ -3,7 +3,9 @@
     held back <=> the replica is named in the topic's list, it is not in the ISR, and the rate is used up
 
 A replica in the ISR is never held back, or the throttle of a move would take replicas out of the ISR and writes with
-acks=all would wait for it; its bytes are counted all the same, so that those who catch up leave room for it.
+acks=all would wait for it; its bytes are counted all the same, so that those who catch up leave room for it. What they
+overdraw is paid for `IN_SYNC_DEBT_S` at most: nothing bounds them, and a day of writes above the rate would otherwise
+hold everybody else back for days after it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ UNLIMITED: Final = 2**63 - 1
 BURST_S: Final = 1.0
 """So much of the rate may be used at once after a rest."""
 
+IN_SYNC_DEBT_S: Final = 10.0
+"""So much of the rate may replicas in sync have overdrawn: as long as Kafka remembers what went through."""
+
 WAIT_MAX_MS: Final = 1_000.0
 """A rate may be changed at any time: nobody waits longer without looking again."""
 
@@ -24,7 +29,7 @@ WAIT_MAX_MS: Final = 1_000.0
 class Throttle:
     """A bucket of bytes that fills at the rate. One use may overdraw it, and the debt is paid before the next.
 
-    Over any time t the bytes used are at most (BURST_S + t) * rate, and one use more.
+    Over any time t the bytes used by those who ask first are at most (BURST_S + t) * rate, and one use more.
 
     Args:
         rate_bytes_per_s: `UNLIMITED` for none; 0 holds back everything.
@@ -52,11 +57,13 @@ class Throttle:
             self._level = min(self._full, self._level + (now_ms - self._at_ms) / 1000.0 * self.rate)
             self._at_ms = now_ms
 
-    def use(self, now_ms: float, size_bytes: int) -> None:
-        """So many bytes went through."""
-        if self.rate != UNLIMITED:
-            self._fill(now_ms)
-            self._level -= size_bytes
+    def use(self, now_ms: float, size_bytes: int, *, in_sync: bool = False) -> None:
+        """So many bytes went through; `in_sync`: of a replica that nobody holds back."""
+        if self.rate == UNLIMITED:
+            return
+        self._fill(now_ms)
+        left = self._level - size_bytes
+        self._level = max(left, min(self._level, -self.rate * IN_SYNC_DEBT_S)) if in_sync else left
 
     def exceeded(self, now_ms: float) -> bool:
         """Whether the rate is used up for now."""

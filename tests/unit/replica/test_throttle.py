@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafkalite_core.model.config import check_topic_config, resolve_topic_config
 from kafkalite_core.model.errors import ConfigError
 from kafkalite_core.model.throttled import ThrottledReplicas, throttled_replicas
-from kafkalite_core.replica.throttle import UNLIMITED, WAIT_MAX_MS, Throttle, held_back
+from kafkalite_core.replica.throttle import IN_SYNC_DEBT_S, UNLIMITED, WAIT_MAX_MS, Throttle, held_back
 
 KEY = "leader.replication.throttled.replicas"
 
@@ -61,6 +61,24 @@ def test_over_any_time_no_more_than_the_rate_a_burst_and_one_use(rate, uses):
             throttle.use(now, size)
             used, largest = used + size, max(largest, size)
         assert used <= rate * (1 + now / 1000) + largest
+
+
+def test_what_replicas_in_sync_overdraw_holds_the_others_back_for_seconds():
+    throttle, now = Throttle(1000), 0.0
+    for _ in range(3600):
+        now += 1000
+        throttle.use(now, 5000, in_sync=True)
+        assert throttle.exceeded(now)
+    assert throttle.exceeded(now + 1000 * IN_SYNC_DEBT_S - 1)
+    assert not throttle.exceeded(now + 1000 * IN_SYNC_DEBT_S + 1)
+
+
+def test_what_others_overdrew_is_not_forgiven_because_of_replicas_in_sync():
+    throttle = Throttle(1000)
+    throttle.use(0, 61_000)
+    throttle.use(0, 5000, in_sync=True)
+    assert throttle.exceeded(59_999)
+    assert not throttle.exceeded(60_001)
 
 
 @pytest.mark.parametrize("in_sync", [True, False])

@@ -6,8 +6,10 @@ from time import monotonic
 
 import pytest
 
+from kafkalite_broker.clock import now_ms
 from kafkalite_core.model.partition import IsrEntry
 from kafkalite_core.replica.events import Role
+from kafkalite_core.replica.throttle import IN_SYNC_DEBT_S
 from tests.unit.replication.rig import Rig, batch, entry, on_uvloop, topic_ref, until
 from tests.unit.replication.test_fetcher import both_see
 from tests.unit.server.client_requests import produce
@@ -89,6 +91,32 @@ async def test_a_replica_in_sync_is_not_throttled_and_neither_are_others(tmp_pat
         async with leader.client() as client:
             await produce(client, (0, BATCH), topic="other", acks=1)
         await until(lambda: follower.driver("other").log.end_offset == 1, 5)
+
+
+@on_uvloop
+async def test_writes_to_replicas_in_sync_hold_those_that_catch_up_back_for_seconds_and_not_for_hours(tmp_path):
+    async with Rig(tmp_path, 0) as leader, Rig(tmp_path, 1) as follower:
+        sides = ("leader", "follower")
+        for rig in (leader, follower):
+            rig.config |= {f"{side}.replication.throttled.rate": "1000" for side in sides}
+            rig.partitions.reconfigure(rig.config)
+        every = {f"{side}.replication.throttled.replicas": "*" for side in sides}
+        ref, late = topic_ref(), topic_ref("late")
+        both_see(leader, follower, ref, {0: entry(0, min_isr=2)})
+        both_see(leader, follower, late, {0: catching_up()})
+        for rig in (leader, follower):
+            rig.see_topic(ref, {0: entry(0, min_isr=2)}, config=every)
+            rig.see_topic(late, {0: catching_up()}, config=every)
+        async with leader.client() as client:
+            for _ in range(6):
+                (part,) = await produce(client, (0, BATCH))
+                assert part.error_code == 0
+        now = now_ms()
+        for rig in (leader, follower):  # 300 kB at 1 kB/s would be paid for in five minutes
+            throttles = rig.partitions.throttles
+            throttles._clock = lambda: now + 1000 * IN_SYNC_DEBT_S + 1000
+        assert not leader.partitions.throttles.withholds(leader.driver("late"), 1)
+        assert not follower.partitions.throttles.wait_ms(follower.driver("late"))
 
 
 @on_uvloop

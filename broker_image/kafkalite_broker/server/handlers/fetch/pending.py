@@ -310,7 +310,7 @@ class PendingFetch:
             if wanted.size_bytes and wanted.driver is not None:
                 wanted.driver.telemetry.fetched(wanted.size_bytes, follower=self._asker.is_follower)
                 if self._asker.is_follower:
-                    self._services.partitions.throttles.sent(wanted.driver, wanted.size_bytes)
+                    self._services.partitions.throttles.sent(wanted.driver, self._asker.replica_id, wanted.size_bytes)
         response = FetchResponse(
             session_id=NO_SESSION if self._session is None else self._session.session_id,
             responses=list(topics.values()),
