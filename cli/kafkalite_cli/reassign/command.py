@@ -119,7 +119,7 @@ def _text(ids: tuple[int, ...] | list[int]) -> str:
 def execute(options: KubeOptions, file: str, throttle: int | None, wait: bool, timeout: float, output: str) -> None:
     r"""Begin the moves of a plan (a file, or - for standard input).
 
-    Prints where the replicas are now: keep it to go back. The throttle stays until `verify` finds everything moved.
+    Prints where the replicas are now: keep it to go back. The throttle stays until `verify` finds no move.
 
     \b
     Examples:
@@ -171,10 +171,10 @@ def _count(partitions: int) -> str:
 @reassign.command()
 @kube_options
 @click.argument("file", metavar="FILE")
-@click.option("--keep-throttle", is_flag=True, help="Leave the throttle even when everything has moved.")
+@click.option("--keep-throttle", is_flag=True, help="Leave the throttle even when nothing moves.")
 @output_option
 def verify(options: KubeOptions, file: str, keep_throttle: bool, output: str) -> None:
-    r"""Say of each partition of a plan whether it has moved; when all have, remove the throttle.
+    r"""Say of each partition of a plan whether it has moved; when none moves any more, remove the throttle.
 
     Exit code 0: all have moved. 1: some move still, or did not move.
 

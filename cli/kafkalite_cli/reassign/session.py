@@ -87,13 +87,13 @@ class Session:
                 await moves.set_topic_config(self._client, topic, moves.throttle_lists(topic, targets))
 
     async def verify(self, wanted: Assignment, *, keep_throttle: bool = False) -> list[JsonObject]:
-        """The state of every partition of a plan; when all have moved, the throttle is removed."""
+        """The state of every partition of a plan; when none of them moves any more, the throttle is removed."""
         topics = await self._topics.find_existing({name for name, _ in wanted})
         rows = []
         for (name, number), ids in sorted(wanted.items()):
             state, why = moves.verdict(topics.get(name), number, ids)
             rows.append({"topic": name, "partition": number, "wanted": list(ids), "state": state, "why": why})
-        if not keep_throttle and all(row["state"] == "completed" for row in rows):
+        if not keep_throttle and all(row["state"] != "in progress" for row in rows):
             await self._release(list(topics.values()), wanted)
         return rows
 

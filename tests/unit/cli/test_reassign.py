@@ -267,6 +267,19 @@ def test_the_throttle_names_who_sends_and_who_receives(run, tmp_path):
     assert not api.topics["orders"]["spec"]["config"]
 
 
+def test_a_plan_that_cannot_be_carried_out_as_a_whole_leaves_no_throttle_behind(run, tmp_path):
+    api = Api(topic("orders", entry([0, 1])), topic("short-lived", entry([0, 1])))
+    plan = plan_of(tmp_path, {("orders", 0): [3, 1], ("short-lived", 0): [3, 1]})
+    run(api, "execute", plan, "--throttle", "1000")
+    del api.topics["short-lived"]
+    run(api, "verify", plan, code=1)
+    assert api.topics["orders"]["spec"]["config"], "it moves"
+    finish(api.topics["orders"])
+    assert "it does not exist" in run(api, "verify", plan, code=1).output
+    assert not api.topics["orders"]["spec"]["config"]
+    assert not RATES & set(api.cluster["spec"]["config"])
+
+
 def test_verifying_tells_what_did_not_move(run, tmp_path):
     moving = entry([3, 1, 0], adding=[3], removing=[0], isr=[0, 1])
     api = Api(topic("orders", entry([0, 1]), moving, entry([3, 1])))
