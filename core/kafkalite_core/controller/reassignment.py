@@ -15,7 +15,8 @@ so a replica in the ISR or the ELR leaves only by completion, never by a change 
 
     completes <=>  staying contains every replica that is being added,
                    |staying| >= max(1, min ISR of the target)      what is left takes writes with acks=all,
-                   and if T has fewer replicas than the origin, staying contains all of T (KAFKA-15665)
+                   and if T has fewer replicas than the origin, staying contains all of T (KAFKA-15665), which is not
+                   asked when a move is cancelled: with what had been added T would seem to have fewer
 
 Then replicas' = T, isr' = staying, and if the leader leaves, the first of T in staying leads. Every change that takes a
 replica from the list raises leaderEpoch, so that its fetches are fenced (R2). While it lasts the effective min ISR is
@@ -87,10 +88,12 @@ def completion(
     *,
     relaxed_flush: bool,
     min_isr: int,
+    cancels: bool = False,
     silent: Collection[int] = (),
 ) -> Completion:
     """Whether the move of an entry is over, and what becomes of it; `min_isr` is that of its target.
 
+    `cancels`: Its target is what there was before another move, which ends here.
     Nobody among `silent` is given the leadership, who might not hear of it for a while: whoever leads goes on (R16).
     """
     target = target_of(entry)
@@ -104,7 +107,7 @@ def completion(
     if missing:
         return Completion(None, f"waiting for {_brokers(missing)} to be in sync")
     outside = [i for i in target if i not in ids]
-    shrinks = len(target) < len(entry.replicas) - len(entry.adding)
+    shrinks = not cancels and len(target) < len(entry.replicas) - len(entry.adding)
     if len(ids) < max(1, min_isr) or (shrinks and outside):
         return Completion(None, f"waiting for {_brokers(outside)} to be in sync before the others leave")
     if not entry.removing:
@@ -152,7 +155,8 @@ def move(
     reason = _begun(entry, wanted) if anew else ""
     if is_moving(wanted):
         min_isr = min_isr_of(len(target_of(wanted)))
-        done = completion(wanted, brokers, relaxed_flush=relaxed_flush, min_isr=min_isr, silent=silent)
+        cancels = anew and set(target_of(wanted)) == set(origin_of(entry))
+        done = completion(wanted, brokers, relaxed_flush=relaxed_flush, min_isr=min_isr, cancels=cancels, silent=silent)
         if done.entry is not None:
             reason = f"replicas are {list(target_of(wanted))}: {done.reason}"
             wanted = done.entry

@@ -131,6 +131,18 @@ def test_cancelling_takes_the_leadership_from_an_added_replica():
     assert (back.replicas, back.leader, back.isr_ids(), back.leader_epoch) == ((0, 1, 2), 0, (0, 1, 2), 7)
 
 
+def test_cancelling_waits_for_none_of_the_old_replicas_that_is_away_when_enough_are_in_sync():
+    """Else the cancellation is a move that lasts, and cancelling that one keeps what had been added."""
+    away = without(2)
+    begun = after(partition(replicas=(0, 1, 2), isr=(0, 1)), (3, 4, 0), known=away, min_isr=2)
+    begun = joined(begun, 3)
+    back = after(begun, (0, 1, 2), known=away, min_isr=2)
+    assert (back.replicas, back.adding, back.removing) == ((0, 1, 2), (), ())
+    assert (back.isr_ids(), back.min_isr, back.leader_epoch) == ((0, 1), 2, begun.leader_epoch + 1)
+    few = replace(begun, isr=pairs(0, 3))
+    assert after(few, origin_of(few), known=away, min_isr=2).removing == (3,), "two have to be in sync without it"
+
+
 def test_cancelling_never_drops_the_only_replicas_in_sync():
     begun = after(partition(replicas=(0,)), (1,))
     lost = replace(begun, isr=pairs(1), leader=1, leader_epoch=9)
