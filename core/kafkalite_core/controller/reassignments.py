@@ -2,9 +2,9 @@
 
 A partition's wish is its list in `spec.replicaAssignment`; without one it is `spec.replicas`, and the brokers are
 chosen. A move begins when every broker that it adds is alive and fewer than
-`kafkalite.reassignment.partitions.max` partitions are being copied in the cluster (a move whose new brokers are away
-copies nothing and does not count). Changes that copy nothing (another order, a cancellation, fewer replicas) and new
-targets of moves under way need no slot.
+`kafkalite.reassignment.partitions.max` partitions are being copied in the cluster (a move whose new brokers are away,
+or are in sync and wait for others, or that has no leader to copy from, copies nothing and does not count). Changes that
+copy nothing (another order, a cancellation, fewer replicas) and new targets of moves under way need no slot.
 
 A broker that leaves (`scale_down`) is in no wish: another one stands in for it, also where a list names it. A partition
 without a list that moves although nobody it gives up leaves any more goes back to where it was.
@@ -69,7 +69,8 @@ class Reassignments:
         return bool(leaving) and (bool(view.spec.replica_assignment) or not leaving.isdisjoint(view.facts.held))
 
     def _copies(self, entry: Partition) -> bool:
-        return bool(entry.adding) and not self._absent(entry.adding)
+        copied = set(entry.adding) <= set(entry.isr_ids())
+        return not copied and entry.has_leader and not self._absent(entry.adding)
 
     def _absent(self, ids: tuple[int, ...]) -> list[int]:
         brokers = self._snapshot.brokers

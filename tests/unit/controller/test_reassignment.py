@@ -356,6 +356,28 @@ def test_a_move_that_cannot_go_on_keeps_no_other_waiting():
     assert orders(state)[1].adding == (4, 5)
 
 
+def test_a_move_without_a_leader_to_copy_from_keeps_no_other_waiting():
+    lost = entry(leader=-1, replicas=(5,), isr=[(5, SIX[5].epoch)])
+    state = cluster({0: lost, 1: lost, 2: partition(replicas=(0, 1, 2))})
+    state = replace(state, cluster=replace(state.cluster, config={"kafkalite.reassignment.partitions.max": "1"}))
+    lists = {0: (3,), 1: (3,), 2: (3, 1, 2)}
+    state = wish(replace(state, brokers=without(5)), replica_assignment=lists)
+    for _ in range(4):
+        state = apply(state, plan(state, NOW))
+    assert [orders(state)[number].adding for number in range(3)] == [(3,)] * 3
+
+
+def test_a_move_that_is_copied_and_waits_for_who_stays_keeps_no_other_waiting():
+    copied = partition(replicas=(3, 1, 2, 0), isr=(0, 3), adding=(3,), removing=(0,), min_isr=2)
+    state = cluster({0: copied, 1: partition(replicas=(0, 4, 5))}, config={"min.insync.replicas": "2"})
+    state = replace(state, cluster=replace(state.cluster, config={"kafkalite.reassignment.partitions.max": "1"}))
+    lists = {0: (3, 1, 2), 1: (3, 4, 5)}
+    state = wish(replace(state, brokers=without(1, 2)), replica_assignment=lists)
+    for _ in range(4):
+        state = apply(state, plan(state, NOW))
+    assert [orders(state)[number].adding for number in range(2)] == [(3,), (3,)]
+
+
 def test_cancelling_needs_no_turn():
     state = bounded(1)
     state = apply(state, plan(state, NOW))
