@@ -248,8 +248,7 @@ class Api:
                 value, gone, done = deleting.delete(
                     self._store, resource, namespace, name, await delete_options(request), dry_run=options.dry_run
                 )
-                if done is not None:
-                    await done
+                await self._on_disk(done)
                 if not gone or resource is builtins.PODS:
                     return json_response(shown(resource, value))
                 details = {"name": name, "group": resource.group, "kind": resource.plural}
@@ -284,13 +283,14 @@ class Api:
         )
         return await self._written(request, target.resource, written, options)
 
+    async def _on_disk(self, done: asyncio.Future[None] | None) -> None:
+        """Before an answer: its write is there, or, where it changes nothing, the writes that made it so."""
+        await (self._store.settled() if done is None else done)
+
     async def _written(
         self, request: web.Request, resource: ResourceType, written: Written, options: WriteOptions
     ) -> web.Response:
-        if written.done is not None:
-            await written.done
-        else:
-            await self._store.settled()
+        await self._on_disk(written.done)
         headers = [("Warning", f'299 - "{text}"'.replace("\n", " ")) for text in dict.fromkeys(options.warnings)]
         headers = [(name, quote_warning(text)) for name, text in headers]
         value = shown(resource, written.object)
@@ -414,8 +414,7 @@ class Api:
         else:
             raise method_not_allowed(request)
         written = self._operations.mutate(resource, head, scale.write(resource, head, wanted))
-        if written.done is not None:
-            await written.done
+        await self._on_disk(written.done)
         return json_response(scale.read(resource, written.object))
 
     async def _review(self, request: web.Request, group_version: str, plural: str) -> web.Response:

@@ -108,6 +108,9 @@ class Store:
         self._committed: dict[str, dict[tuple[str, str], Entry]] = {}
         self._queue: list[_Pending] = []
         self._flush: asyncio.Task[None] | None = None
+        self._last: asyncio.Future[None] | None = None
+        """Done when the newest decision is on the disk."""
+        self._failed = False
         self._listeners: dict[int, Callable[[Event], None]] = {}
         self._ids = count()
         self._history: deque[Event] = deque()
@@ -151,8 +154,9 @@ class Store:
             )
 
     async def close(self) -> None:
-        """Finish what was begun, then close the database."""
-        await self.settled()
+        """Finish what was begun, which a disk that failed cannot, then close the database."""
+        if not self._failed:
+            await self.settled()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close_database)
         self._thread.shutdown()
 
@@ -248,18 +252,21 @@ class Store:
 
     def _enqueue(self, pending: _Pending) -> asyncio.Future[None]:
         self._queue.append(pending)
-        if self._flush is None or self._flush.done():
+        self._last = pending.done
+        # After a failure nothing is written any more: it would rest on decisions that are not on the disk.
+        if not self._failed and (self._flush is None or self._flush.done()):
             self._flush = asyncio.get_running_loop().create_task(self._run_flush(), name="store-flush")
         # Several wait for one commit. Whoever gives up, such as the request of a client that went away, must not
         # cancel it for the others.
         return asyncio.shield(pending.done)
 
     async def settled(self) -> None:
-        """Wait until everything that was decided before this call is on the disk."""
-        if self._queue:
-            await asyncio.shield(self._queue[-1].done)
-        elif self._flush is not None and not self._flush.done():
-            await asyncio.wait([self._flush])
+        """Wait until everything that was decided before this call is on the disk; for ever when the disk has failed.
+
+        What is decided meanwhile is not waited for: with two who write all the time that would never end.
+        """
+        if self._last is not None:
+            await asyncio.shield(self._last)
 
     async def _run_flush(self) -> None:
         loop = asyncio.get_running_loop()
@@ -270,6 +277,7 @@ class Store:
                 for pending in batch:
                     self._publish(pending)
         except Exception as error:  # nothing that was answered may be forgotten: stop, and start again from the disk
+            self._failed = True
             self._on_failure(error)
 
     def _commit(self, events: Iterable[Event]) -> None:

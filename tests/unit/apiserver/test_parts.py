@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
@@ -294,6 +295,76 @@ async def test_a_failing_disk_stops_the_server(tmp_path):
     assert isinstance(await asyncio.wait_for(failure, 10), sqlite3.Error)
     assert not done.done(), "nothing is acknowledged that is not on the disk"
     store._thread.shutdown()
+
+
+async def test_an_answer_does_not_wait_for_what_others_write_meanwhile(tmp_path):
+    """Two who write all the time, each during the other's flush: then there is always something to flush."""
+    store = Store(tmp_path / "db", attributes, lambda error: None)
+    store.open()
+    stopping = asyncio.Event()
+
+    async def write(name: str) -> None:
+        while not stopping.is_set():
+            await store.put("configmaps", "n", name, config_map(name))[1]
+
+    _, first = store.put("configmaps", "n", "first", config_map("first"))
+    await asyncio.sleep(0)
+    writers = [asyncio.create_task(write("b"))]  # during the flush of the first
+    await first
+    writers.append(asyncio.create_task(write("a")))
+    await asyncio.sleep(0)
+    try:
+        for _ in range(20):
+            await asyncio.wait_for(store.settled(), 5)
+    finally:
+        stopping.set()
+        await asyncio.gather(*writers)
+        await store.close()
+
+
+async def test_an_answer_that_changes_nothing_waits_for_the_write_it_rests_on(tmp_path, monkeypatch):
+    free = threading.Event()
+    server = ApiServer(tmp_path / "db")
+    await server.start()
+    headers = {"Authorization": f"Bearer {server.token}"}
+    url = f"{server.address}/api/v1/namespaces/default/configmaps"
+    body = {"metadata": {"name": "a", "finalizers": ["example.com/f"]}}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        async with client.post(url, json=body) as answer:
+            assert answer.status == 201
+        commit = Store._commit
+        monkeypatch.setattr(Store, "_commit", lambda store, events: (free.wait(10), commit(store, events)))
+        deletions = [asyncio.create_task(client.delete(f"{url}/a")) for _ in range(2)]
+        done, _ = await asyncio.wait(deletions, timeout=0.3)
+        free.set()
+        assert not done
+        for deletion in deletions:
+            answer = await deletion
+            assert answer.status == 200
+            answer.release()
+    await server.stop()
+
+
+async def test_after_a_failure_of_the_disk_nothing_is_confirmed_and_nothing_written(tmp_path):
+    failure = asyncio.get_running_loop().create_future()
+    store = Store(tmp_path / "db", attributes, failure.set_result)
+    store.open()
+    assert store._database is not None
+    store._database.execute("CREATE TRIGGER full BEFORE INSERT ON objects WHEN NEW.name = 'lost' BEGIN "
+                            "SELECT RAISE(ROLLBACK, 'disk full'); END")  # fmt: skip
+    _, lost = store.put("configmaps", "n", "lost", config_map("lost"))
+    await asyncio.sleep(0)
+    same = asyncio.create_task(store.settled())  # of a writer who wanted what is there already
+    await failure
+    _, later = store.put("configmaps", "n", "later", config_map("later"))
+    done, waiting = await asyncio.wait([lost, same, later], timeout=0.2)
+    assert (done, len(waiting)) == (set(), 3)
+    same.cancel()
+    await store.close()
+    again = Store(tmp_path / "db", attributes, lambda error: None)
+    again.open()
+    assert again.entries("configmaps") == []
+    await again.close()
 
 
 async def test_a_garbage_collector_that_ends_stops_the_server(tmp_path, monkeypatch):
