@@ -94,14 +94,18 @@ def write_config_map(
 
 
 def provision(claim: JsonObject, home: Home) -> None:
-    """Make the folder of a claim. A folder left by an earlier claim of the name is set aside: a new volume is empty."""
+    """Make the folder of a claim. A folder left by an earlier claim of the name is set aside: a new volume is empty.
+
+    Whose it is stands there before the folder does: interrupted in between, a new folder would be set aside as well,
+    where the earlier one is already.
+    """
     name, uid = claim_key(claim["metadata"]), str(claim["metadata"]["uid"])
     folder, known = home.volumes / name, owner_of(name, home)
     if known and known != uid and folder.is_dir():
         folder.rename(set_aside(name, known, home))
-    folder.mkdir(parents=True, exist_ok=True)
     if known != uid:
         write_atomically(_owner(name, home), uid.encode())
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def owner_of(name: str, home: Home) -> str:

@@ -1,3 +1,4 @@
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -66,6 +67,22 @@ def test_a_new_claim_is_an_empty_volume_and_the_old_data_is_set_aside(home):
     assert (home.volumes / "d" / "data").exists()
     volumes.provision(claim("two"), home)
     assert list((home.volumes / "d").iterdir()) == []
+    assert (home.volumes / ".released-d-one" / "data").read_text() == "precious"
+
+
+def test_a_new_claim_that_finds_the_disk_full_is_provided_for_later(home, monkeypatch):
+    volumes.provision(claim("one"), home)
+    write_data(home, "precious")
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(volumes, "write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            volumes.provision(claim("two"), home)
+    volumes.provision(claim("two"), home)
+    assert (volumes.owner_of("d", home), list((home.volumes / "d").iterdir())) == ("two", [])
     assert (home.volumes / ".released-d-one" / "data").read_text() == "precious"
 
 
