@@ -43,7 +43,7 @@ elif [[ ! -f $home/local-cluster ]]; then
 else
   # What cli/kafkalite_cli/local_mode/folder.py names, the marker last.
   (cd "$home" && rm -rf logs manifests pods run volumes &&
-    rm -f kubeconfig kubeconfig.*.new control-plane.db{,-wal,-shm,-journal} port-base up.lock local-cluster)
+    rm -f kubeconfig kubeconfig.*.new control-plane.db{,-wal,-shm,-journal} port-base .port-base.*.tmp up.lock local-cluster)
   if rmdir "$home" 2>/dev/null; then
     echo "removed $home"
   else

@@ -24,6 +24,7 @@ FILES = (
     "control-plane.db-shm",
     "control-plane.db-journal",
     PORT_NOTE,
+    f".{PORT_NOTE}.*.tmp",
     LOCK,
 )
 LOST_AND_FOUND = "lost+found"

@@ -33,7 +33,17 @@ from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness, judge
 from kafkalite_cli.manifests import QUICKSTART_TOPIC, Unanswered, apply, plain_words, read_manifests
 from kafkalite_cli.snapshot import Snapshot, read_snapshot, topic_name
-from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home, Ports, ProcessRecord, start_time_of
+from kafkalite_runtime.home import (
+    API_SERVER,
+    DEFAULT_PORT,
+    KUBELET,
+    SUPERVISOR,
+    Home,
+    Ports,
+    ProcessRecord,
+    start_time_of,
+    write_atomically,
+)
 from kafkalite_runtime.kube import NODES, KubeClient, KubeError, KubeUnavailable
 from kafkalite_runtime.kube.config import KubeConfig
 
@@ -107,8 +117,16 @@ def _settled_ports(home: Home, ports: Ports) -> Ports:
     note = home.root / folder.PORT_NOTE
     if not note.is_file() or not home.database.is_file():
         return ports
-    made_with = Ports(int(note.read_text(encoding="ascii")))
-    if os.environ.get("KAFKALITE_PORT") and made_with != ports:
+    given, text = os.environ.get("KAFKALITE_PORT"), note.read_text(encoding="ascii", errors="replace").strip()
+    if not (text.isascii() and text.isdigit()):
+        if given:
+            return ports
+        raise Failure(
+            f"{note} does not say with which port the cluster was made, as after an end in the middle of its writing: "
+            f"set KAFKALITE_PORT to that of broker 0, {DEFAULT_PORT} if it was none other"
+        )
+    made_with = Ports(int(text))
+    if given and made_with != ports:
         raise Failure(
             f"the cluster in {home.root} was made with KAFKALITE_PORT={made_with.base}; use that, or remove the "
             "cluster and its data with `kafkalite clean`"
@@ -140,7 +158,7 @@ def _launch(home: Home, ports: Ports, steps: Steps) -> None:
             "local mode is not installed, there is no program kafkalite-local: install KafkaLite with its extra, "
             "`make install` or `pip install '.[local]'` in a clone of it"
         )
-    (home.root / folder.PORT_NOTE).write_text(f"{ports.base}\n", encoding="ascii")
+    write_atomically(home.root / folder.PORT_NOTE, f"{ports.base}\n".encode())
     write_operator_manifest(home, ports)
     repaired = [process.name for process in processes.list_processes(home) if process.alive]
     with home.log(SUPERVISOR).open("ab") as log:

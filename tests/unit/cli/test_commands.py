@@ -1,5 +1,7 @@
 import json
 import os
+import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -7,9 +9,11 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from kafkalite_cli.local_mode import folder, logs, processes, start, stop
 from kafkalite_cli.local_mode.operator_manifest import operator_pod
+from kafkalite_cli.local_mode.progress import Steps
 from kafkalite_cli.local_mode.readiness import Readiness
 from kafkalite_cli.main import main
 from kafkalite_cli.manifests import QUICKSTART_TOPIC
@@ -221,6 +225,34 @@ def test_a_cluster_keeps_its_ports(home, monkeypatch):
     monkeypatch.setenv("KAFKALITE_PORT", "9092")
     with pytest.raises(start.Failure, match="was made with KAFKALITE_PORT=19092"):
         start._settled_ports(home, Ports(9092))
+
+
+def test_a_note_of_the_port_without_one_is_told(home, monkeypatch):
+    """A full disk left an empty one, and `up` ended with a traceback ever after."""
+    home.create()
+    home.database.touch()
+    (home.root / folder.PORT_NOTE).touch()
+    with pytest.raises(start.Failure, match=r"port-base does not say .*: set KAFKALITE_PORT to .*, 9092 if"):
+        start._settled_ports(home, Ports(9092))
+    monkeypatch.setenv("KAFKALITE_PORT", "19092")
+    assert start._settled_ports(home, Ports(19092)) == Ports(19092)
+
+
+def test_the_note_of_the_port_survives_a_start_that_finds_the_disk_full(home, monkeypatch):
+    home.create()
+    note = home.root / folder.PORT_NOTE
+    note.write_text("19092\n")
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))  # as a full disk: files can be made and emptied
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            start._launch(home, Ports(19092), Steps(Console(quiet=True)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert note.read_text() == "19092\n"
 
 
 @pytest.mark.parametrize(
