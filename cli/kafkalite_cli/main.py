@@ -166,15 +166,15 @@ def clean() -> None:
       KAFKALITE_HOME=/tmp/other kafkalite clean
     """
     from kafkalite_cli.local_mode import folder
-    from kafkalite_cli.local_mode.stop import stop_all
+    from kafkalite_cli.local_mode.stop import kept_stopped
 
     home = _home()
     if not home.root.exists():
         click.echo(f"nothing to remove: {home.root} does not exist")
         return
     folder.check_removable(home)
-    stop_all(home, timeout_s=10)
-    click.echo(folder.remove(home))
+    with kept_stopped(home, timeout_s=10):
+        click.echo(folder.remove(home))
 
 
 @main.command()

@@ -1,10 +1,14 @@
-"""`kafkalite down`."""
+"""`kafkalite down`, and what `kafkalite clean` needs of it."""
 
+import fcntl
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
 from kafkalite_cli.errors import Failure
-from kafkalite_cli.local_mode import processes
+from kafkalite_cli.local_mode import folder, processes
 from kafkalite_runtime.home import API_SERVER, KUBELET, SUPERVISOR, Home
 
 POLL_S = 0.05
@@ -31,6 +35,37 @@ def stop_all(home: Home, *, timeout_s: float) -> list[str]:
     for name in (SUPERVISOR, KUBELET, API_SERVER):
         home.record(name).unlink(missing_ok=True)
     return killed
+
+
+@contextmanager
+def kept_stopped(home: Home, *, timeout_s: float) -> Iterator[None]:
+    """Everything of this home is stopped, and no `kafkalite up` is at work, or begins, that would start it again.
+
+    One that is at work ends when what it started is stopped. Raises Failure for one that does not.
+    """
+    stop_all(home, timeout_s=timeout_s)
+    try:
+        lock = (home.root / folder.LOCK).open("rb")
+    except FileNotFoundError:  # nobody was ever at work
+        yield
+        return
+    deadline = time.monotonic() + timeout_s
+    with lock:
+        while not _taken(lock):
+            if time.monotonic() > deadline:
+                raise Failure(f"a `kafkalite up` is at work in {home.root}, nothing was removed: end it, and try again")
+            time.sleep(POLL_S)
+            stop_all(home, timeout_s=timeout_s)
+        stop_all(home, timeout_s=timeout_s)
+        yield
+
+
+def _taken(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _end(home: Home, name: str, number: int, deadline: float) -> None:

@@ -1,9 +1,13 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
-from kafkalite_cli.local_mode import folder, start
+from kafkalite_cli.local_mode import folder, start, stop
 from kafkalite_cli.main import main
-from kafkalite_runtime.home import Home
+from kafkalite_runtime.home import Home, Ports
 
 
 @pytest.fixture
@@ -97,6 +101,32 @@ def test_a_folder_of_an_earlier_release(home):
     fill(home)
     folder.claim(home)
     assert (home.root / folder.MARKER).is_file()
+    assert run("clean").output == f"removed {home.root}\n"
+
+
+def test_clean_waits_for_an_up_that_is_at_work(home, monkeypatch):
+    """It made the folder anew while it was removed, without its mark: then neither took it for a cluster's."""
+    monkeypatch.setattr(start, "_check_ports", lambda *_: None)
+    cleaning = []
+
+    def launch(*_):
+        cleaning.append(ThreadPoolExecutor(1).submit(run, "clean"))
+        time.sleep(0.3)
+        assert (home.root / folder.MARKER).is_file()
+        raise start.Failure("the supervisor has ended")
+
+    monkeypatch.setattr(start, "_launch", launch)
+    with pytest.raises(start.Failure, match="has ended"):
+        start.up(home, Ports(), (), timeout_s=5, console=Console(quiet=True))
+    assert cleaning[0].result(10).output == f"removed {home.root}\n"
+    assert not home.root.exists()
+
+
+def test_clean_removes_nothing_below_an_up_that_does_not_end(home):
+    folder.claim(home)
+    with start._one_at_a_time(home), pytest.raises(start.Failure, match="nothing was removed"):
+        with stop.kept_stopped(home, timeout_s=0.1):
+            pytest.fail("an `up` is at work")
     assert run("clean").output == f"removed {home.root}\n"
 
 
