@@ -77,6 +77,7 @@ def publish(
             if broker_id < settings.cluster.replicas:
                 missing.append(endpoint)
         bootstrap = _bootstrap(settings, listener, endpoints, services)
+        missing += _shared(endpoints)
         if missing:
             more = f" and {len(missing) - NAMED_MAX} more" if len(missing) > NAMED_MAX else ""
             waits.append(f"listener {listener.name}: " + ", ".join(missing[:NAMED_MAX]) + more)
@@ -126,6 +127,18 @@ def _endpoint(
     if not host:
         return f"the address of the node of pod {pod} is not known"
     return Endpoint(host, port)
+
+
+def _shared(endpoints: Mapping[int, Endpoint]) -> list[str]:
+    """A sentence for each address that several brokers would have: clients ask for the one, and get another."""
+    brokers: dict[Endpoint, list[str]] = {}
+    for broker_id, endpoint in endpoints.items():
+        brokers.setdefault(endpoint, []).append(str(broker_id))
+    return [
+        f"{host_port(*endpoint)} is told for brokers {' and '.join(ids)}, each of which needs an address of its own"
+        for endpoint, ids in brokers.items()
+        if len(ids) > 1
+    ]
 
 
 def _bootstrap(

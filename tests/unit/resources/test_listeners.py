@@ -198,6 +198,14 @@ def test_a_template_that_gives_no_port_is_told(template):
     assert "advertisedPortTemplate gives broker 0 the port" in published.condition().message
 
 
+def test_one_address_for_several_brokers_is_told():
+    same = external("loadbalancer", advertisedHostTemplate="kafka.example.com")
+    condition = publish(settings(same), (0, 1), {}, NOWHERE).condition()
+    assert condition.status == "False"
+    assert "kafka.example.com:9094 is told for brokers 0 and 1, each of which needs" in condition.message
+    assert publish(settings(same, replicas=1), (0,), {}, NOWHERE).condition().status == "True"
+
+
 def test_a_message_names_a_few_and_counts_the_others():
     message = publish(settings(external("nodeport"), replicas=64), range(64), {}, NOWHERE).condition().message
     assert message.count("Service ") == 5
