@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from kafkalite_core.model.errors import StorageError
@@ -104,14 +105,14 @@ def _write(log: Log, *, durable: bool) -> bool:
 def superfluous(snapshots: list[int], first: int, end: int) -> list[int]:
     """Snapshots from before the first segment, and those whose neighbours do as well.
 
-    They do where a cut below the younger one has the log read from the older one `READ_PER_CUT` times as much as it cuts
-    off, or less. As the log grows it is less still; and of three that stay the oldest is that many times as far from
-    the end as the youngest, so there are a few dozens at most.
+    They do where a cut below the younger one has the log read from the older one at most `READ_PER_CUT` times what it
+    cuts off. As the log grows it is less still; and of three that stay the oldest is that many times as far from the
+    end as the youngest, so there are a few dozens at most.
     """
     gone = [offset for offset in snapshots if offset < first]
     rest = [offset for offset in snapshots if offset >= first]
     older = rest[0] if rest else first
-    for offset, younger in zip(rest[1:], rest[2:], strict=False):
+    for offset, younger in pairwise(rest[1:]):
         if end - older <= READ_PER_CUT * (end - younger):
             gone.append(offset)
         else:
