@@ -16,7 +16,7 @@ from kafkalite_core.resources.topics import parse_topic, parse_topic_spec
 from kafkalite_runtime.kube import CLUSTERS, TOPICS, KubeClient, KubeConflict, KubeError, KubeInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from kafkalite_cli.reassign.files import Assignment
     from kafkalite_core.model.partition import Partition
@@ -142,17 +142,23 @@ async def cancel(client: KubeClient, topic: JsonObject, numbers: Iterable[int]) 
     return restored
 
 
-async def _patch(client: KubeClient, topic: JsonObject, patch: Any) -> None:
+async def _patch(client: KubeClient, topic: JsonObject, patch: Callable[[JsonObject], list[JsonObject]]) -> None:
+    async def write(found: JsonObject) -> None:
+        if operations := patch(found):
+            await client.json_patch(TOPICS, found["metadata"]["namespace"], found["metadata"]["name"], operations)
+
+    await _write(client, topic, write)
+
+
+async def _write(client: KubeClient, topic: JsonObject, write: Callable[[JsonObject], Awaitable[None]]) -> None:
+    """Decide on the topic as it is and write; again where it changed in between, as by the operator. Raises Failure."""
     metadata, name = topic["metadata"], topic_name(topic)
     for attempt in range(ATTEMPTS):
         found = await client.get(TOPICS, metadata["namespace"], metadata["name"])
         if found["metadata"]["uid"] != metadata["uid"]:
             raise Failure(f"topic {name!r} was deleted and made again just now")
-        operations = patch(found)
-        if not operations:
-            return
         try:
-            await client.json_patch(TOPICS, metadata["namespace"], metadata["name"], operations)
+            await write(found)
         except (KubeConflict, KubeInvalid) as error:
             again = await client.get(TOPICS, metadata["namespace"], metadata["name"])
             same = again["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
@@ -235,7 +241,13 @@ async def _merge(client: KubeClient, kind: Any, obj: JsonObject, body: JsonObjec
 
 async def elect_preferred(client: KubeClient, topic: JsonObject, numbers: Iterable[int]) -> None:
     """Annotate a topic; the operator removes the annotation when it has done it. Raises Failure."""
-    await _merge(client, TOPICS, topic, election_request(topic, set(numbers), unclean=False))
+    wanted = set(numbers)
+
+    async def write(found: JsonObject) -> None:
+        body = election_request(found, wanted, unclean=False)
+        await client.merge_patch(TOPICS, found["metadata"]["namespace"], found["metadata"]["name"], body, strict=True)
+
+    await _write(client, topic, write)
 
 
 def by_cluster(topics: Iterable[JsonObject]) -> dict[tuple[str, str], list[JsonObject]]:

@@ -12,7 +12,7 @@ from kafkalite_cli.main import main
 from kafkalite_cli.reassign import session
 from kafkalite_cli.topics import sizes
 from kafkalite_core.controller.balancing import NoRoom, evacuated, rebalanced
-from kafkalite_runtime.kube import BROKERS, TOPICS
+from kafkalite_runtime.kube import BROKERS, TOPICS, KubeClient
 from tests.unit.cli.world import entry, obey
 
 
@@ -181,6 +181,23 @@ def test_an_outage_does_not_end_the_waiting(world, run, away, monkeypatch, after
     world.topic("orders", entry([0, 1]), entry([0, 1]), entry([0, 1]))
     away(2, "GET", "/kafkalitetopics", after=after)
     assert "partitions are where they shall be" in run("--execute", "--wait").stderr
+    assert "kafkalite.io/elect-preferred" in world.get(TOPICS, "orders")["metadata"]["annotations"]
+
+
+def test_the_operator_may_write_while_leaders_are_asked_for(world, run, monkeypatch):
+    obey(monkeypatch)
+    real, left = KubeClient.merge_patch, [1, 2]
+
+    async def merge_patch(self, kind, namespace, name, body, **more):
+        if "kafkalite.io/elect-preferred" in body.get("metadata", {}).get("annotations", {}) and left:
+            told = {"status": {"inSync": f"{left.pop()}/6"}}
+            await real(self, kind, namespace, name, told, subresource="status")
+        return await real(self, kind, namespace, name, body, **more)
+
+    monkeypatch.setattr(KubeClient, "merge_patch", merge_patch)
+    world.topic("orders", entry([0, 1]), entry([0, 1]), entry([0, 1]))
+    assert "partitions are where they shall be" in run("--execute", "--wait").stderr
+    assert left == []
     assert "kafkalite.io/elect-preferred" in world.get(TOPICS, "orders")["metadata"]["annotations"]
 
 
