@@ -17,7 +17,7 @@ from rich.table import Table
 from kafkalite_cli.connection import choose_target, with_client
 from kafkalite_cli.errors import Failure
 from kafkalite_cli.guard import os_words
-from kafkalite_cli.options import KubeOptions, context_option, kubeconfig_option
+from kafkalite_cli.options import KubeOptions, NonEmpty, context_option, kubeconfig_option
 from kafkalite_cli.verify.metadata_checker import check_metadata
 from kafkalite_cli.verify.replicas import compare_clusters
 from kafkalite_core.model.errors import KafkaLiteError
@@ -53,7 +53,7 @@ def no_verdict(why: str) -> NoReturn:
 @click.command("record-metadata")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--duration", type=click.FloatRange(min=0), help="Seconds to record for.  [default: until Ctrl-C]")
-@click.option("-n", "--namespace", help="Namespace of the cluster.  [default: all]")
+@click.option("-n", "--namespace", type=NonEmpty("namespace"), help="Namespace of the cluster.  [default: all]")
 @kubeconfig_option
 @context_option
 def record_metadata(

@@ -13,6 +13,7 @@ COMMANDS = [
     *((["doctor"], option) for option in KUBE),
     *((["status"], option) for option in KUBE if option != "--cluster"),
     *((["apply", "-f", "absent.yaml"], option) for option in ("-n", "--context", "--kubeconfig")),
+    *((["verify", "record-metadata", "absent/m.jsonl"], option) for option in ("-n", "--context", "--kubeconfig")),
     *((["groups", "list"], option) for option in ("-b", "--bootstrap", "-n", "--context")),
     *((["consume", "orders"], option) for option in ("-b", "-g")),
     (["produce", "orders"], "-b"),
