@@ -104,6 +104,16 @@ def test_allowed_values_are_those_that_the_parser_takes(row: list[str]) -> None:
         assert not allows(key, "whatever")
 
 
+def test_where_or_more_ends_is_said_of_the_keys_that_end_earlier() -> None:
+    keys = {**BROKER_KEYS, **TOPIC_KEYS}
+    open_ended = [name_of(row[0]) for row in (*topic_rows(), *broker_rows()) if row[2].endswith(" or more")]
+    assert not any(allows(keys[name], str(2**63)) for name in open_ended)
+    ends_early = {name for name in open_ended if not allows(keys[name], str(2**63 - 1))}
+    assert not any(allows(keys[name], str(2**31)) for name in ends_early)
+    [paragraph] = [each for each in text("configuration.md").split("\n\n") if each.startswith('"or more" ends at')]
+    assert set(re.findall(r"`([^`]+)`", paragraph)) == ends_early
+
+
 def test_keys_marked_as_without_effect_are_those_that_no_code_reads() -> None:
     code = sources("core", "broker_image", "operator")
     topic_marks = {name_of(row[0]) for row in topic_rows() if row[4] == WITHOUT_EFFECT}
