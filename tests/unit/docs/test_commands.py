@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -53,3 +55,17 @@ def test_modules_that_documents_run_exist_and_have_their_options() -> None:
         code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
         for option in re.findall(r"--[a-z][a-z-]*", match[2].partition(" -- ")[0]):
             assert f'"{option}"' in code, f"{name}: {match[1]} has no option {option}"
+
+
+def test_every_file_of_contract_tests_is_documented() -> None:
+    there = {path.name for folder in ("contract", "ha") for path in (ROOT / "tests" / folder).glob("test_*.py")}
+    page = (ROOT / "docs" / "contract-tests.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(test_\w+\.py)`", page)) == there
+
+
+def test_jobs_of_spark_run_as_the_account_that_the_page_names() -> None:
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    for name in ("sparkapplication.yaml", "sparkapplication-audit.yaml"):
+        manifest = yaml.safe_load((ROOT / "spark_app" / name).read_text(encoding="utf-8"))
+        assert f"`{manifest['spec']['driver']['serviceAccount']}`" in page
+        assert f"`spark_app/{name}`" in page

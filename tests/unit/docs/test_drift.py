@@ -392,14 +392,6 @@ def test_readme_names_every_command_of_the_command_line() -> None:
     assert set(re.findall(r"`([a-z]+)`", line)) == set(main.list_commands(None))
 
 
-# --- contract-tests.md -----------------------------------------------------------------------------------------------
-
-
-def test_every_file_of_contract_tests_is_documented() -> None:
-    there = {path.name for folder in ("contract", "ha") for path in (ROOT / "tests" / folder).glob("test_*.py")}
-    assert set(re.findall(r"`(test_\w+\.py)`", text("contract-tests.md"))) == there
-
-
 # --- cli.md ----------------------------------------------------------------------------------------------------------
 
 
