@@ -57,8 +57,8 @@ class Target:
 def choose_target(options: KubeOptions) -> Target:
     """`--kubeconfig`, else the local cluster of this directory, else what kubectl talks to, or the pod's account.
 
-    Whoever names a context means one of kubectl's, and so does who calls this program by `kubectl`: the local cluster
-    comes last then. Raises Failure when there is no cluster.
+    Whoever names a context means one of kubectl's, never the local cluster; for who calls this program by `kubectl`
+    that one comes last. Raises Failure when there is no cluster.
     """
     home = Home.from_environment(os.environ)
     if options.kubeconfig is not None:
