@@ -3,7 +3,7 @@
 import contextlib
 import random
 import tracemalloc
-from time import perf_counter
+from time import thread_time
 from uuid import UUID
 
 import pytest
@@ -74,8 +74,8 @@ def test_random_bytes_of_every_length_are_read_quickly_or_refused(kind):
         for api, version in cases:
             # Zeros and small numbers make counts and lengths that fit, so that the decoder gets on.
             data = bytes(dice.choice((0, 0, 0, 1, 2, 3, dice.randrange(256))) for _ in range(dice.randrange(400)))
-            start = perf_counter()
+            start = thread_time()
             with contextlib.suppress(ProtocolError):
                 decode(api, kind, data, version)
-            slowest = max(slowest, perf_counter() - start)
+            slowest = max(slowest, thread_time() - start)  # not what others did meanwhile
     assert slowest < 1
