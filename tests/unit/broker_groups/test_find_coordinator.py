@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from kafkalite_broker.groups import offsets_topic
+from kafkalite_broker.server.handlers import find_coordinator
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.errors import ErrorCode
 from kafkalite_core.protocol.find_coordinator import FindCoordinatorRequest
@@ -83,7 +84,8 @@ async def test_a_transactional_client_gives_up_at_once(tmp_path, made):
 
 
 @on_uvloop
-async def test_the_question_waits_a_moment_for_an_election(tmp_path, made):
+async def test_the_question_waits_a_moment_for_an_election(tmp_path, made, monkeypatch):
+    monkeypatch.setattr(find_coordinator, "ELECTION_WAIT_S", 200.0)  # only the election ends it
     async with GroupRig(tmp_path) as rig, rig.client() as client:
         rig.see_broker(0, rig.port)
         rig.see_broker(1, 4711)

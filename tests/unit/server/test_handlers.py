@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from kafkalite_broker.server import dispatch
-from kafkalite_broker.server.handlers import bounds
+from kafkalite_broker.server.handlers import bounds, metadata
 from kafkalite_core.model.errors import BrokerError
 from kafkalite_core.protocol.api_versions import ApiVersionsRequest
 from kafkalite_core.protocol.errors import ErrorCode
@@ -142,7 +142,9 @@ async def test_metadata_all_none_and_unknown_topics(tmp_path):
 
 
 @on_uvloop
-async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path):
+async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path, monkeypatch):
+    moment_s = metadata.ELECTION_WAIT_S
+    monkeypatch.setattr(metadata, "ELECTION_WAIT_S", 200.0)  # only the election ends it
     async with Rig(tmp_path) as rig, rig.client() as client:
         rig.see_broker(0, rig.port)
         rig.see_broker(1, 1)
@@ -157,6 +159,7 @@ async def test_metadata_is_held_until_the_election_and_not_for_longer(tmp_path):
         rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3), 1: moved})
         assert [part.leader_id for part in (await waiting)[1].topics[0].partitions] == [0, 0]
         rig.see_topic(ref, {0: entry(0, replicas=(0,), epoch=3), 1: entry(1, epoch=5, partition_epoch=2)})
+        monkeypatch.setattr(metadata, "ELECTION_WAIT_S", moment_s)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         await client.ask(METADATA, 12, wanted)
