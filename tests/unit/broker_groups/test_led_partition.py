@@ -69,7 +69,7 @@ async def test_an_answer_is_released_when_the_high_watermark_passes_the_records(
 @on_uvloop
 async def test_records_that_are_not_committed_in_time(tmp_path, made):
     rig = GroupRig(tmp_path)
-    rig.config["offsets.commit.timeout.ms"] = "20"
+    rig.config["offsets.commit.timeout.ms"] = "1000"  # a busy machine does not take that long for two lines
     async with rig:
         rig.lead_offsets(replicas=(0, 1))
         rig.follower_fetches()
@@ -79,7 +79,7 @@ async def test_records_that_are_not_committed_in_time(tmp_path, made):
         rig.partitions.tick()
         await asyncio.sleep(0)
         assert asked.token.response is None
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(1.01)
         rig.partitions.tick()
         await until(lambda: asked.token.response is not None)
         assert asked.token.response.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -192,7 +192,7 @@ async def test_the_coordinator_is_woken_at_its_deadline(tmp_path, made):
         led(rig).ask(heartbeat())
         led(rig).ask(heartbeat())
         await until(lambda: fired)
-        assert 0.0 <= fired[0] < 500.0
+        assert 0.0 <= fired[0] < 10_000.0
         await asyncio.sleep(0.1)
         assert len(fired) == 1
 
@@ -223,9 +223,11 @@ async def test_a_deadline_that_the_coordinator_does_not_move_does_not_stop_the_l
         rig.lead_offsets()
         coordinator = await loaded(rig)
         coordinator.deadline_ms = now_ms() - 1000.0
+        began_s = monotonic()
         led(rig).ask(heartbeat())
+        await until(lambda: len(coordinator.of(Tick)) >= 2)
         await asyncio.sleep(0.05)
-        assert 2 <= len(coordinator.of(Tick)) <= 60
+        assert len(coordinator.of(Tick)) <= 1.2 * (monotonic() - began_s) * 1000.0, "one in a millisecond, at most"
 
 
 # ---------------------------------------------------------------------------------------------------- defects
