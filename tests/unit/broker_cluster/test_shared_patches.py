@@ -89,11 +89,12 @@ async def test_one_that_is_refused_for_what_it_is_does_not_keep_the_others(writi
 
 
 async def test_one_that_the_watch_shows_overtaken_is_not_sent_with_the_others(writing):
-    writing.client.answer_s = 0.2
+    writing.client.answer_s = 2.0  # longer than the rival's write takes on a busy machine
     first = proposed(writing, [0])
     await asyncio.sleep(0.05)
     later = proposed(writing, range(1, PARTITIONS))
     writing.absorb(await set_entries(writing.world, {2: RIVAL}))
+    writing.client.answer_s = 0.0
     wanted = dict.fromkeys(ALL, CasOutcome.APPLIED) | {2: CasOutcome.REJECTED}
     assert await outcomes(first | later) == wanted
     assert writing.client.writes == 2
