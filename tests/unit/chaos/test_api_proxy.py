@@ -49,7 +49,7 @@ async def world():
     for client in ("broker-0", "operator"):
         servers[client] = TestServer(proxy.application(client))
         await servers[client].start_server()
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
 
         def ask(method="GET", path="/apis/x", client="broker-0", **arguments):
             server = servers[client]
@@ -121,7 +121,7 @@ async def test_a_write_whose_answer_is_lost_was_carried_out(world):
 
 async def test_a_late_write_is_carried_out_after_its_client_gave_up(world):
     proxy, upstream, ask = world
-    force(proxy, "late-write", low_s=0.2, high_s=0.2)
+    force(proxy, "late-write", low_s=2.0, high_s=2.0)  # later than the client is told, on a busy machine too
     with pytest.raises(aiohttp.ClientError):
         async with ask("PATCH", data=b"late"):
             pass
