@@ -267,7 +267,7 @@ async def test_a_writer_that_goes_away_disturbs_nobody_who_waits_for_the_same_co
     await asyncio.sleep(0)
     gone.cancel()
     readers[0].cancel()
-    await asyncio.wait_for(readers[1], 10)
+    await asyncio.wait_for(readers[1], 30)
     assert store.get("configmaps", "n", "a") is not None, "settled means that it is on the disk"
     await store.close()
 
@@ -292,7 +292,7 @@ async def test_a_failing_disk_stops_the_server(tmp_path):
     assert store._database is not None
     store._database.close()
     _, done = store.put("configmaps", "n", "a", config_map("a"))
-    assert isinstance(await asyncio.wait_for(failure, 10), sqlite3.Error)
+    assert isinstance(await asyncio.wait_for(failure, 30), sqlite3.Error)
     assert not done.done(), "nothing is acknowledged that is not on the disk"
     store._thread.shutdown()
 
@@ -315,7 +315,7 @@ async def test_an_answer_does_not_wait_for_what_others_write_meanwhile(tmp_path)
     await asyncio.sleep(0)
     try:
         for _ in range(20):
-            await asyncio.wait_for(store.settled(), 5)
+            await asyncio.wait_for(store.settled(), 30)
     finally:
         stopping.set()
         await asyncio.gather(*writers)
@@ -378,6 +378,6 @@ async def test_a_garbage_collector_that_ends_stops_the_server(tmp_path, monkeypa
     await server.start()
     try:
         with pytest.raises(ZeroDivisionError):
-            await asyncio.wait_for(asyncio.shield(server.failed), 10)
+            await asyncio.wait_for(asyncio.shield(server.failed), 30)
     finally:
         await server.stop()
