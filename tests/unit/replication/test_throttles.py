@@ -47,7 +47,7 @@ async def copied_s(leader, follower, ref, partitions, config):
     await filled(leader, follower, ref, partitions, config)
     begun = monotonic()
     follow(leader, follower, ref, partitions, config)
-    await until(lambda: follower.driver().log.end_offset == BATCHES, 20)
+    await until(lambda: follower.driver().log.end_offset == BATCHES, 60)
     return monotonic() - begun
 
 
@@ -134,7 +134,7 @@ async def test_a_throttle_that_is_lifted_ends_the_wait(tmp_path):
         for rig in (leader, follower):
             rig.config.clear()
             rig.partitions.reconfigure(rig.config)
-        await until(lambda: follower.driver().log.end_offset == BATCHES, 10)
+        await until(lambda: follower.driver().log.end_offset == BATCHES, 60)
 
 
 # ------------------------------------------------------------------------------------------------ moved away
