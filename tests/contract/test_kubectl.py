@@ -145,7 +145,7 @@ def test_scale_patch_label_annotate_edit(kubectl):
     stored = json.loads(kubectl.run("get", "klc", "-l", "team=a", "-o", "json"))["items"][0]
     assert stored["spec"]["nodeLoss"] == "replace"
     assert stored["metadata"]["annotations"]["kafkalite.io/paused"] == "true"
-    kubectl.run("wait", "--for=jsonpath={.spec.replicas}=5", "klc/kafkalite", "--timeout=10s")
+    kubectl.run("wait", "--for=jsonpath={.spec.replicas}=5", "klc/kafkalite", "--timeout=50s")
 
 
 def without_a_record(kubectl) -> None:

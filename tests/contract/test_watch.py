@@ -172,8 +172,8 @@ async def test_bookmarks_carry_the_newest_version(api, ns):
 async def test_a_watch_ends_at_its_timeout(api, ns):
     began = time.monotonic()
     async with api.watch(TOPICS.format(ns=ns), timeoutSeconds="1") as next_event:
-        assert await next_event() is None
-    assert 0.5 < time.monotonic() - began < 8
+        assert await next_event(30) is None
+    assert 0.5 < time.monotonic() - began < 20
 
 
 async def test_events_come_within_milliseconds(api, ns, embedded):
