@@ -208,6 +208,13 @@ def test_defaults_of_all_brokers_are_the_clusters_configuration(cluster, admin, 
     cluster.delete_topic(topic_name)
 
 
+def impatient(address):
+    """A connection that is asked in a moment whether it is closed; to be made it has all the time that it needs."""
+    wire = Wire(address)
+    wire.socket.settimeout(0.01)
+    return wire
+
+
 def test_brokers_follow_another_limit_of_connections_while_they_run(cluster, admin):
     address = ("127.0.0.1", cluster.port + 1)
     pods = {pod.metadata.uid for pod in broker_pods(cluster)}
@@ -222,7 +229,7 @@ def test_brokers_follow_another_limit_of_connections_while_they_run(cluster, adm
         return found.value, found.source, found.is_read_only
 
     with contextlib.ExitStack() as stack:
-        idle = [stack.enter_context(Wire(address, timeout=0.01)) for _ in range(30)]
+        idle = [stack.enter_context(impatient(address)) for _ in range(30)]
         wire = stack.enter_context(Wire(address, timeout=WAIT_S))
         try:
             # Who spoke last stays; the broker counts milliseconds, and 31 connections take it less than one.
@@ -234,7 +241,7 @@ def test_brokers_follow_another_limit_of_connections_while_they_run(cluster, adm
             wait_until(lambda: stack.enter_context(Wire(address, timeout=1)).closed_by_broker())
             assert alter_limit(DELETE, None) == 0
             wait_until(lambda: limit() == ("10000", ConfigSource.DEFAULT_CONFIG.value, False))
-            more = [stack.enter_context(Wire(address, timeout=0.01)) for _ in range(30)]
+            more = [stack.enter_context(impatient(address)) for _ in range(30)]
             assert alter_defaults(cluster, "unheard.of", "1")[0] == KafkaError.INVALID_CONFIG, "it is served"
             assert not any(each.closed_by_broker() for each in more)
         finally:
